@@ -1,0 +1,98 @@
+# The only door to this project: `make` lists what it opens. Everything is made inside .venv/ and build/.
+# A second run does nothing twice: each part of .venv leaves a stamp, made again when what it came from changes.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+STAMPS := .venv/stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# requirements(KEYS): one list of pyproject.toml, so that versions stand in one place.
+requirements = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")'
+CORE := $(shell find csrc -type f) $(shell find csrc -type d)
+CPP := $(shell find csrc tests -name '*.h' -o -name '*.cpp')
+CONFIGURE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON
+SANITIZERS := thread address,undefined
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench sanitize mutation format build size clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo '  ARGS="..." is handed on by demo, test, bench and mutation, as in: make test ARGS="-k ring -x"'
+
+demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
+	@$(BIN)/hocket demo $(ARGS)
+
+test: build $(STAMPS)/test ## Run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: build $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
+
+bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
+	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+
+sanitize: build ## Run the core under ThreadSanitizer, then under AddressSanitizer and UBSan, on real plans
+	@mkdir -p build/sanitize
+	$(BIN)/python tests/core/export_plans.py build/sanitize/plans.txt
+	@set -e; for kind in $(SANITIZERS); do $(MAKE) --no-print-directory sanitize-$$kind; done
+
+# gcc's ThreadSanitizer stops at once where the kernel spreads addresses widely (vm.mmap_rnd_bits > 28), so the tests run
+# with that switched off for them alone, where the system lets us.
+sanitize-%:
+	@$(CONFIGURE) -B build/sanitize/$* -DCMAKE_BUILD_TYPE=Debug -DHOCKET_SANITIZE=$* --log-level=WARNING
+	@$(BIN)/cmake --build build/sanitize/$*
+	@fixed=; setarch -R true 2>/dev/null && fixed="setarch -R"; set -x; \
+	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
+	  $$fixed build/sanitize/$*/core_tests build/sanitize/plans.txt
+
+mutation: build $(STAMPS)/test ## Break built-in schedules at random; the proof must reject each break that matters
+	@$(BIN)/python -m pytest tests/schedule/test_mutation.py -s $(ARGS)
+
+format: $(STAMPS)/check ## Rewrite Python and C++ in the house layout
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	@$(if $(CPP),$(BIN)/clang-format -i $(CPP))
+
+build: $(STAMPS)/build ## Make .venv with Hocket in it (editable), and compile what changed in the core
+
+size: ## Count lines: folders, and the files above 500
+	@find src csrc tests examples benchmarks -name '*.py' -o -name '*.h' -o -name '*.cpp' | xargs wc -l | awk '\
+	  $$2 == "total" { next } \
+	  { n = split($$2, part, "/"); folder = part[1]; for (i = 2; i < n && i < 4; i++) folder = folder "/" part[i]; \
+	    lines[folder] += $$1; files[folder]++; all += $$1; if ($$1 > 500) long = long "  " $$2 " (" $$1 ")\n" } \
+	  END { for (folder in lines) printf "%7d lines %4d files  %s\n", lines[folder], files[folder], folder | "sort -k5"; \
+	    close("sort -k5"); printf "%7d lines in all\n", all; if (long) printf "above 500 lines:\n%s", long }'
+
+clean: ## Remove .venv, build and all caches
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Hocket needs Python 3.11 or newer, and \
+	$(PYTHON) is %d.%d: make PYTHON=python3.12 ..." % v[:2])'
+	@$(PYTHON) -m venv .venv
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# Without build isolation, so that the build folder stays valid and a second build compiles only what changed.
+$(STAMPS)/tools: pyproject.toml $(STAMPS)/venv
+	@echo "Installing the build tools and what Hocket needs to run" >&2
+	@$(PIP) install $$($(call requirements,["project"]["dependencies"])) $$($(call requirements,["build-system"]["requires"])) \
+	  $$($(call requirements,["project"]["optional-dependencies"]["build"]))
+	@touch $@
+
+$(STAMPS)/build: $(STAMPS)/tools CMakeLists.txt $(CORE)
+	@echo "Building the core" >&2
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
+	@echo "Installing what make $* needs" >&2
+	@$(PIP) install $$($(call requirements,["project"]["optional-dependencies"]["$*"]))
+	@touch $@

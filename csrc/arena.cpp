@@ -1,0 +1,125 @@
+#include "arena.h"
+
+#include "error.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <iterator>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace hocket {
+
+Mapping::Mapping(int descriptor, std::size_t num_bytes) : num_bytes_(num_bytes) {
+    void *address = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+    if (address == MAP_FAILED) throw Failure::resource("mmap of " + std::to_string(num_bytes) + " bytes of an arena");
+    base_ = static_cast<std::byte *>(address);
+}
+
+Mapping::~Mapping() { munmap(base_, num_bytes_); }
+
+std::shared_ptr<const Mapping> Mapping::of(int descriptor) {
+    static std::mutex mutex; // guards `known`
+    static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const Mapping>> known;
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0) throw Failure::resource("fstat of an arena");
+    const std::scoped_lock lock(mutex);
+    std::erase_if(known, [](const auto &entry) { return entry.second.expired(); });
+    auto &entry = known[{status.st_dev, status.st_ino}];
+    auto mapping = entry.lock();
+    if (!mapping) {
+        mapping = std::make_shared<const Mapping>(descriptor, static_cast<std::size_t>(status.st_size));
+        entry = mapping;
+    }
+    return mapping;
+}
+
+bool Mapping::contains(const void *address, std::size_t num_bytes) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address), base = reinterpret_cast<std::uintptr_t>(base_);
+    return at >= base && at - base <= num_bytes_ && num_bytes <= num_bytes_ - (at - base);
+}
+
+Arena::Arena(std::size_t capacity) {
+    capacity = round_up(capacity, page);
+    descriptor_ = memfd_create("hocket-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor_ < 0) throw Failure::resource("memfd_create");
+    const auto fail = [this](const char *call) {
+        const Failure failure = Failure::resource(call);
+        close(descriptor_);
+        throw failure;
+    };
+    if (ftruncate(descriptor_, static_cast<off_t>(capacity)) != 0) fail("ftruncate of an arena");
+    // A peer that could shrink the file would turn our next access into SIGBUS.
+    if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("sealing an arena");
+    try {
+        mapping_ = Mapping::of(descriptor_);
+    } catch (...) {
+        close(descriptor_);
+        throw;
+    }
+    holes_[0] = capacity;
+}
+
+Arena::~Arena() { close(descriptor_); }
+
+std::size_t Arena::reserve(std::size_t num_bytes) {
+    num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page);
+    const std::scoped_lock lock(mutex_);
+    const auto hole = std::ranges::find_if(holes_, [&](const auto &entry) { return entry.second >= num_bytes; });
+    if (hole == holes_.end()) {
+        errno = ENOMEM;
+        throw Failure::resource("reserving " + std::to_string(num_bytes) + " bytes of the arena");
+    }
+    const auto [offset, size] = *hole;
+    holes_.erase(hole);
+    if (size > num_bytes) holes_[offset + num_bytes] = size - num_bytes;
+    used_[offset] = num_bytes;
+    return offset;
+}
+
+void Arena::commit(std::size_t offset, std::size_t num_bytes) {
+    int result = 0;
+    do {
+        result = fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(round_up(num_bytes, page)));
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) throw Failure::resource("fallocate of " + std::to_string(num_bytes) + " bytes of shared memory");
+}
+
+std::size_t Arena::allocate(std::size_t num_bytes) {
+    const std::size_t offset = reserve(num_bytes);
+    try {
+        commit(offset, std::max<std::size_t>(num_bytes, 1));
+    } catch (...) {
+        free(offset);
+        throw;
+    }
+    return offset;
+}
+
+void Arena::free(std::size_t offset) {
+    const std::scoped_lock lock(mutex_);
+    const auto entry = used_.find(offset);
+    if (entry == used_.end()) throw Failure::internal("arena: freed what was not allocated");
+    std::size_t size = entry->second;
+    used_.erase(entry);
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(size)); // refused: the pages merely stay
+    auto next = holes_.lower_bound(offset);
+    if (next != holes_.end() && next->first == offset + size) {
+        size += next->second;
+        next = holes_.erase(next);
+    }
+    if (next != holes_.begin()) {
+        const auto before = std::prev(next);
+        if (before->first + before->second == offset) {
+            before->second += size;
+            return;
+        }
+    }
+    holes_[offset] = size;
+}
+
+} // namespace hocket

@@ -1,0 +1,327 @@
+// The only file that knows Python. Every blocking call releases the interpreter lock.
+
+#include "byte_stream.h"
+#include "communicator.h"
+
+#include <algorithm>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <utility>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace hocket;
+
+namespace {
+
+// Arrays --------------------------------------------------------------------------------------------------------------
+
+struct Array {
+    std::uintptr_t address = 0;
+    std::size_t count = 0;
+    Dtype dtype = Dtype::float32;
+};
+
+std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(nb::type_name(object.type()))); }
+
+[[noreturn]] void refuse_type(nb::handle object, const std::string &dtype) {
+    throw nb::type_error(("expected an array of float32, float64, int32, int64 or uint8, found " + class_name(object) +
+                          " of " + dtype + "; convert it, for example with x.astype(\"float32\")")
+                             .c_str());
+}
+
+[[noreturn]] void refuse_layout(nb::handle object, const char *found, const char *next) {
+    throw nb::value_error(("expected a C-contiguous, aligned array, found a " + class_name(object) + " that is " + found +
+                           "; " + next)
+                              .c_str());
+}
+
+Dtype dtype_of_format(nb::handle object, const char *format, Py_ssize_t item_size) {
+    const char *code = format == nullptr ? "B" : format;
+    if (*code == '@' || *code == '=' || *code == '<') ++code;
+    if (code[0] != '\0' && code[1] == '\0') {
+        switch (*code) {
+        case 'f': return Dtype::float32;
+        case 'd': return Dtype::float64;
+        case 'i': return Dtype::int32;
+        case 'B': return Dtype::uint8;
+        case 'l':
+        case 'q':
+            if (item_size == 8) return Dtype::int64;
+            break;
+        default: break;
+        }
+    }
+    refuse_type(object, "format '" + std::string(format == nullptr ? "" : format) + "'");
+}
+
+void check_alignment(nb::handle object, const Array &array) {
+    if (array.count > 0 && array.address % size_of(array.dtype) != 0) {
+        refuse_layout(object, "not aligned to its elements", "pass a copy of it");
+    }
+}
+
+Array array_of_buffer(nb::handle object, bool writable) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0) {
+        PyErr_Clear();
+        if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
+            PyBuffer_Release(&buffer);
+            refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
+        }
+        PyErr_Clear();
+        refuse_layout(object, "not C-contiguous", "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
+    }
+    Array array;
+    try {
+        array.dtype = dtype_of_format(object, buffer.format, buffer.itemsize);
+        array.address = reinterpret_cast<std::uintptr_t>(buffer.buf);
+        array.count = static_cast<std::size_t>(buffer.len / buffer.itemsize);
+    } catch (...) {
+        PyBuffer_Release(&buffer);
+        throw;
+    }
+    PyBuffer_Release(&buffer); // the caller keeps the object alive
+    check_alignment(object, array);
+    return array;
+}
+
+Array array_of_dlpack(nb::handle object, bool writable) {
+    nb::ndarray<nb::ro, nb::device::cpu> view;
+    if (!nb::try_cast(object, view, false)) {
+        throw nb::type_error(("expected an array in CPU memory with the buffer protocol or DLPack, found " +
+                              class_name(object))
+                                 .c_str());
+    }
+    std::int64_t expected = 1;
+    for (std::size_t dim = view.ndim(); dim-- > 0;) {
+        if (view.shape(dim) > 1 && view.stride(dim) != expected) {
+            refuse_layout(object, "not C-contiguous", "pass x.contiguous() or a copy of it");
+        }
+        expected *= static_cast<std::int64_t>(view.shape(dim));
+    }
+    if (writable) {
+        nb::ndarray<nb::device::cpu> writable_view;
+        if (!nb::try_cast(object, writable_view, false)) {
+            refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
+        }
+    }
+    Array array{.address = reinterpret_cast<std::uintptr_t>(view.data()), .count = view.size()};
+    if (view.dtype() == nb::dtype<float>()) array.dtype = Dtype::float32;
+    else if (view.dtype() == nb::dtype<double>()) array.dtype = Dtype::float64;
+    else if (view.dtype() == nb::dtype<std::int32_t>()) array.dtype = Dtype::int32;
+    else if (view.dtype() == nb::dtype<std::int64_t>()) array.dtype = Dtype::int64;
+    else if (view.dtype() == nb::dtype<std::uint8_t>()) array.dtype = Dtype::uint8;
+    else refuse_type(object, "DLPack type code " + std::to_string(view.dtype().code) + ", " + std::to_string(view.dtype().bits) + " bits");
+    check_alignment(object, array);
+    return array;
+}
+
+/// (address, number of elements, dtype) of anything with the buffer protocol or DLPack.
+nb::tuple describe(nb::handle object, bool writable) {
+    const Array array = PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(object, writable) : array_of_dlpack(object, writable);
+    return nb::make_tuple(array.address, array.count, static_cast<int>(array.dtype));
+}
+
+// Errors --------------------------------------------------------------------------------------------------------------
+
+nb::object exception_of(const Failure &failure) {
+    nb::dict calls;
+    for (const auto &[rank, call] : failure.calls) {
+        calls[nb::int_(rank)] = nb::make_tuple(call.kind, call.dtype, call.op, call.count, call.root, call.schedule);
+    }
+    return nb::module_::import_("hocket.runtime.failures")
+        .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
+                              failure.error_number, failure.missing, calls, failure.text, failure.self, failure.label);
+}
+
+void translate(const std::exception_ptr &pointer, void *) {
+    try {
+        std::rethrow_exception(pointer);
+    } catch (const Failure &failure) {
+        const nb::object exception = exception_of(failure);
+        PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(exception.ptr())), exception.ptr());
+    }
+}
+
+/// Between slices of a wait: lets Python run its signal handlers, whose exceptions end the wait.
+void check_signals() {
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// Calls ---------------------------------------------------------------------------------------------------------------
+
+std::chrono::nanoseconds duration(double seconds) {
+    constexpr double longest = 1e9;
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, longest) * 1e9));
+}
+
+Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
+               std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
+    Call call;
+    call.plan = std::move(plan);
+    call.fingerprint.count = count;
+    call.fingerprint.schedule = schedule;
+    call.fingerprint.kind = kind;
+    call.fingerprint.dtype = dtype;
+    call.fingerprint.op = op;
+    call.fingerprint.root = root;
+    call.launch.dtype = static_cast<Dtype>(dtype);
+    call.launch.op = static_cast<Op>(op);
+    call.launch.block = block;
+    call.launch.input = reinterpret_cast<const std::byte *>(input);
+    call.launch.output = reinterpret_cast<std::byte *>(output);
+    call.timeout = duration(timeout);
+    return call;
+}
+
+using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::int32_t> span_of(const Table &table) { return {table.data(), table.size()}; }
+
+/// Memory of an arena that frees itself with the last array that shows it.
+struct Registered {
+    std::shared_ptr<Arena> arena;
+    std::size_t offset;
+    ~Registered() { arena->free(offset); }
+};
+
+nb::object allocate(const std::shared_ptr<Arena> &arena, std::size_t num_bytes) {
+    auto memory = std::make_unique<Registered>(arena, arena->allocate(num_bytes));
+    std::byte *address = arena->mapping()->base() + memory->offset;
+    const nb::capsule owner(memory.release(), [](void *pointer) noexcept { delete static_cast<Registered *>(pointer); });
+    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(address, {num_bytes}, owner));
+}
+
+} // namespace
+
+NB_MODULE(_core, m) {
+    m.doc() = "Hocket's core: plans, shared memory, reductions, waiting. Used by hocket.runtime only.";
+    nb::register_exception_translator(translate);
+
+    m.def("describe", &describe, "array"_a, "writable"_a);
+    m.attr("DTYPES") = nb::make_tuple("float32", "float64", "int32", "int64", "uint8");
+    m.attr("OPS") = nb::make_tuple("sum", "prod", "min", "max", "avg");
+    m.attr("PIECE_BYTES") = piece_bytes;
+
+    nb::class_<Plan>(m, "Plan")
+        .def(
+            "__init__",
+            [](Plan *self, int num_ranks, int rank, int chunks_per_block, int num_input_chunks, int num_output_chunks,
+               int num_scratch, std::string label, const Table &instructions, const Table &sources,
+               const Table &destinations, const Table &dependencies) {
+                const PlanShape shape{num_ranks, rank, chunks_per_block, num_input_chunks, num_output_chunks, num_scratch};
+                new (self) Plan(shape, std::move(label), span_of(instructions), span_of(sources), span_of(destinations),
+                                span_of(dependencies));
+            },
+            "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "num_input_chunks"_a, "num_output_chunks"_a, "num_scratch"_a,
+            "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+
+    nb::class_<Transport>(m, "Transport")
+        .def(
+            "publish",
+            [](Transport &self, const std::vector<int> &peers, const nb::ndarray<const std::uint8_t, nb::c_contig> &data,
+               std::uint32_t tag, bool may_lend) {
+                const auto *bytes = reinterpret_cast<const std::byte *>(data.data());
+                const Published published = self.publish(peers, Bytes(bytes, data.size()), tag, may_lend);
+                return nb::make_tuple(published.num_bytes, published.lent);
+            },
+            "peers"_a, "data"_a, "tag"_a, "may_lend"_a)
+        .def("posted", &Transport::posted, "peer"_a)
+        .def("released", &Transport::released, "peer"_a)
+        .def(
+            "view",
+            [](Transport &self, int peer) {
+                const View view = self.view(peer);
+                return nb::make_tuple(nb::bytes(view.bytes.data(), view.bytes.size()), view.tag);
+            },
+            "peer"_a)
+        .def("release", &Transport::release, "peer"_a, "num_bytes"_a);
+    nb::class_<ShmTransport, Transport>(m, "ShmTransport");
+    nb::class_<ByteStreamTransport, Transport>(m, "ByteStreamTransport");
+    nb::class_<ByteStreams>(m, "ByteStreams")
+        .def("__init__", [](ByteStreams *self, int num_ranks) { new (self) ByteStreams(num_ranks); }, "num_ranks"_a)
+        .def("endpoint", [](std::shared_ptr<ByteStreams> self, int rank) {
+            return std::make_unique<ByteStreamTransport>(std::move(self), rank).release();
+        }, nb::rv_policy::take_ownership, "rank"_a);
+
+    // One step of the machine at a time: the driver of tests that choose the order in which ranks move.
+    nb::class_<Executor>(m, "Executor")
+        .def(nb::init<const Plan &, Transport &>(), "plan"_a, "transport"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+        .def(
+            "start",
+            [](Executor &self, int dtype, int op, std::size_t block, std::uintptr_t input, std::uintptr_t output, std::uint32_t tag) {
+                self.start({static_cast<Dtype>(dtype), static_cast<Op>(op), block, reinterpret_cast<const std::byte *>(input),
+                            reinterpret_cast<std::byte *>(output), tag});
+            },
+            "dtype"_a, "op"_a, "block"_a, "input"_a, "output"_a, "tag"_a)
+        .def("advance", &Executor::advance)
+        .def("num_moves", &Executor::num_moves)
+        .def("waiting_for", &Executor::waiting_for);
+
+    nb::class_<Arena>(m, "Arena")
+        .def("__init__", [](Arena *self, std::size_t capacity) { new (self) Arena(capacity); }, "capacity"_a)
+        .def_prop_ro("descriptor", &Arena::descriptor)
+        .def("allocate", &allocate, "num_bytes"_a);
+
+    nb::class_<Context>(m, "Context")
+        .def("__init__", [](Context *self, std::shared_ptr<Arena> arena) { new (self) Context(std::move(arena)); }, "arena"_a)
+        .def_prop_ro("presence_offset", &Context::presence_offset)
+        .def("add_endpoint", [](Context &self, int num_members) {
+            return self.add_endpoint(Endpoint::committed_bytes(num_members), Endpoint::reserved_bytes(num_members));
+        }, "num_members"_a)
+        .def("join", [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets) {
+            self.join(rank, descriptors, offsets);
+        }, "rank"_a, "descriptors"_a, "presence_offsets"_a);
+
+    nb::class_<Work>(m, "Work")
+        .def("wait", [](Work &self, double seconds) {
+            const auto limit = Clock::now() + duration(seconds);
+            for (;;) {
+                const auto slice = std::min<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::milliseconds(100));
+                bool done = false;
+                {
+                    const nb::gil_scoped_release release;
+                    done = self.wait(std::max(slice, std::chrono::nanoseconds(0)));
+                }
+                if (done || Clock::now() >= limit) return done;
+                check_signals();
+            }
+        }, "seconds"_a)
+        .def("is_completed", &Work::is_completed, nb::call_guard<nb::gil_scoped_release>())
+        .def("exception", [](Work &self) {
+            const auto failure = self.failure();
+            return failure ? exception_of(*failure) : nb::object(nb::none());
+        });
+
+    nb::class_<Communicator>(m, "Communicator")
+        .def("__init__", [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
+                            const std::vector<std::size_t> &offsets, bool spin) {
+            new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin);
+        }, "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
+        .def("run", [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
+                       std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
+            Call call = make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+            const nb::gil_scoped_release release;
+            self.run(std::move(call), check_signals);
+        })
+        .def("submit", [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
+                          std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
+            Call call = make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+            const nb::gil_scoped_release release;
+            return self.submit(std::move(call));
+        })
+        .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
+        .def("close", &Communicator::close, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("busy_seconds", [](const Communicator &self) {
+            return std::chrono::duration<double>(self.busy_time()).count();
+        })
+        .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
+
+    m.def("fork_generation", &fork_generation);
+}

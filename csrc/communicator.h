@@ -1,0 +1,126 @@
+// One rank's member of a communicator: runs calls in order, waits, and ends every wait that cannot succeed.
+#pragma once
+
+#include "executor.h"
+#include "shm.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hocket {
+
+using Clock = std::chrono::steady_clock;
+
+/// One collective call.
+struct Call {
+    std::shared_ptr<const Plan> plan;
+    Fingerprint fingerprint; // its sequence is set when the call's turn comes
+    Launch launch;           // so is its tag
+    std::chrono::nanoseconds timeout{};
+};
+
+/// A call on the stream: pending until it is done, or has failed.
+class Work {
+  public:
+    /// False when `limit` passed first. Throws nothing.
+    bool wait(std::chrono::nanoseconds limit);
+    bool is_completed();
+    /// Of a call that failed.
+    std::optional<Failure> failure();
+
+  private:
+    friend class Communicator;
+    void finish(std::optional<Failure> failure);
+
+    Call call_;
+    std::mutex mutex_; // guards the two below
+    bool completed_ = false;
+    std::optional<Failure> failure_;
+    std::condition_variable changed_;
+};
+
+/// Once per rank and communicator. Calls from several threads are ordered by a lock; all ranks have to order alike. After a failure only close() works.
+class Communicator {
+  public:
+    /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether every rank has a core.
+    Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
+                 std::span<const std::size_t> offsets, bool spin);
+    Communicator(const Communicator &) = delete;
+    Communicator &operator=(const Communicator &) = delete;
+    ~Communicator();
+
+    /// Runs a call to its end: in this thread where the communicator is idle, else on its stream. `interrupted` is asked
+    /// every tenth of a second and after each signal; it may throw, which aborts the communicator.
+    void run(Call call, const std::function<void()> &interrupted);
+
+    /// Puts a call on the stream. Its memory must stay until the work is completed.
+    std::shared_ptr<Work> submit(Call call);
+
+    /// Tells the peers why this rank gives up; their waits end.
+    void abort(const std::string &reason);
+
+    /// Waits for the stream and leaves. Throws the failure that a peer has reported, once everything is released.
+    void close();
+
+    /// Wall time that calls have taken so far, their waits included.
+    std::chrono::nanoseconds busy_time() const { return std::chrono::nanoseconds(busy_time_.load()); }
+
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(members_.size()); }
+    ShmTransport &transport() { return transport_; }
+
+  private:
+    void begin(Call &call);
+    bool drive(const Call &call, Clock::time_point until);
+    void run_to_end(Call &call, const std::function<void()> &interrupted);
+    bool rest(const Call &call, Clock::time_point until);
+    void look_at_clock(const Call &call, Clock::time_point now);
+    void examine(bool waiting);
+    [[noreturn]] void fail(const Failure &failure);
+    void record(const Failure &failure);
+    std::optional<Failure> recorded_failure() const;
+    std::optional<Failure> find_mismatch() const;
+    void alarm_all() const;
+    void check_usable() const;
+    void serve();
+
+    ControlPage &own() const { return transport_.control(rank_); }
+
+    std::shared_ptr<Context> context_;
+    std::vector<int> members_;
+    int rank_;
+    bool spin_;
+    unsigned generation_ = fork_generation();
+    ShmTransport transport_;
+
+    // Used by whoever runs the current call: `busy_` passes them on.
+    std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
+    Executor *executor_ = nullptr;
+    std::optional<Failure> failure_; // once set, every call fails with it
+    std::uint64_t sequence_ = 0;
+    std::atomic<std::int64_t> busy_time_{0}; // nanoseconds; atomic for readers
+    std::uint32_t seen_alarm_ = 0;
+    std::uint64_t seen_moves_ = 0;
+    unsigned polls_ = 0; // since the last move
+    Clock::time_point started_{}, spin_until_{};
+    bool stall_told_ = false;
+
+    std::mutex mutex_; // guards the queue: who may run, and what waits
+    std::condition_variable changed_;
+    bool busy_ = false;
+    bool closing_ = false;
+    bool closed_ = false;
+    std::deque<std::shared_ptr<Work>> queue_;
+    std::thread stream_;
+};
+
+} // namespace hocket

@@ -1,0 +1,167 @@
+#include "context.h"
+
+#include <csignal>
+#include <cstddef>
+#include <linux/futex.h>
+#include <new>
+#include <random>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace hocket {
+namespace {
+
+// What the guard has to do next, in this order.
+constexpr std::uint32_t starting = 0, holding = 1, watching = 2, stopping = 3;
+
+/// Process ids repeat between PID namespaces, and a forked child inherits the random part: together they are unique.
+std::uint64_t process_token() {
+    static const std::uint64_t random = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+    return random ^ static_cast<std::uint64_t>(getpid());
+}
+
+} // namespace
+
+Context::Context(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
+    presence_offset_ = arena_->allocate(sizeof(Presence));
+    presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
+    presence_->process.store(process_token(), std::memory_order_relaxed);
+    try {
+        guard_ = std::thread([this] { guard(); });
+    } catch (const std::system_error &error) {
+        errno = error.code().value();
+        throw Failure::resource("starting the guard thread");
+    }
+    while (phase_.load(std::memory_order_acquire) == starting) futex_wait(phase_, starting);
+}
+
+Context::~Context() {
+    if (generation_ != fork_generation()) { // a forked child: the guard and the shared memory are the parent's
+        guard_.detach();
+        return;
+    }
+    presence_->state.store(Presence::left, std::memory_order_seq_cst);
+    stop_guard();
+    for (std::size_t slot : free_slots_) arena_->free(slot); // others may still be read by a peer: they stay
+}
+
+void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets) {
+    for (std::size_t i = 0; i < descriptors.size(); ++i) {
+        Rank &peer = ranks_.emplace_back();
+        peer.mapping = Mapping::of(descriptors[i]);
+        if (presence_offsets[i] > peer.mapping->num_bytes() - sizeof(Presence)) {
+            throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");
+        }
+        peer.presence = reinterpret_cast<Presence *>(peer.mapping->base() + presence_offsets[i]);
+        peer.shares_process = peer.presence->process.load(std::memory_order_relaxed) == process_token();
+    }
+    rank_ = rank;
+    phase_.store(watching, std::memory_order_seq_cst);
+    futex_wake(phase_);
+}
+
+bool Context::is_dead(int rank) const {
+    return at(rank).presence->state.load(std::memory_order_acquire) == Presence::dead;
+}
+
+std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
+    const std::size_t offset = arena_->reserve(reserved);
+    arena_->commit(offset, committed);
+    new (arena_->mapping()->base() + offset) ControlPage{};
+    for (auto &entry : presence_->endpoints) {
+        std::uint64_t empty = 0;
+        if (entry.compare_exchange_strong(empty, offset)) return offset;
+    }
+    errno = ENOSPC;
+    throw Failure::resource("opening more than " + std::to_string(Presence::max_endpoints) + " communicators");
+}
+
+std::optional<std::size_t> Context::take_slot() {
+    const std::scoped_lock lock(mutex_);
+    if (free_slots_.empty()) {
+        if (num_slots_ == max_slots) return std::nullopt;
+        free_slots_.push_back(arena_->allocate(piece_bytes));
+        ++num_slots_;
+    }
+    const std::size_t offset = free_slots_.back(); // the last one returned is still in cache
+    free_slots_.pop_back();
+    return offset;
+}
+
+void Context::return_slot(std::size_t offset) {
+    const std::scoped_lock lock(mutex_);
+    free_slots_.push_back(offset);
+}
+
+// The guard ------------------------------------------------------------------------------------------------------------
+//
+// Each rank's guard holds its own robust word and sleeps on that of the next rank. When a process dies, however it dies,
+// the kernel marks the words that its threads hold and wakes the sleeper, which tells everybody and goes on to the rank
+// after the dead one. Linux documents the protocol in "robust futexes"; the list has one entry here.
+
+void Context::guard() {
+    block_signals();
+    robust_list_head head{};
+    head.futex_offset = static_cast<long>(offsetof(Presence, word)) - static_cast<long>(offsetof(Presence, next));
+    head.list.next = reinterpret_cast<robust_list *>(&presence_->next);
+    presence_->next = &head.list;
+    // This thread takes no other robust mutex, so replacing the C library's list is harmless.
+    syscall(SYS_set_robust_list, &head, sizeof head);
+    presence_->word.store(static_cast<std::uint32_t>(syscall(SYS_gettid)), std::memory_order_seq_cst);
+    phase_.store(holding, std::memory_order_seq_cst);
+    futex_wake(phase_);
+    for (std::uint32_t phase = holding; phase == holding; phase = phase_.load(std::memory_order_seq_cst)) {
+        futex_wait(phase_, holding);
+    }
+    watch();
+    for (std::uint32_t phase = phase_.load(); phase != stopping; phase = phase_.load()) futex_wait(phase_, phase);
+    head.list.next = &head.list;
+    if ((presence_->word.exchange(0) & FUTEX_WAITERS) != 0) futex_wake(presence_->word);
+}
+
+void Context::watch() {
+    for (int distance = 1; distance < num_ranks(); ++distance) {
+        const int target = (rank_ + distance) % num_ranks();
+        std::atomic<std::uint32_t> &word = at(target).presence->word;
+        for (;;) {
+            std::uint32_t value = word.load(std::memory_order_seq_cst);
+            if ((value & FUTEX_OWNER_DIED) != 0) {
+                report_death(target);
+                break;
+            }
+            if ((value & FUTEX_TID_MASK) == 0) break; // it left in good order
+            if ((value & FUTEX_WAITERS) == 0) {
+                if (!word.compare_exchange_strong(value, value | FUTEX_WAITERS)) continue;
+                value |= FUTEX_WAITERS;
+            }
+            // stop_guard() sets the phase before it clears the bit, so either this sees the phase or the wait returns.
+            if (phase_.load(std::memory_order_seq_cst) == stopping) return;
+            futex_wait(word, value);
+        }
+    }
+}
+
+void Context::stop_guard() {
+    phase_.store(stopping, std::memory_order_seq_cst);
+    futex_wake(phase_);
+    for (const Rank &peer : ranks_) {
+        if (&peer == &at(rank_)) continue;
+        peer.presence->word.fetch_and(~static_cast<std::uint32_t>(FUTEX_WAITERS), std::memory_order_seq_cst);
+        futex_wake(peer.presence->word);
+    }
+    guard_.join();
+}
+
+void Context::report_death(int rank) {
+    at(rank).presence->state.store(Presence::dead, std::memory_order_seq_cst);
+    for (const Rank &peer : ranks_) {
+        for (const auto &entry : peer.presence->endpoints) {
+            const std::uint64_t offset = entry.load(std::memory_order_acquire);
+            if (offset == 0 || offset > peer.mapping->num_bytes() - sizeof(ControlPage)) break;
+            reinterpret_cast<ControlPage *>(peer.mapping->base() + offset)->raise_alarm();
+        }
+    }
+}
+
+} // namespace hocket

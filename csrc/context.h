@@ -1,0 +1,93 @@
+// One rank among all ranks of a job on this host: its arena, its view of the others' arenas, and the guard that learns
+// of deaths.
+#pragma once
+
+#include "arena.h"
+#include "control.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace hocket {
+
+/// What a rank shows of itself as long as it lives. The kernel marks `word` when the guard thread that holds it dies.
+struct Presence {
+    static constexpr std::uint32_t present = 0, left = 1, dead = 2;
+    static constexpr std::size_t max_endpoints = 1024;
+
+    /// A robust futex: the guard's thread id while it lives. `next` is the link that the kernel follows to find it, in
+    /// the owner's addresses.
+    alignas(cache_line) void *next;
+    std::atomic<std::uint32_t> word;
+    alignas(cache_line) std::atomic<std::uint32_t> state;
+    std::atomic<std::uint64_t> process; // a token that no other process has
+    /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
+    std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;
+};
+
+class Context {
+  public:
+    /// Alone, and guarded already: peers that join later find the robust word held.
+    explicit Context(std::shared_ptr<Arena> arena);
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+    ~Context();
+
+    /// Where this rank's Presence lies in its arena: peers need it to join.
+    std::size_t presence_offset() const { return presence_offset_; }
+
+    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's.
+    void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets);
+
+    int rank() const { return rank_; }
+    int num_ranks() const { return static_cast<int>(ranks_.size()); }
+    Arena &arena() { return *arena_; }
+    const Mapping &mapping(int rank) const { return *at(rank).mapping; }
+    bool is_dead(int rank) const;
+    /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
+    bool shares_process(int rank) const { return at(rank).shares_process; }
+
+    /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved bytes
+    /// the first `committed` get memory now. It stays for the life of the arena, as a peer that learns of a death late may
+    /// still write an alarm to it.
+    std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
+
+    /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need it.
+    std::optional<std::size_t> take_slot();
+    void return_slot(std::size_t offset);
+
+  private:
+    struct Rank {
+        std::shared_ptr<const Mapping> mapping;
+        Presence *presence = nullptr;
+        std::size_t presence_offset = 0;
+        bool shares_process = false;
+    };
+
+    const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+    void guard();
+    void watch();
+    void report_death(int rank);
+    void stop_guard();
+
+    static constexpr std::size_t max_slots = 8;
+
+    std::shared_ptr<Arena> arena_;
+    std::size_t presence_offset_ = 0;
+    Presence *presence_ = nullptr;
+    int rank_ = -1;
+    std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
+    std::mutex mutex_;        // guards the slots
+    std::vector<std::size_t> free_slots_;
+    std::size_t num_slots_ = 0;
+    std::atomic<std::uint32_t> phase_{0}; // futex between this object and its guard: see context.cpp
+    unsigned generation_ = fork_generation();
+    std::thread guard_;
+};
+
+} // namespace hocket

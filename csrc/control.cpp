@@ -1,0 +1,42 @@
+#include "control.h"
+
+namespace hocket {
+namespace {
+
+std::uint64_t pair(std::int32_t high, std::int32_t low) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low);
+}
+
+std::int32_t high(std::uint64_t both) { return static_cast<std::int32_t>(both >> 32); }
+std::int32_t low(std::uint64_t both) { return static_cast<std::int32_t>(both & 0xffffffffU); }
+
+} // namespace
+
+void CallRecord::write(const Fingerprint &call) {
+    // Readers in between see sequence 0. Release keeps each field behind the 0, and the last store publishes them.
+    sequence_.store(0, std::memory_order_relaxed);
+    count_.store(call.count, std::memory_order_release);
+    schedule_.store(call.schedule, std::memory_order_release);
+    kind_dtype_.store(pair(call.kind, call.dtype), std::memory_order_release);
+    op_root_.store(pair(call.op, call.root), std::memory_order_release);
+    sequence_.store(call.sequence, std::memory_order_seq_cst);
+}
+
+std::optional<Fingerprint> CallRecord::read() const {
+    Fingerprint call;
+    call.sequence = sequence_.load(std::memory_order_seq_cst);
+    if (call.sequence == 0) return std::nullopt;
+    call.count = count_.load(std::memory_order_acquire);
+    call.schedule = schedule_.load(std::memory_order_acquire);
+    const std::uint64_t kind_dtype = kind_dtype_.load(std::memory_order_acquire);
+    const std::uint64_t op_root = op_root_.load(std::memory_order_acquire);
+    // A writer that came in between has already stored another sequence, which the acquires above make visible.
+    if (sequence_.load(std::memory_order_acquire) != call.sequence) return std::nullopt;
+    call.kind = high(kind_dtype);
+    call.dtype = low(kind_dtype);
+    call.op = high(op_root);
+    call.root = low(op_root);
+    return call;
+}
+
+} // namespace hocket

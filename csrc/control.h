@@ -1,0 +1,71 @@
+// The control page: what the members of a communicator write down about themselves, where all others can read it
+// whatever the algorithm does. It lies at the start of each member's endpoint.
+#pragma once
+
+#include "error.h"
+#include "system.h"
+#include "types.h"
+
+#include <array>
+#include <atomic>
+#include <optional>
+
+namespace hocket {
+
+/// A Fingerprint in shared memory. `sequence` is 0 while the owner writes.
+class CallRecord {
+  public:
+    void write(const Fingerprint &call);
+    std::optional<Fingerprint> read() const;
+
+  private:
+    std::atomic<std::uint64_t> sequence_;
+    std::atomic<std::uint64_t> count_, schedule_, kind_dtype_, op_root_;
+};
+
+/// Why a communicator can only be closed. The first writer wins; only the page of member 0 is used.
+struct AbortRecord {
+    static constexpr std::uint32_t none = 0, ready = 1, writing = 2; // writing + member
+    static constexpr std::size_t max_members = 1024, max_text = 240;
+
+    std::atomic<std::uint32_t> state;
+    // The rest is written by the one who moved `state` to `writing`, and read once it is `ready`.
+    std::int32_t cause;
+    std::int32_t rank;
+    std::uint64_t sequence;
+    double seconds;
+    std::array<std::uint64_t, max_members / 64> missing;
+    std::array<char, max_text> text;
+};
+
+struct ControlPage {
+    static constexpr std::size_t history = 8; // calls that are remembered
+    static constexpr std::uint32_t open = 0, closed = 1;
+
+    // Written by anybody, read by the owner whenever it waits.
+    alignas(cache_line) std::atomic<std::uint32_t> alarm; // grows with each piece of bad news
+    std::atomic<std::uint32_t> bell;                      // grows when the sleeping owner shall look again
+    std::atomic<std::uint32_t> sleeping;                  // by the owner: partner of every store that it waits for
+
+    // Written by the owner.
+    alignas(cache_line) std::atomic<std::uint32_t> state;
+    alignas(cache_line) std::array<CallRecord, history> calls;
+
+    alignas(cache_line) AbortRecord abort;
+
+    /// After a sequentially consistent store that the owner may be waiting for.
+    void ring() {
+        if (sleeping.load(std::memory_order_seq_cst) == 0) return;
+        bell.fetch_add(1, std::memory_order_seq_cst);
+        futex_wake(bell);
+    }
+
+    void raise_alarm() {
+        alarm.fetch_add(1, std::memory_order_seq_cst);
+        ring();
+    }
+};
+
+static_assert(sizeof(ControlPage) <= page);
+
+} // namespace hocket

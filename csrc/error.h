@@ -1,0 +1,50 @@
+// What can go wrong below Python. A Failure is data; bindings.cpp turns it into a class of hocket.errors.
+#pragma once
+
+#include "types.h"
+
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hocket {
+
+/// What one rank calls: equal on all ranks, or the call is a mismatch. Independent of how the algorithm moves data.
+struct Fingerprint {
+    std::uint64_t sequence = 0; // number of the call on its communicator, from 1
+    std::uint64_t count = 0;
+    std::uint64_t schedule = 0;
+    std::int32_t kind = 0;
+    std::int32_t dtype = 0;
+    std::int32_t op = 0;
+    std::int32_t root = 0;
+
+    bool operator==(const Fingerprint &) const = default;
+
+    /// A short form that travels with every signal; never 0.
+    std::uint32_t tag() const;
+};
+
+enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };
+
+struct Failure final : std::exception {
+    Cause cause = Cause::internal;
+    int rank = -1; // the guilty one, where there is one
+    std::uint64_t sequence = 0;
+    double seconds = 0;
+    int error_number = 0;
+    std::vector<int> missing;
+    std::map<int, Fingerprint> calls; // mismatch: who called what
+    std::string text;                 // reason, name of the system call, or an internal complaint
+    int self = -1;                    // who raises it
+    std::string label;                // and in which collective
+
+    const char *what() const noexcept override { return text.c_str(); }
+
+    static Failure internal(std::string text);
+    /// Of the system call `call`, which just failed with `errno`.
+    static Failure resource(std::string call);
+};
+
+} // namespace hocket

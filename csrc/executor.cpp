@@ -1,0 +1,283 @@
+#include "executor.h"
+
+#include "error.h"
+#include "reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+namespace hocket {
+
+// Channels ------------------------------------------------------------------------------------------------------------
+
+void Executor::Cursor::rewind(const Executor &executor) {
+    first_ = at_ = 0;
+    wave_ = entries.empty() ? 0 : entries.front().step;
+    settle(executor);
+}
+
+void Executor::Cursor::next(const Executor &executor) {
+    ++at_;
+    settle(executor);
+}
+
+/// Moves on to the next entry that has a piece in the current wave, or in the first later wave that has any.
+void Executor::Cursor::settle(const Executor &executor) {
+    const auto end_wave = [&](const Entry &entry) {
+        return entry.step + static_cast<std::int64_t>(executor.tasks_[entry.task].pieces);
+    };
+    for (;;) {
+        for (; at_ < entries.size() && entries[at_].step <= wave_; ++at_) {
+            if (wave_ < end_wave(entries[at_])) return;
+        }
+        while (first_ < entries.size() && end_wave(entries[first_]) <= wave_ + 1) ++first_;
+        if (done()) return;
+        // Entries ascend by step, so the first unfinished one is active in the next wave or opens a later one.
+        wave_ = std::max(wave_ + 1, static_cast<std::int64_t>(entries[first_].step));
+        at_ = first_;
+    }
+}
+
+// Binding -------------------------------------------------------------------------------------------------------------
+
+Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transport_(transport) {
+    const auto cursor_of = [](std::vector<Cursor> &cursors, int peer) {
+        const auto found = std::ranges::find(cursors, peer, &Cursor::peer);
+        if (found != cursors.end()) return static_cast<std::size_t>(found - cursors.begin());
+        cursors.emplace_back().peer = peer;
+        return cursors.size() - 1;
+    };
+    for (const Instruction &instruction : plan.instructions()) {
+        const std::size_t index = tasks_.size();
+        Task &task = tasks_.emplace_back();
+        task.instruction = &instruction;
+        auto &cursors = instruction.sends() ? sends_ : receives_;
+        for (const Operand &operand : instruction.sends() ? instruction.destinations : instruction.sources) {
+            if (operand.space != Space::remote) continue;
+            const std::size_t cursor = cursor_of(cursors, operand.peer);
+            cursors[cursor].entries.push_back({instruction.step, operand.index, index});
+            task.cursors.push_back(cursor);
+            if (instruction.sends()) task.peers.push_back(operand.peer);
+            else task.remotes.push_back({.cursor = cursor});
+        }
+        if (task.cursors.empty()) locals_.push_back(index);
+        task.sources.resize(instruction.sources.size());
+    }
+    for (auto *cursors : {&sends_, &receives_}) {
+        for (Cursor &cursor : *cursors) {
+            std::ranges::stable_sort(cursor.entries, {}, [](const Cursor::Entry &entry) {
+                return std::tuple(entry.step, entry.order);
+            });
+        }
+    }
+}
+
+std::byte *Executor::place(const Operand &operand) const {
+    const std::size_t offset = plan_.offset_of(operand.index, launch_.block) * size_of(launch_.dtype);
+    switch (operand.space) {
+    // An input is only ever a source, or the plan is one for aliased memory (law 3 holds this).
+    case Space::input: return const_cast<std::byte *>(launch_.input) + offset;
+    case Space::output: return launch_.output + offset;
+    case Space::scratch:
+        return const_cast<std::byte *>(scratch_.data()) +
+               static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
+    case Space::remote: break;
+    }
+    return nullptr;
+}
+
+void Executor::start(const Launch &launch) {
+    launch_ = launch;
+    const PlanShape &shape = plan_.shape();
+    const auto k = static_cast<std::size_t>(shape.chunks_per_block);
+    scratch_slot_bytes_ = round_up((launch.block + k - 1) / k * size_of(launch.dtype), cache_line);
+    scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
+    num_unfinished_ = 0;
+    first_unsettled_ = 0;
+    for (Task &task : tasks_) {
+        const Instruction &instruction = *task.instruction;
+        task.num_bytes = plan_.elements_of(instruction.chunk, launch.block) * size_of(launch.dtype);
+        task.pieces = (task.num_bytes + piece_bytes - 1) / piece_bytes;
+        task.done = task.settled = task.within = 0;
+        task.tickets.clear();
+        for (Remote &remote : task.remotes) remote.filled = 0;
+        for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
+        task.destination = place(instruction.destinations[0]);
+        if (task.pieces > 0) ++num_unfinished_;
+    }
+    for (Cursor &cursor : sends_) cursor.rewind(*this);
+    for (Cursor &cursor : receives_) cursor.rewind(*this);
+}
+
+// Running -------------------------------------------------------------------------------------------------------------
+
+std::size_t Executor::piece_size(const Task &task) const {
+    return std::min(piece_bytes, task.num_bytes - task.done * piece_bytes);
+}
+
+bool Executor::is_settled(Task &task, std::size_t piece) {
+    if (task.pieces == 0) return true;
+    const std::size_t needed = std::min(piece + 1, task.pieces), num_peers = task.peers.size();
+    const auto all_released = [&](std::size_t at) {
+        for (std::size_t i = 0; i < num_peers; ++i) {
+            if (transport_.released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
+        }
+        return true;
+    };
+    if (!task.tickets.empty()) { // sent on loan: settled as the readers release
+        while (task.settled < needed && task.settled < task.done && all_released(task.settled)) ++task.settled;
+    }
+    return task.settled >= needed;
+}
+
+bool Executor::ready(Task &task) {
+    return std::ranges::all_of(task.instruction->dependencies, [&](std::int32_t before) {
+        return is_settled(tasks_[static_cast<std::size_t>(before)], task.done);
+    });
+}
+
+bool Executor::at_turn(const Task &task, std::size_t index) const {
+    const auto &cursors = task.peers.empty() ? receives_ : sends_;
+    return std::ranges::all_of(task.cursors, [&](std::size_t cursor) {
+        return !cursors[cursor].done() && cursors[cursor].task() == index;
+    });
+}
+
+void Executor::finish_piece(Task &task) {
+    ++task.done;
+    task.within = 0;
+    if (task.done == task.pieces) --num_unfinished_;
+    auto &cursors = task.peers.empty() ? receives_ : sends_;
+    for (std::size_t cursor : task.cursors) cursors[cursor].next(*this);
+}
+
+bool Executor::try_send(Task &task, std::size_t index) {
+    if (!at_turn(task, index) || !ready(task)) return false;
+    const std::size_t size = piece_size(task);
+    const std::byte *piece = task.sources[0] + task.done * piece_bytes;
+    bool progress = false;
+    while (task.within < size) {
+        const Published published = transport_.publish(task.peers, Bytes(piece + task.within, size - task.within),
+                                                       launch_.tag, !task.instruction->staged);
+        if (published.num_bytes == 0) return progress;
+        progress = true;
+        task.within += published.num_bytes;
+        // Once one piece is lent, all pieces of this task settle through tickets, in order.
+        if (published.lent && task.tickets.empty()) task.tickets.resize(task.pieces * task.peers.size(), 0);
+    }
+    if (task.tickets.empty()) {
+        ++task.settled;
+    } else {
+        for (std::size_t i = 0; i < task.peers.size(); ++i) {
+            task.tickets[task.done * task.peers.size() + i] = transport_.posted(task.peers[i]);
+        }
+    }
+    finish_piece(task);
+    return true;
+}
+
+bool Executor::try_fold(Task &task, std::size_t index) {
+    if (!at_turn(task, index) || !ready(task)) return false;
+    const std::size_t size = piece_size(task), element = size_of(launch_.dtype);
+    const int divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1;
+    bool progress = false;
+    while (task.within < size) {
+        std::size_t available = size - task.within;
+        operands_.clear();
+        std::size_t next_remote = 0;
+        for (const std::byte *local : task.sources) {
+            if (local != nullptr) {
+                operands_.push_back(local + task.done * piece_bytes + task.within);
+                continue;
+            }
+            Remote &remote = task.remotes[next_remote++];
+            const int peer = receives_[remote.cursor].peer;
+            while (remote.filled < element) {
+                const View view = transport_.view(peer);
+                if (view.bytes.empty()) return progress;
+                if (view.tag != launch_.tag) throw ForeignMessage{peer};
+                if (remote.filled == 0 && view.bytes.size() >= element) {
+                    available = std::min(available, view.bytes.size() / element * element);
+                    operands_.push_back(view.bytes.data());
+                    break;
+                }
+                const std::size_t part = std::min(element - remote.filled, view.bytes.size());
+                std::memcpy(remote.carry.data() + remote.filled, view.bytes.data(), part);
+                remote.filled += part;
+                transport_.release(peer, part);
+                progress = true;
+            }
+            if (remote.filled == element) {
+                available = element;
+                operands_.push_back(remote.carry.data());
+            }
+        }
+        fold(launch_.dtype, launch_.op, task.destination + task.done * piece_bytes + task.within, operands_,
+             available / element, divisor);
+        for (Remote &remote : task.remotes) {
+            if (remote.filled == 0) transport_.release(receives_[remote.cursor].peer, available);
+            remote.filled = 0;
+        }
+        task.within += available;
+        progress = true;
+    }
+    ++task.settled;
+    finish_piece(task);
+    return true;
+}
+
+bool Executor::run_ready() {
+    bool progress = false;
+    for (std::size_t i = 0; i < sends_.size(); ++i) {
+        while (!sends_[i].done()) {
+            Task &task = tasks_[sends_[i].task()];
+            if (task.cursors.front() != i || !try_send(task, sends_[i].task())) break; // its first channel drives it
+            progress = true;
+        }
+    }
+    for (std::size_t i = 0; i < receives_.size(); ++i) {
+        while (!receives_[i].done()) {
+            Task &task = tasks_[receives_[i].task()];
+            if (task.cursors.front() != i || !try_fold(task, receives_[i].task())) break;
+            progress = true;
+        }
+    }
+    for (std::size_t index : locals_) {
+        Task &task = tasks_[index];
+        while (task.done < task.pieces && try_fold(task, index)) progress = true;
+    }
+    return progress;
+}
+
+bool Executor::advance() {
+    while (num_unfinished_ > 0) {
+        if (!run_ready()) return false;
+        ++num_moves_;
+    }
+    for (; first_unsettled_ < tasks_.size(); ++first_unsettled_) {
+        Task &task = tasks_[first_unsettled_];
+        if (task.pieces > 0 && !is_settled(task, task.pieces - 1)) return false;
+    }
+    return true;
+}
+
+std::vector<int> Executor::waiting_for() const {
+    std::vector<int> peers;
+    const auto need = [&](int peer) {
+        if (std::ranges::find(peers, peer) == peers.end()) peers.push_back(peer);
+    };
+    // A fold misses the bytes of some of its sources; a send that is not held back by a fold misses room.
+    for (const Cursor &cursor : receives_) {
+        if (!cursor.done() && transport_.view(cursor.peer).bytes.empty()) need(cursor.peer);
+    }
+    for (const Cursor &cursor : sends_) {
+        if (transport_.released(cursor.peer) < transport_.posted(cursor.peer)) {
+            if (!cursor.done() || num_unfinished_ == 0) need(cursor.peer);
+        }
+    }
+    std::ranges::sort(peers);
+    return peers;
+}
+
+} // namespace hocket

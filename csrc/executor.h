@@ -1,0 +1,116 @@
+// Runs one rank's plan as a resumable state machine. It never blocks and knows no algorithm, collective or topology.
+#pragma once
+
+#include "plan.h"
+#include "transport.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+namespace hocket {
+
+/// What is bound at call time: sizes, types, and the memory of this rank.
+struct Launch {
+    Dtype dtype = Dtype::float32;
+    Op op = Op::sum;
+    std::size_t block = 0; // elements of one block of the collective's vector
+    const std::byte *input = nullptr;
+    std::byte *output = nullptr;
+    std::uint32_t tag = 0;
+};
+
+/// A message of another call than the one that runs: `peer` and this rank called different things.
+struct ForeignMessage {
+    int peer;
+};
+
+/// Moves the pieces of a plan. Piece j of an instruction of step s belongs to wave j + s, and a channel carries its
+/// pieces in the order (wave, step, order in the step), so that chains are pipelined and both ends agree.
+class Executor {
+  public:
+    /// Both must outlive the executor.
+    Executor(const Plan &plan, Transport &transport);
+
+    /// Begins a run. The memory of `launch` must stay until advance() has returned true.
+    void start(const Launch &launch);
+
+    /// Runs all that is ready. True when everything is done and no memory of this rank is being read any more.
+    /// Throws ForeignMessage, after which only start() makes sense.
+    bool advance();
+
+    /// Grows whenever something was moved.
+    std::uint64_t num_moves() const { return num_moves_; }
+
+    /// After advance() has returned false: the peers whose bytes, room or release are missing, ascending.
+    std::vector<int> waiting_for() const;
+
+  private:
+    /// A position in the messages of one channel: the unfinished instruction whose turn it is.
+    class Cursor {
+      public:
+        struct Entry {
+            std::int32_t step, order;
+            std::size_t task;
+        };
+        int peer = -1;
+        std::vector<Entry> entries; // by (step, order)
+
+        void rewind(const Executor &executor);
+        void next(const Executor &executor);
+        bool done() const { return first_ == entries.size(); }
+        std::size_t task() const { return entries[at_].task; }
+
+      private:
+        void settle(const Executor &executor);
+        std::size_t first_ = 0, at_ = 0; // entries before first_ are finished
+        std::int64_t wave_ = 0;
+    };
+
+    struct Remote { // a source that comes over a channel
+        std::size_t cursor = 0;
+        std::array<std::byte, largest_element> carry{}; // an element that views deliver in parts
+        std::size_t filled = 0;
+    };
+
+    struct Task {
+        const Instruction *instruction = nullptr;
+        std::size_t num_bytes = 0; // of the whole chunk
+        std::size_t pieces = 0;
+        std::size_t done = 0;    // pieces sent or folded
+        std::size_t settled = 0; // pieces whose dependants may run
+        std::size_t within = 0;  // bytes of the current piece that are done
+        std::vector<const std::byte *> sources; // local ones; nullptr where remote
+        std::byte *destination = nullptr;
+        std::vector<std::size_t> cursors; // of its channels
+        std::vector<Remote> remotes;      // in the order of its remote sources
+        std::vector<int> peers;           // it sends to
+        std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
+    };
+
+    std::size_t piece_size(const Task &task) const;
+    bool ready(Task &task);
+    bool is_settled(Task &task, std::size_t piece);
+    bool at_turn(const Task &task, std::size_t index) const;
+    void finish_piece(Task &task);
+    bool try_send(Task &task, std::size_t index);
+    bool try_fold(Task &task, std::size_t index);
+    bool run_ready();
+    std::byte *place(const Operand &operand) const;
+
+    const Plan &plan_;
+    Transport &transport_;
+    Launch launch_;
+    std::vector<Task> tasks_;
+    std::vector<Cursor> sends_;
+    std::vector<Cursor> receives_;
+    std::vector<std::size_t> locals_;
+    std::uint64_t num_moves_ = 0;
+    std::size_t num_unfinished_ = 0;
+    std::size_t first_unsettled_ = 0;
+    std::size_t scratch_slot_bytes_ = 0;
+    std::vector<std::byte> scratch_;
+    std::vector<const std::byte *> operands_; // of the fold at hand
+};
+
+} // namespace hocket

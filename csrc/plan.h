@@ -1,0 +1,71 @@
+// One rank's lowered program: the flat arrays that schedule/lower.py emits and law 3 has proved.
+#pragma once
+
+#include "types.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hocket {
+
+/// One operand: a place in this rank's memory, or (space `remote`) a message from or to `peer`, where `index` orders
+/// the messages that one step sends over one channel.
+struct Operand {
+    std::int32_t peer = -1;
+    Space space = Space::input;
+    std::int32_t index = 0;
+};
+
+/// Folds `sources` in order into `destinations`, piece by piece, once `dependencies` are settled.
+struct Instruction {
+    std::int32_t step = 0;
+    std::int32_t chunk = 0; // its place inside its block, which gives its size
+    bool completes = false; // the fold completes a sum over all ranks: an average divides here
+    bool staged = false;    // the source is overwritten in the same step: copy it, never lend it
+    std::span<const Operand> sources;
+    std::span<const Operand> destinations;
+    std::span<const std::int32_t> dependencies;
+
+    bool sends() const { return !destinations.empty() && destinations[0].space == Space::remote; }
+};
+
+struct PlanShape {
+    int num_ranks = 1;
+    int rank = 0;
+    int chunks_per_block = 1;
+    int num_input_chunks = 0;
+    int num_output_chunks = 0;
+    int num_scratch = 0;
+};
+
+/// Immutable, and checked on construction: the executor indexes without further tests.
+class Plan : public std::enable_shared_from_this<Plan> {
+  public:
+    /// instructions (n, 6), sources and destinations (n, 3), dependencies (n): row-major, as in schedule/lower.py.
+    /// `label` says in words what the plan does, for people who wait for it.
+    Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions, std::span<const std::int32_t> sources,
+         std::span<const std::int32_t> destinations, std::span<const std::int32_t> dependencies);
+    Plan(const Plan &) = delete; // instructions point into the members below
+    Plan &operator=(const Plan &) = delete;
+
+    const PlanShape &shape() const { return shape_; }
+    const std::string &label() const { return label_; }
+    std::span<const Instruction> instructions() const { return instructions_; }
+
+    /// Elements before chunk `index` of a buffer whose blocks have `block` elements.
+    std::size_t offset_of(int index, std::size_t block) const;
+    std::size_t elements_of(int chunk, std::size_t block) const;
+
+  private:
+    PlanShape shape_;
+    std::string label_;
+    std::vector<Operand> sources_;
+    std::vector<Operand> destinations_;
+    std::vector<std::int32_t> dependencies_;
+    std::vector<Instruction> instructions_;
+};
+
+} // namespace hocket

@@ -1,0 +1,43 @@
+// The little that we need of the system beyond the C++ library: futexes between processes, and signal masks.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace hocket {
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+/// Sleeps while `word` is `expected`, at most for `limit`; may wake early.
+inline void futex_wait(std::atomic<std::uint32_t> &word, std::uint32_t expected, std::chrono::nanoseconds limit) {
+    const timespec relative{.tv_sec = static_cast<time_t>(limit.count() / 1'000'000'000),
+                            .tv_nsec = static_cast<long>(limit.count() % 1'000'000'000)};
+    syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
+}
+
+inline void futex_wait(std::atomic<std::uint32_t> &word, std::uint32_t expected) {
+    syscall(SYS_futex, &word, FUTEX_WAIT, expected, nullptr, nullptr, 0);
+}
+
+inline void futex_wake(std::atomic<std::uint32_t> &word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// Grows in each forked child. What was made under another generation belongs to the parent, threads and locks included.
+unsigned fork_generation();
+
+/// For our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.
+inline void block_signals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+} // namespace hocket

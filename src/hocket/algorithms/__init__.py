@@ -1,0 +1,16 @@
+"""How collectives are done: one small program for each algorithm, and the registry that knows them all."""
+
+from hocket.algorithms import direct, dissemination, halving_doubling, ring, tree
+from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, load
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "algorithm",
+    "direct",
+    "dissemination",
+    "halving_doubling",
+    "load",
+    "ring",
+    "tree",
+]

@@ -1,0 +1,23 @@
+"""Dissemination: in round k everybody tells the rank 2**k further on all that it has heard."""
+
+from hocket.algorithms.registry import algorithm
+from hocket.schedule.builder import Builder
+
+
+@algorithm(
+    "barrier",
+    name="dissemination",
+    chunks=lambda p: 1,
+    steps=lambda p: (p - 1).bit_length(),
+    sent=lambda p: (p - 1).bit_length(),
+)
+def dissemination_barrier(schedule: Builder) -> None:
+    """After round k each rank has heard from the 2**(k + 1) - 1 before it, so that after the last from all.
+
+    ceil(log2 P) steps; as many tokens of one byte per rank. Any rank count; some are heard of twice, which a barrier
+    may. Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    for k in range((p - 1).bit_length()):
+        with schedule.step():
+            schedule.reduce(src=rank, dst=(rank + 2**k) % p, chunk=0)

@@ -1,0 +1,227 @@
+"""Algorithms by collective and name: what each promises, and how to get its schedule.
+
+An algorithm is a function that writes one schedule for a rank count and root, or several algorithms composed. Its
+promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule import compose
+from hocket.schedule.builder import Builder
+from hocket.schedule.collective import find_collective
+from hocket.schedule.ir import Schedule
+from hocket.schedule.verify import Certificate, Declared, verify
+
+Parameter = Callable[..., Any]  # Of (num_ranks) or (num_ranks, root).
+Constraint = tuple[str, Callable[[int], bool]]
+
+_CACHED_SCHEDULES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """How a collective is done, for any rank count that `ranks` allows, and any root.
+
+    `produce(num_ranks, root)` gives a schedule; use `build`, which checks its arguments and remembers. `source` is
+    "file:line". Promises are None for a composition that has not been registered.
+    """
+
+    collective: str
+    name: str
+    doc: str
+    source: str
+    produce: Callable[[int, int], Schedule]
+    write: Callable[[Builder], None] | None = None
+    chunks: Parameter | None = None
+    steps: Parameter | None = None
+    sent: Parameter | None = None
+    labels: frozenset[str] = frozenset()
+    ranks: Constraint | None = None
+    _build: Callable[[int, int], Schedule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_build", lru_cache(_CACHED_SCHEDULES)(self.produce))
+
+    def __call__(self, schedule: Builder) -> None:
+        """Write all steps of this algorithm into a schedule that is being written."""
+        if self.write is not None:
+            self.write(schedule)
+        else:
+            schedule.include(self.build(schedule.num_ranks, schedule.root))
+
+    def build(self, num_ranks: int, root: int = 0) -> Schedule:
+        """The schedule for this many ranks; ValueError where there is none. Remembered, so cheap the second time."""
+        if num_ranks < 1:
+            raise ValueError(f"{self}: expected at least 1 rank, found {num_ranks}")
+        if self.ranks is not None and not self.ranks[1](num_ranks):
+            raise ValueError(f"{self}: expected {self.ranks[0]} ranks, found {num_ranks}")
+        if not 0 <= root < num_ranks:
+            raise ValueError(f"{self}: expected a root from 0 to {num_ranks - 1}, found {root}")
+        return self._build(num_ranks, root if find_collective(self.collective).rooted else 0)
+
+    def allows(self, num_ranks: int) -> bool:
+        """Whether there is a schedule for this many ranks."""
+        return num_ranks >= 1 and (self.ranks is None or self.ranks[1](num_ranks))
+
+    def declared(self, num_ranks: int, root: int = 0) -> Declared:
+        """What is promised for this rank count and root."""
+        steps = None if self.steps is None else int(_call(self.steps, num_ranks, root))
+        sent = None if self.sent is None else _call(self.sent, num_ranks, root)
+        return Declared(steps, None if sent is None else Fraction(sent), self.labels)
+
+    def verify(self, num_ranks: int, root: int = 0, **options: Any) -> Certificate:
+        """Prove the schedule for this rank count and root, promises included; VerifyError if it breaks a law.
+
+        Options are those of schedule.verify.verify.
+        """
+        try:
+            return verify(self.build(num_ranks, root), declared=self.declared(num_ranks, root), **options)
+        except VerifyError as error:
+            error.add_note(f"in the schedule of {self} for {num_ranks} ranks, root {root}")
+            raise
+
+    def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
+        """This algorithm, and then the other: compose.then for every rank count and root."""
+        result = compose.collective_of_then(self.collective, other.collective, collective)
+        return _composed(
+            result,
+            f"{self.name}.then({other.name})",
+            lambda p, root: self.build(p, root).then(other.build(p, root), collective=collective),
+            _both(self.ranks, other.ranks),
+        )
+
+    def beside(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
+        """Both at once: compose.beside for every rank count and root."""
+        result = compose.collective_of_beside(self.collective, other.collective, collective)
+        return _composed(
+            result,
+            f"{self.name}.beside({other.name})",
+            lambda p, root: self.build(p, root).beside(other.build(p, root), collective=collective),
+            _both(self.ranks, other.ranks),
+        )
+
+    def refine(self, chunks: int) -> "Algorithm":
+        """The same with every chunk cut in `chunks`: compose.refine."""
+        name = f"{self.name}.refine({chunks})"
+        return _composed(self.collective, name, lambda p, root: self.build(p, root).refine(chunks), self.ranks)
+
+    def reversed(self) -> "Algorithm":
+        """The same run backwards: compose.reversed."""
+        result = compose.collective_of_reversed(self.collective)
+        return _composed(result, f"{self.name}.reversed()", lambda p, root: self.build(p, root).reversed(), self.ranks)
+
+    def __str__(self) -> str:
+        return f"{self.collective} {self.name} ({self.source})"
+
+
+ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
+"""Every algorithm by (collective, name)."""
+
+
+def algorithm(
+    collective: str,
+    *,
+    name: str,
+    chunks: Parameter | None = None,
+    steps: Parameter | None = None,
+    sent: Parameter | None = None,
+    labels: tuple[str, ...] = (),
+    ranks: Constraint | None = None,
+    doc: str | None = None,
+) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
+    """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
+
+    chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends, in units
+    of the whole vector) are functions of the rank count p, or of p and the root. labels are those of the certificate
+    that must hold for every rank count. ranks is ("an even number of", predicate) where not every rank count will do.
+    A later definition replaces an earlier one of the same name, except that built-in ones stay: ValueError.
+    """
+    find_collective(collective)
+    caller = sys._getframe(1)
+    source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+
+    def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
+        if isinstance(program, Algorithm):
+            if program.collective != collective:
+                raise ScheduleError(f"{source}: expected a composition for {collective}, found {program}")
+            made = program
+        else:
+            write, cut = program, chunks
+            if cut is None:
+                raise ScheduleError(f"{source}: expected chunks=, the number of chunks for p ranks; found none")
+
+            def produce(num_ranks: int, root: int) -> Schedule:
+                builder = Builder(collective, num_ranks, int(_call(cut, num_ranks, root)), root)
+                write(builder)
+                return builder.finish()
+
+            made = Algorithm(collective, name, write.__doc__ or "", source, produce, write)
+        made = replace(
+            made,
+            name=name,
+            doc=doc or made.doc,
+            source=source,
+            chunks=chunks,
+            steps=steps,
+            sent=sent,
+            labels=frozenset(labels),
+            ranks=ranks or made.ranks,
+        )
+        before = ALGORITHMS.get((collective, name))
+        if before is not None and _is_built_in(before):
+            raise ValueError(f"{made}: {before} is built in; choose another name")
+        ALGORITHMS[collective, name] = made
+        return made
+
+    return register
+
+
+def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
+    """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
+
+    The file is run. Each algorithm is proved here for the first few rank counts it allows (VerifyError), and again for
+    the rank count of a communicator before it runs there. ValueError if the file registers none (of that name).
+    """
+    path, _, name = reference.partition(":") if not Path(reference).exists() else (reference, "", "")
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"expected the file of an algorithm (FILE.py or FILE.py:NAME), found no file {path!r}")
+    before = dict(ALGORITHMS)
+    code = compile(file.read_text(encoding="utf-8"), str(file), "exec")
+    exec(code, {"__name__": file.stem, "__file__": str(file)})
+    made = [one for key, one in ALGORITHMS.items() if before.get(key) is not one and name in ("", one.name)]
+    if not made:
+        found = sorted({key[1] for key in ALGORITHMS if before.get(key) is not ALGORITHMS[key]}) or "none"
+        raise ValueError(f"{reference}: expected @algorithm(..., name={name or '...'!r}); the file registers {found}")
+    if prove:
+        for one in made:
+            for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
+                one.verify(num_ranks, num_ranks - 1)
+    return made
+
+
+def _composed(
+    collective: str, name: str, produce: Callable[[int, int], Schedule], ranks: Constraint | None
+) -> Algorithm:
+    return Algorithm(collective, name, "", "composed", produce, ranks=ranks)
+
+
+def _both(left: Constraint | None, right: Constraint | None) -> Constraint | None:
+    if left is None or right is None:
+        return left or right
+    return f"{left[0]} and {right[0]}", lambda p: left[1](p) and right[1](p)
+
+
+def _call(parameter: Parameter, num_ranks: int, root: int) -> Any:
+    return parameter(*(num_ranks, root)[: parameter.__code__.co_argcount])
+
+
+def _is_built_in(one: Algorithm) -> bool:
+    return Path(one.source.rpartition(":")[0]).parent == Path(__file__).parent

@@ -1,0 +1,43 @@
+"""Ring: every chunk travels round the ring, one neighbour at a time. Bandwidth optimal, for any rank count."""
+
+from hocket.algorithms.registry import algorithm
+from hocket.schedule.builder import Builder
+
+
+@algorithm("reduce_scatter", name="ring", chunks=lambda p: p, steps=lambda p: p - 1, sent=lambda p: (p - 1) / p)
+def ring_reduce_scatter(schedule: Builder) -> None:
+    """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.
+
+    P - 1 steps; (P - 1) / P * N bytes per rank, N the whole vector: no algorithm sends less. Best for large N, and
+    where only neighbours have fast links. Any rank count. The order of reduction is another one for each chunk.
+    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    for i in schedule.repeat(p - 1):
+        schedule.reduce(src=rank, dst=(rank + 1) % p, chunk=(rank - 1 - i) % p)
+
+
+@algorithm("all_gather", name="ring", chunks=lambda p: p, steps=lambda p: p - 1, sent=lambda p: (p - 1) / p)
+def ring_all_gather(schedule: Builder) -> None:
+    """Each rank's block travels once round the ring: in each step a rank passes on what it has just received.
+
+    P - 1 steps; (P - 1) / P * N bytes per rank, N the gathered vector: no algorithm sends less. Best for large N.
+    Any rank count. Patarasuk and Yuan 2009.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    for i in schedule.repeat(p - 1):
+        schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)
+
+
+ring_all_reduce = algorithm(
+    "all_reduce",
+    name="ring",
+    steps=lambda p: 2 * (p - 1),
+    sent=lambda p: 2 * (p - 1) / p,
+    labels=("same_on_all_ranks",),
+    doc="""Two laps of the ring: reduce_scatter, which leaves each rank one finished chunk, then all_gather.
+
+    2 (P - 1) steps; 2 (P - 1) / P * N bytes per rank, which is the least there is. Best for large N. Any rank count.
+    Patarasuk and Yuan 2009; made known for training by Gibiansky, "Bringing HPC techniques to deep learning", 2017.
+    """,
+)(ring_reduce_scatter.then(ring_all_gather))

@@ -1,0 +1,73 @@
+"""The `hocket` command: one module per sub-command, imported when it is asked for.
+
+Each module has `add_arguments(parser)` and `run(arguments) -> int`, the exit code. A HocketError, a missing file or
+a bad argument ends in one line on standard error and exit code 2; Ctrl-C in 130. n ranks start at once, so what
+`import hocket.cli` costs is counted.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+_COMMANDS = {
+    "demo": "train a small network on handwritten digits, every gradient summed by a proved algorithm",
+    "run": "start a program as n ranks on this host",
+    "show": "print the steps of an algorithm",
+    "verify": "prove algorithms, built-in ones or your own",
+    "doctor": "look at this host and say what is in the way",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a sub-command and returns its exit code. argv is without the program's name (default: sys.argv[1:])."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="hocket",
+        description="Collective communication whose algorithms are small Python programs: proved, explained, run.",
+        epilog="`hocket COMMAND --help` says more. A first try: hocket demo",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    # Only the sub-command that is meant has to be imported; the others are known by name.
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    module = importlib.import_module(f"hocket.cli.{chosen}") if chosen in _COMMANDS else None
+    for name, summary in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == chosen and module is not None:
+            module.add_arguments(command)
+    parsed = parser.parse_args(arguments)
+    if parsed.version:
+        print(_version())
+        return 0
+    if module is None:
+        parser.print_help()
+        return 2
+    return _run(module.run, parsed)
+
+
+def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    from hocket.errors import HocketError, InternalError
+
+    try:
+        return run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (as with `| head`). Nothing may be flushed to it at exit.
+        sys.stdout = None
+        return 141
+    except InternalError:
+        raise
+    except (HocketError, OSError, ValueError, TypeError) as error:
+        print(f"hocket {arguments.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return f"hocket {metadata.version('hocket')}"
+    except metadata.PackageNotFoundError:
+        return "hocket (not installed)"

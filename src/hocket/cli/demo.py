@@ -1,0 +1,168 @@
+"""`hocket demo`: several processes train a digit classifier; every gradient is summed by a proved schedule.
+
+Rank 0 draws the progress itself, as it alone knows it; everything else is printed here, after the ranks have ended.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.training.data import AfterEpoch, History
+    from hocket.training.demonstration import Demonstration
+
+_NUM_PLAIN_LINES = 6
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `hocket demo`."""
+    parser.description = "Train a small network on handwritten digits, the batch split over several processes."
+    parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="number of processes (default 4)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="an .npz, or MNIST's idx files: their folder or the training images (default: the digits that come along)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it. Returns 0 if weights and losses are equal, 1 if they are not or a rank failed, 2 on a bad argument."""
+    from hocket.training.demonstration import demonstrate
+
+    progress = None if arguments.json else Progress(bar=sys.stdout.isatty())
+    if progress:
+        print(f"Hocket: training on {arguments.ranks} {_ranks(arguments.ranks)}, each with its part of every batch")
+        sys.stdout.flush()  # before rank 0 writes to the same place
+    try:
+        result = demonstrate(arguments.ranks, arguments.data, progress, started_at=_process_started_at())
+    except (ValueError, OSError) as error:
+        print(f"hocket demo: {error}", file=sys.stderr)
+        return 2
+    except HocketError as error:
+        print(f"hocket demo: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if progress and progress.bar:
+            print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have been ended while its bar hid it
+    print(json.dumps(as_json(result)) if arguments.json else as_text(result))
+    return 0 if result.weights_equal and result.losses_equal else 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Show progress from within rank 0: a bar in a terminal, a few plain lines elsewhere."""
+
+    bar: bool
+
+    def __call__(self, num_epochs: int) -> "AfterEpoch":
+        """Begin; the returned function is called after every epoch and ends the display after the last."""
+        return _bar(num_epochs) if self.bar else _lines(num_epochs)
+
+
+def _lines(num_epochs: int) -> "AfterEpoch":
+    every = max(1, num_epochs // _NUM_PLAIN_LINES)
+
+    def after_epoch(epoch: int, history: "History") -> None:
+        if epoch % every == 0 or epoch == num_epochs:
+            print(f"  epoch {epoch:>{len(str(num_epochs))}}/{num_epochs}  {_state(history)}", flush=True)
+
+    return after_epoch
+
+
+def _bar(num_epochs: int) -> "AfterEpoch":
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    bar = Progress(
+        TextColumn("  epoch"), MofNCompleteColumn(), BarColumn(bar_width=30), TextColumn("{task.description}")
+    )
+    task = bar.add_task("", total=num_epochs)
+    bar.start()
+
+    def after_epoch(epoch: int, history: "History") -> None:
+        bar.update(task, completed=epoch, description=_state(history))
+        if epoch == num_epochs:
+            bar.stop()
+
+    return after_epoch
+
+
+def _state(history: "History") -> str:
+    return f"loss {history.losses[-1]:.4f}  held-out accuracy {history.accuracies[-1]:.3f}"
+
+
+def as_json(result: "Demonstration") -> dict[str, object]:
+    """Return the result as plain values, the proof's own fields beside the others."""
+    values = asdict(result)
+    proof = values.pop("proof") or {"labels": [], "method": None, "seconds": None}
+    proved = {"cold_proof_seconds": proof["seconds"], "proof_labels": proof["labels"], "proof_method": proof["method"]}
+    return {name: _finite(value) for name, value in {**values, **proved}.items()}
+
+
+def _finite(value: object) -> object:
+    """JSON has no NaN, which is what a training that diverged reports."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_text(result: "Demonstration") -> str:
+    """Return the report that a person reads."""
+    n, proof = result.num_ranks, result.proof
+    losses = f"loss {result.first_loss:.3f} -> {result.last_loss:.4f}"
+    rows = [
+        ("data", f"{result.data}: {result.num_train:,} images trained on, {result.num_test:,} held out"),
+        ("held-out accuracy", f"{result.test_accuracy:.3f}  (these images were never trained on)"),
+        ("training", f"{result.training_seconds:.2f} s for {result.num_steps:,} steps; {losses}"),
+        ("communication", f"{result.communication_share:.0%} of that time (waiting for slower ranks included)"),
+        ("algorithm", f"{result.algorithm} all_reduce of {result.num_parameters + 1:,} numbers in every step"),
+        ("first all_reduce", f"{result.first_all_reduce_seconds:.2f} s after the command, {n} {_ranks(n)} started"),
+    ]
+    if proof:
+        labels = ", ".join(label.replace("_", " ") for label in proof.labels) or "no further label"
+        rows.append(("proof, cold", f"{proof.seconds:.3f} s from scratch, nothing cached ({proof.method}; {labels})"))
+    within = "within" if result.losses_equal else "more than"
+    apart = f"largest difference {result.largest_loss_difference:.1e} over {result.num_steps:,} steps"
+    rows += [
+        ("weights equal on all ranks", _yes(result.weights_equal, "every bit compared, by SHA-256")),
+        ("same losses as one process", _yes(result.losses_equal, f"{within} rounding; {apart}")),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name + ':':<{width + 1}} {value}" for name, value in rows]
+    return "\n".join(["", *lines, "", "Next, try:", *_next(result)])
+
+
+def _next(result: "Demonstration") -> list[str]:
+    """The next three commands, each of which works as printed, from anywhere."""
+    commands = [
+        (f"hocket show {result.algorithm} --collective all_reduce -n {result.num_ranks}", "the steps that just ran"),
+        ("hocket verify --all --ranks 1-16", "prove every algorithm that Hocket has"),
+        ("hocket doctor", "what this machine allows, and what it would gain from"),
+    ]
+    width = max(len(command) for command, _ in commands)
+    return [f"  {command:<{width}}  {why}" for command, why in commands]
+
+
+def _yes(holds: bool, how: str) -> str:
+    return f"yes  ({how})" if holds else f"NO  ({how}); please report this with the output of hocket doctor"
+
+
+def _ranks(count: int) -> str:
+    return "process" if count == 1 else "processes"
+
+
+def _process_started_at() -> float:
+    """When this process was started, in seconds of CLOCK_BOOTTIME: the interpreter's own start is part of the wait."""
+    try:
+        after_name = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return int(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime
+    except (OSError, ValueError, IndexError):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

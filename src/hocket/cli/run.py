@@ -1,0 +1,60 @@
+"""`hocket run -n 4 -- script.py ...`: the command line of `supervisor`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `hocket run`."""
+    parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
+    parser.epilog = (
+        "PROGRAM is a Python file, `-m MODULE`, or any executable. If a rank fails, the others have 5 s to end by "
+        "themselves; the exit code is that of the first rank that failed."
+    )
+    parser.add_argument("-n", "--ranks", type=_positive_int, required=True, metavar="RANKS", help="how many ranks")
+    parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")
+    parser.add_argument("--timeout", type=_positive_float, metavar="SECONDS", help="end the run after this time")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="what each rank runs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the program as ranks; the exit code is the program's."""
+    from hocket.runtime.supervisor import run_command
+
+    program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    if not program:
+        print("hocket run: which program? For example: hocket run -n 4 -- script.py", file=sys.stderr)
+        return 2
+    try:
+        return run_command(arguments.ranks, _command(program), label=arguments.label, timeout=arguments.timeout)
+    except OSError as error:
+        print(f"hocket run: cannot start {program[0]!r}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def _command(program: list[str]) -> list[str]:
+    if program[0] == "-m" or program[0] == "-c":
+        return [sys.executable, *program]
+    if program[0].endswith(".py"):
+        if not Path(program[0]).is_file():
+            raise FileNotFoundError(2, "no such file", program[0])
+        return [sys.executable, *program]
+    return program
+
+
+def _positive_int(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; expected 1 or more")
+    return number
+
+
+def _positive_float(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; expected a number above 0")
+    return number

@@ -1,0 +1,194 @@
+"""`hocket verify`: proves algorithms, for every rank count asked for, every root and both alias modes."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hocket.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
+
+_MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `hocket verify`."""
+    from hocket.cli.selection import rank_counts
+
+    parser.add_argument("algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME")
+    parser.add_argument("--all", action="store_true", help="all built-in algorithms (as without NAME)")
+    parser.add_argument("--collective", help="only algorithms for this collective")
+    parser.add_argument(
+        "--ranks", type=rank_counts, default=rank_counts("1-16"), metavar="1-16", help="rank counts (default 1-16)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Proves and reports. Returns 0 if all hold, 1 if a law is broken."""
+    if arguments.algorithm and arguments.all:
+        raise ValueError(f"--all and {arguments.algorithm!r} exclude each other")
+    started = time.perf_counter()
+    algorithms = _select(arguments.algorithm, arguments.collective)
+    proofs = {(one.collective, one.name): _Proof(one) for one in algorithms}
+    jobs = [
+        _Job(arguments.algorithm, one.collective, one.name, num_ranks)
+        for num_ranks in reversed(arguments.ranks)  # the long ones first, so that all cores end together
+        for one in algorithms
+        if one.allows(num_ranks)
+    ]
+    if not jobs:
+        raise ValueError(f"none of the algorithms allows any of the rank counts {arguments.ranks}")
+    for result in _with_progress(_results(jobs), len(jobs)):
+        proofs[result.job.collective, result.job.name].add(result)
+    seconds = time.perf_counter() - started
+    failures = [failure for proof in proofs.values() for failure in proof.failures]
+    if arguments.json:
+        algorithms_json = [proof.as_json() for proof in proofs.values() if not proof.failures]
+        print(json.dumps({"algorithms": algorithms_json, "failures": failures, "seconds": round(seconds, 3)}))
+    else:
+        _print(list(proofs.values()), failures, seconds)
+    return 1 if failures else 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    reference: str | None
+    collective: str
+    name: str
+    num_ranks: int
+
+
+@dataclass(frozen=True)
+class _Result:
+    job: _Job
+    num_schedules: int
+    labels: frozenset[str] | None
+    failures: list[dict[str, Any]]
+
+
+@dataclass
+class _Proof:
+    algorithm: "Algorithm"
+    ranks: list[int] = field(default_factory=list)
+    num_schedules: int = 0
+    labels: frozenset[str] | None = None
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, result: _Result) -> None:
+        self.ranks.append(result.job.num_ranks)
+        self.num_schedules += result.num_schedules
+        self.failures += result.failures
+        if result.labels is not None:
+            self.labels = result.labels if self.labels is None else self.labels & result.labels
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.algorithm.name,
+            "collective": self.algorithm.collective,
+            "ranks": sorted(self.ranks),
+            "labels": sorted(self.labels or ()),
+            "num_schedules": self.num_schedules,
+            "source": self.algorithm.source,
+        }
+
+
+def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
+    from hocket.algorithms import ALGORITHMS
+    from hocket.cli.selection import find_algorithms
+    from hocket.schedule.collective import find_collective
+
+    if collective is not None:
+        find_collective(collective)
+    if reference is not None:
+        return find_algorithms(reference, collective)
+    return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]
+
+
+def _prove(job: _Job) -> _Result:
+    """Proves one algorithm for one rank count and all roots: here or in a process of the pool."""
+    from hocket.schedule.collective import find_collective
+
+    (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
+    labels: frozenset[str] | None = None
+    failures: list[dict[str, Any]] = []
+    roots = range(job.num_ranks if find_collective(job.collective).rooted else 1)
+    for root in roots:
+        try:
+            certificate = one.verify(job.num_ranks, root)
+        except ScheduleError as error:
+            place = {name: getattr(error, name, None) for name in ("law", "step", "rank", "chunk")}
+            failures.append(
+                {"name": job.name, "collective": job.collective, "num_ranks": job.num_ranks, "root": root}
+                | place
+                | {"message": str(error)}
+            )
+        else:
+            labels = certificate.labels if labels is None else labels & certificate.labels
+    return _Result(job, len(roots) - len(failures), labels, failures)
+
+
+def _results(jobs: list[_Job]) -> Iterator[_Result]:
+    num_cores = min(len(os.sched_getaffinity(0)), len(jobs))
+    if num_cores == 1 or sum(job.num_ranks**2 for job in jobs) < _MIN_POOL_WORK:
+        yield from map(_prove, jobs)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    # Fresh processes: a fork would copy the threads of linear algebra in an unknown state.
+    with ProcessPoolExecutor(num_cores, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(_prove, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _with_progress(results: Iterator[_Result], count: int) -> Iterator[_Result]:
+    if not sys.stderr.isatty():
+        yield from results
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("proving", total=count)
+        for result in results:
+            progress.advance(task)
+            yield result
+
+
+def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from hocket.cli.selection import name_counts
+
+    console = Console(highlight=False)
+    table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)
+    for proof in proofs:
+        if not proof.failures:
+            ranks = name_counts(sorted(proof.ranks))
+            labels = ", ".join(sorted(proof.labels or ()))
+            table.add_row(proof.algorithm.collective, proof.algorithm.name, ranks, str(proof.num_schedules), labels)
+    if table.row_count:
+        console.print(table)
+    for failure in failures:
+        root = f", root {failure['root']}" if failure["root"] else ""
+        where = f"{failure['collective']} {failure['name']}, {failure['num_ranks']} ranks{root}"
+        console.print(f"{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
+    held = sum(not proof.failures for proof in proofs)
+    num_schedules = sum(proof.num_schedules for proof in proofs)
+    console.print(
+        f"{held} of {len(proofs)} algorithms hold: {num_schedules} schedules proved, each in both alias modes, "
+        f"in {seconds:.1f} s",
+        soft_wrap=True,
+    )

@@ -1,0 +1,145 @@
+"""The whole error tree. An error says who, where, what was expected, what was found and what to do next.
+
+    HocketError
+    |-- ScheduleError            a schedule (or the algorithm that builds it) is malformed
+    |   `-- VerifyError          a well-formed schedule breaks a law: .law .step .rank .chunk
+    |-- TopologyError            a network description is malformed or cannot be routed
+    |-- CommunicationError       something between ranks went wrong
+    |   |-- RendezvousError      the ranks did not find each other: .missing
+    |   |-- CollectiveMismatch   ranks called different collectives: .field .values
+    |   |-- CollectiveTimeout    a rank did not come in time: .missing
+    |   |-- PeerDied             a process ended without closing: .rank
+    |   |-- PeerAborted          a rank closed or gave up while others needed it: .rank .reason
+    |   `-- ForkedUse            a communicator was used in a forked child
+    |-- ResourceError            memory, descriptors or threads ran out: .errno .call
+    `-- InternalError            Hocket broke its own rules: please report it
+
+A bad argument is a plain ValueError or TypeError, raised before the first byte is sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class HocketError(Exception):
+    """Base of every error of Hocket that is not a plain ValueError or TypeError."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles with all attributes; the default would call __init__ without its keyword arguments."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[HocketError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HocketError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+class ScheduleError(HocketError):
+    """A schedule is malformed. Nothing ran; the algorithm has to be corrected."""
+
+
+class VerifyError(ScheduleError):
+    """A schedule breaks one of the five laws. Nothing ran.
+
+    Attributes: law (1 to 5), and, where they apply, step, rank, chunk, expected, found.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        law: int,
+        step: int | None = None,
+        rank: int | None = None,
+        chunk: int | None = None,
+        expected: Any = None,
+        found: Any = None,
+    ) -> None:
+        self.law, self.step, self.rank, self.chunk = law, step, rank, chunk
+        self.expected, self.found = expected, found
+        place = [f"{name} {value}" for name, value in (("step", step), ("rank", rank), ("chunk", chunk)) if value is not None]
+        text = f"law {law}" + (f" ({', '.join(place)})" if place else "") + f": {message}"
+        if expected is not None or found is not None:
+            text += f"; expected {expected}, found {found}"
+        super().__init__(text)
+
+
+class TopologyError(HocketError):
+    """A network description is malformed, or no route exists in it."""
+
+
+class CommunicationError(HocketError):
+    """Something between ranks went wrong. The communicator can only be closed."""
+
+
+class RendezvousError(CommunicationError):
+    """The ranks did not find each other. No communicator exists; init may be tried again.
+
+    Attributes: missing, the ranks that never came (empty where that is not the cause).
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[int] = ()) -> None:
+        self.missing = tuple(missing)
+        super().__init__(message)
+
+
+class CollectiveMismatch(CommunicationError):
+    """Ranks called collectives that differ. No rank returned data that depends on such a call.
+
+    Attributes: field ("kind", "count", "dtype", "op", "root", "schedule" ...), values (by rank, of the ranks known when
+    the difference was found), sequence (number of the call on this communicator). The communicator can only be closed.
+    """
+
+    def __init__(self, message: str, *, field: str, values: Mapping[int, Any], sequence: int) -> None:
+        self.field, self.values, self.sequence = field, dict(values), sequence
+        super().__init__(message)
+
+
+class CollectiveTimeout(CommunicationError):
+    """A collective did not end in time. The communicator can only be closed.
+
+    Attributes: missing (ranks that were waited for), seconds (the limit), sequence.
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[int], seconds: float, sequence: int) -> None:
+        self.missing, self.seconds, self.sequence = tuple(missing), seconds, sequence
+        super().__init__(message)
+
+
+class PeerDied(CommunicationError):
+    """The process of a rank ended without closing its communicator. The communicator can only be closed.
+
+    Attributes: rank.
+    """
+
+    def __init__(self, message: str, *, rank: int) -> None:
+        self.rank = rank
+        super().__init__(message)
+
+
+class PeerAborted(CommunicationError):
+    """A rank closed its communicator, or left it with an error, while this one needed it. Only close works.
+
+    Attributes: rank, reason.
+    """
+
+    def __init__(self, message: str, *, rank: int, reason: str) -> None:
+        self.rank, self.reason = rank, reason
+        super().__init__(message)
+
+
+class ForkedUse(CommunicationError):
+    """A communicator was used in a forked child. The parent's is unharmed; the child may call init for its own."""
+
+
+class ResourceError(HocketError):
+    """The system refused memory, a descriptor or a thread. Attributes: errno, call."""
+
+    def __init__(self, message: str, *, errno: int, call: str) -> None:
+        self.errno, self.call = errno, call
+        super().__init__(message)
+
+
+class InternalError(HocketError):
+    """Hocket broke its own rules. Please report it with the message."""

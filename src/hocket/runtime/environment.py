@@ -1,0 +1,263 @@
+"""Which rank am I, of how many, and where do the ranks meet? Read from arguments or from whoever started the process.
+
+The order is: explicit arguments, a thread rank of `run_ranks`, HOCKET_*, torchrun, MPI, Slurm, one process alone. The
+answer says which of them it came from. All ranks of one group derive the same address, an abstract Unix socket name
+that contains the user id and what identifies the job. Ranks on several hosts are recognised and refused.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hocket.errors import RendezvousError
+
+MAX_ADDRESS_BYTES = 107  # sockaddr_un has 108 bytes, and an abstract name begins with NUL
+DEFAULT_TIMEOUT_SECONDS = 60.0
+
+# Processes that start MPI ranks; the nearest such ancestor is the same process for all ranks of a job on this host.
+_MPI_STARTERS = ("hydra_pmi_proxy", "orted", "prted", "prterun", "mpiexec", "mpirun", "slurmstepd")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One rank's place in its group.
+
+    address is the name of an abstract Unix socket, without the leading NUL; source says who assigned the place;
+    timeout_seconds limits the rendezvous. cancel, where given, ends a rendezvous early (thread ranks share it).
+    """
+
+    rank: int
+    size: int
+    address: str
+    source: str
+    local_rank: int
+    local_size: int
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    cancel: threading.Event | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        place = f"{self.source} assigned rank {self.rank} of {self.size}"
+        if self.size < 1 or not 0 <= self.rank < self.size:
+            raise RendezvousError(f"{place}; expected a size of at least 1 and a rank from 0 to size - 1")
+        if self.local_size != self.size:
+            raise RendezvousError(
+                f"{place}, but only {self.local_size} ranks on this host: several hosts come later; "
+                "start all ranks on one host"
+            )
+        length = len(self.address.encode())
+        if not 0 < length <= MAX_ADDRESS_BYTES or "\0" in self.address:
+            raise RendezvousError(
+                f"{place} at address {self.address!r}; expected 1 to {MAX_ADDRESS_BYTES} bytes without NUL"
+            )
+
+
+def discover(
+    rank: int | None = None,
+    size: int | None = None,
+    address: str | None = None,
+    *,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    variables: Mapping[str, str] | None = None,
+) -> Environment:
+    """The place of the calling rank.
+
+    rank and size go together; address alone replaces the discovered one, so that one job can have several meetings.
+    timeout is in seconds; variables replaces os.environ. Raises ValueError or TypeError for bad arguments and
+    RendezvousError where the variables contradict each other or ranks are on several hosts.
+    """
+    if not timeout > 0:
+        raise ValueError(f"timeout is {timeout}; expected seconds above 0")
+    if variables is None:
+        variables = os.environ
+    if rank is not None or size is not None:
+        if rank is None or size is None:
+            raise ValueError(f"rank is {rank} and size is {size}; give both or neither")
+        return _explicit(rank, size, address, timeout, variables)
+    scope = getattr(_thread, "scope", None)
+    if scope is not None:
+        found = scope.environment
+        address = address or found.address
+        return Environment(found.rank, found.size, address, found.source, found.rank, found.size, timeout, found.cancel)
+    for read in (_from_hocket, _from_torchrun, _from_mpi, _from_slurm):
+        place = read(variables)
+        if place is not None:
+            source, rank, size, local_rank, local_size, name = place
+            return Environment(rank, size, address or name, source, local_rank, local_size, timeout)
+    return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
+
+
+def new_address() -> str:
+    """A fresh address that nobody else uses."""
+    return f"hocket-{os.getuid()}-{secrets.token_hex(12)}"
+
+
+def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
+    """The variables that tell a child process its place, as `discover` reads them.
+
+    OMP_NUM_THREADS is added where the caller's environment has none: ranks share the cores, and linear algebra that
+    starts a thread per core in each of them loses most of its time to waiting.
+    """
+    variables = {"HOCKET_RANK": str(rank), "HOCKET_SIZE": str(size), "HOCKET_ADDRESS": address}
+    if "OMP_NUM_THREADS" not in os.environ:
+        variables["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // size))
+    return variables
+
+
+# --- who assigned the place: (source, rank, size, local rank, local size, address), or None -----------------------
+
+_Place = tuple[str, int, int, int, int, str] | None
+
+
+def _explicit(rank: int, size: int, address: str | None, timeout: float, variables: Mapping[str, str]) -> Environment:
+    for name, value in (("rank", rank), ("size", size)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} is {value!r}; expected an int")
+    if size < 1 or not 0 <= rank < size:
+        raise ValueError(f"rank is {rank} and size is {size}; expected 0 <= rank < size")
+    if address is None and size == 1:
+        address = new_address()
+    address = address or variables.get("HOCKET_ADDRESS")
+    if address is None:
+        raise ValueError(
+            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
+            "or start the ranks with `hocket run`"
+        )
+    return Environment(rank, size, address, "arguments", rank, size, timeout)
+
+
+def _from_hocket(variables: Mapping[str, str]) -> _Place:
+    if "HOCKET_RANK" not in variables and "HOCKET_SIZE" not in variables:
+        return None
+    rank, size = _number(variables, "HOCKET_RANK"), _number(variables, "HOCKET_SIZE")
+    address = variables.get("HOCKET_ADDRESS", "")
+    if not address:
+        if size != 1:
+            raise RendezvousError(f"HOCKET_RANK is {rank} and HOCKET_SIZE {size}, but HOCKET_ADDRESS is not set")
+        address = new_address()
+    return "HOCKET", rank, size, rank, size, address
+
+
+def _from_torchrun(variables: Mapping[str, str]) -> _Place:
+    if "RANK" not in variables or "WORLD_SIZE" not in variables:
+        return None
+    rank, size = _number(variables, "RANK"), _number(variables, "WORLD_SIZE")
+    # Without a port two jobs of one user would meet each other.
+    if size > 1:
+        _number(variables, "MASTER_PORT")
+    local_size = _number(variables, "LOCAL_WORLD_SIZE", size)
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+    address = _job_address("torchrun", *(variables.get(name, "") for name in names))
+    return "torchrun", rank, size, _number(variables, "LOCAL_RANK", rank), local_size, address
+
+
+def _from_mpi(variables: Mapping[str, str]) -> _Place:
+    if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= set(variables):
+        prefix, local_names = "OMPI_COMM_WORLD", ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    elif {"PMI_RANK", "PMI_SIZE"} <= set(variables):
+        prefix, local_names = "PMI", ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+    else:
+        return None
+    rank, size = _number(variables, f"{prefix}_RANK"), _number(variables, f"{prefix}_SIZE")
+    local_rank, local_size = _number(variables, local_names[0], rank), _number(variables, local_names[1], size)
+    job = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or _slurm_step(variables)
+    return "MPI", rank, size, local_rank, local_size, _job_address("MPI", job or _starter())
+
+
+def _from_slurm(variables: Mapping[str, str]) -> _Place:
+    # SLURM_PROCID alone is also set in a batch script, which is no task of a step: srun sets all three.
+    if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"} <= set(variables):
+        return None
+    rank, size = _number(variables, "SLURM_PROCID"), _number(variables, "SLURM_STEP_NUM_TASKS")
+    num_nodes = _number(variables, "SLURM_STEP_NUM_NODES", 1)
+    local_size = size if num_nodes == 1 else -(-size // num_nodes)
+    address = _job_address("Slurm", _slurm_step(variables))
+    return "Slurm", rank, size, _number(variables, "SLURM_LOCALID", rank), local_size, address
+
+
+def _slurm_step(variables: Mapping[str, str]) -> str:
+    if "SLURM_STEP_ID" not in variables:
+        return ""
+    return f"{variables.get('SLURM_JOB_ID', '')}.{variables['SLURM_STEP_ID']}"
+
+
+def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = variables.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.strip().isdecimal():
+        found = "is not set" if text is None else f"is {text!r}"
+        raise RendezvousError(f"{name} {found}; expected a number, beside the variables that the starter already set")
+    return int(text)
+
+
+def _job_address(source: str, *identity: str) -> str:
+    """An address equal on all ranks of a job of this user, and different for any other job."""
+    digest = hashlib.sha256("\0".join((source, *identity)).encode()).hexdigest()
+    return f"hocket-{os.getuid()}-{digest[:24]}"
+
+
+def _starter() -> str:
+    """Names the process that started the MPI ranks, for starters that give the job no name."""
+    process, starter = os.getppid(), ""
+    while process > 1:
+        try:
+            text = Path(f"/proc/{process}/stat").read_text()
+        except OSError:
+            break
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        identity = f"{process}.{rest[19]}"  # with its start time, as process numbers come again
+        starter = starter or identity
+        if name in _MPI_STARTERS:
+            return identity
+        process = int(rest[1])
+    return starter
+
+
+# --- ranks that run_ranks started ----------------------------------------------------------------------------------
+
+
+class _Scope:
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.callbacks: list[Callable[[BaseException | None], None]] = []
+
+
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def rank_scope(environment: Environment) -> Iterator[None]:
+    """Makes the calling thread that rank: `discover` finds it, and `at_rank_end` callbacks run when the block ends."""
+    scope, outer = _Scope(environment), getattr(_thread, "scope", None)
+    _thread.scope = scope
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        _thread.scope = outer
+        with contextlib.ExitStack() as callbacks:
+            if failure is not None:
+                # The rank's own failure says more than what its cleaning up stumbles over.
+                callbacks.enter_context(contextlib.suppress(Exception))
+            for callback in scope.callbacks:
+                callbacks.callback(callback, failure)
+
+
+def at_rank_end(callback: Callable[[BaseException | None], None]) -> bool:
+    """Calls callback(exception or None) in the calling thread when the rank function that runs in it ends.
+
+    Returns False, and does nothing, if the thread is no rank of `run_ranks`: then the end of the process is the end.
+    """
+    scope = getattr(_thread, "scope", None)
+    if scope is None:
+        return False
+    scope.callbacks.append(callback)
+    return True

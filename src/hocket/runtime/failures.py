@@ -1,0 +1,105 @@
+"""From what the core reports to the classes of hocket.errors: the one place where its failures get their words."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hocket import _core
+from hocket.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    ForkedUse,
+    HocketError,
+    InternalError,
+    PeerAborted,
+    PeerDied,
+    ResourceError,
+)
+from hocket.schedule.collective import COLLECTIVES
+
+KINDS = tuple(COLLECTIVES)
+DTYPES: tuple[str, ...] = _core.DTYPES
+OPS: tuple[str, ...] = _core.OPS
+
+# In the order in which a difference is named: what comes later may only follow from what comes first.
+_FIELDS = ("kind", "dtype", "op", "count", "root", "schedule")
+_MISMATCH, _TIMEOUT, _DIED, _ABORTED, _FORKED, _RESOURCE = 1, 2, 3, 4, 5, 6
+
+_ONLY_CLOSE = "this communicator can only be closed"
+
+
+def exception_of(
+    cause: int,
+    rank: int,
+    sequence: int,
+    seconds: float,
+    error_number: int,
+    missing: Sequence[int],
+    calls: Mapping[int, tuple[int, ...]],
+    text: str,
+    this_rank: int,
+    label: str,
+) -> HocketError:
+    """The exception for a failure; the arguments are the fields of csrc/error.h."""
+    where = f"rank {this_rank}" + (f", {label} (call {sequence})" if label and sequence else f", {label}" if label else "")
+    where = where if this_rank >= 0 else "close"
+    if cause == _MISMATCH:
+        return _mismatch(where, sequence, calls)
+    if cause == _TIMEOUT:
+        ranks = _name_ranks(missing) if missing else "its peers"
+        return CollectiveTimeout(
+            f"{where}: not done within {seconds:g} s; waited for {ranks}. See what they do instead, or give a longer "
+            f"timeout=; {_ONLY_CLOSE}",
+            missing=missing,
+            seconds=seconds,
+            sequence=sequence,
+        )
+    if cause == _DIED:
+        return PeerDied(f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank)
+    if cause == _ABORTED:
+        who = f"rank {rank}" if rank != this_rank else "this rank itself"
+        return PeerAborted(
+            f"{where}: {who} gave up: {text or 'without a reason'}. {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text
+        )
+    if cause == _FORKED:
+        return ForkedUse("a communicator belongs to the process that made it, and this is a forked child; call hocket.init here")
+    if cause == _RESOURCE:
+        return ResourceError(
+            f"{where}: {text} failed: {os.strerror(error_number)}; see `hocket doctor`", errno=error_number, call=text
+        )
+    return InternalError(f"{where}: {text}")
+
+
+def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]]) -> CollectiveMismatch:
+    by_rank = {rank: dict(zip(_FIELDS, call, strict=True)) for rank, call in sorted(calls.items())}
+    field = next(
+        (name for name in _FIELDS if len({call[name] for call in by_rank.values()}) > 1),
+        "kind",
+    )
+    values = {rank: _value(field, call[field]) for rank, call in by_rank.items()}
+    found: dict[Any, list[int]] = {}
+    for rank, value in values.items():
+        found.setdefault(value, []).append(rank)
+    sides = ", ".join(f"{value} on {_name_ranks(ranks)}" for value, ranks in found.items())
+    kinds = sorted({_value("kind", call["kind"]) for call in by_rank.values()})
+    advice = (
+        "all ranks must use the same algorithm" if field == "schedule" else "all ranks must call the same collectives in the same order"
+    )
+    return CollectiveMismatch(
+        f"{where}: the ranks differ in {field} at call {sequence} ({' against '.join(kinds)}): {sides}; {advice}. "
+        f"{_ONLY_CLOSE.capitalize()}",
+        field=field,
+        values=values,
+        sequence=sequence,
+    )
+
+
+def _value(field: str, number: int) -> Any:
+    names = {"kind": KINDS, "dtype": DTYPES, "op": OPS}.get(field)
+    if names is not None:
+        return names[number] if 0 <= number < len(names) else number
+    return f"{number:016x}" if field == "schedule" else number
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,157 @@
+"""From (collective, algorithm, rank count, root) to a plan that the core may run: built, proved, lowered, remembered.
+
+A proof is expensive beside a call, so its verdict is kept on disk, under the content of the schedule, what the
+algorithm promises, and the content of the prover itself. Of the ranks that need one proof at the same time, one makes
+it and the others wait for it.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+import hocket
+from hocket import _core
+from hocket.algorithms import ALGORITHMS, Algorithm, load
+from hocket.schedule.ir import Schedule
+from hocket.schedule.lower import lower
+
+_LOCKS = 16  # files that serialise proofs, chosen by the key
+
+_in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
+_lock = threading.Lock()  # guards _in_process, and makes threads of one process prove one after the other
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A plan of this rank in the core, with what calls need to know about it."""
+
+    plan: Any
+    schedule: int  # the first 64 bits of the schedule's digest: part of every call's fingerprint
+    num_calls: int = 0
+
+
+def find(collective: str, name: str) -> Algorithm:
+    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file. ValueError if there is none."""
+    found = ALGORITHMS.get((collective, name))
+    if found is not None:
+        return found
+    if ".py" in name:
+        fitting = [one for one in _load_once(name) if one.collective == collective]
+        if fitting:
+            return fitting[0]
+        raise ValueError(f"{name} registers no algorithm for {collective}")
+    names = sorted(known for kind, known in ALGORITHMS if kind == collective)
+    raise ValueError(f"expected an algorithm for {collective}, one of {', '.join(names)} or FILE.py:NAME; found {name!r}")
+
+
+@functools.cache
+def _load_once(reference: str) -> list[Algorithm]:
+    return load(reference)
+
+
+def prepare(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Prepared:
+    """The plan of one rank, proved for this rank count and root in both alias modes.
+
+    ValueError for an unknown algorithm or one that does not do this rank count; VerifyError if the proof fails.
+    """
+    algorithm = find(collective, name)
+    schedule = algorithm.build(size, root)
+    prove(algorithm, schedule)
+    plan = lower(schedule, rank, in_place)
+    prepared = _core.Plan(
+        plan.num_ranks,
+        plan.rank,
+        plan.chunks_per_block,
+        plan.num_input_chunks,
+        plan.num_output_chunks,
+        plan.num_scratch,
+        f"{collective} by {algorithm.name}",
+        plan.instructions,
+        plan.sources,
+        plan.destinations,
+        plan.dependencies,
+    )
+    return Prepared(prepared, int(schedule.digest[:16], 16))
+
+
+def prove(algorithm: Algorithm, schedule: Schedule) -> float:
+    """Holds the schedule to the law, unless that was done before. Seconds that the proof took, 0 where it was known."""
+    declared = algorithm.declared(schedule.num_ranks, schedule.root)
+    promises = (declared.steps, str(declared.sent), sorted(declared.labels))
+    key = hashlib.sha256(f"{_prover()} {schedule.digest} {promises}".encode()).hexdigest()
+    with _lock:
+        if key in _in_process:
+            return 0.0
+        with _exclusive(key) as folder:
+            known = _read(folder, key)
+            seconds = 0.0
+            if known is None:
+                started = perf_counter()
+                known = algorithm.verify(schedule.num_ranks, schedule.root).as_dict()
+                seconds = perf_counter() - started
+                _write(folder, key, known)
+            _in_process[key] = known
+        return seconds
+
+
+def cache_folder() -> Path:
+    """Where verdicts are kept: $HOCKET_CACHE, else hocket in $XDG_CACHE_HOME or ~/.cache."""
+    if "HOCKET_CACHE" in os.environ:
+        return Path(os.environ["HOCKET_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hocket"
+
+
+@functools.cache
+def _prover() -> str:
+    """The content of the package that proves and lowers: a changed prover trusts no older verdict."""
+    content = hashlib.sha256(hocket.__version__.encode())
+    for file in sorted((Path(hocket.__file__).parent / "schedule").glob("*.py")):
+        content.update(file.read_bytes())
+    return content.hexdigest()
+
+
+@contextlib.contextmanager
+def _exclusive(key: str) -> Iterator[Path | None]:
+    """Holds the lock of the key; gives the folder, or None where none can be written: then each process proves."""
+    folder = cache_folder() / "proofs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / f"lock-{int(key, 16) % _LOCKS:x}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
+        yield None
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # goes with the descriptor, however this process ends
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def _read(folder: Path | None, key: str) -> dict[str, Any] | None:
+    if folder is None:
+        return None
+    try:
+        return msgspec.json.decode((folder / key).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _write(folder: Path | None, key: str, verdict: dict[str, Any]) -> None:
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):  # a full disk costs the next one a proof
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(verdict))
+        Path(name).replace(folder / key)

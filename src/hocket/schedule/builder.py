@@ -1,0 +1,287 @@
+"""What an algorithm writes with: every call adds rows, whole vectors of them at once.
+
+A mistake is a ScheduleError that names the line of the algorithm's own file.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import ScheduleError
+from hocket.schedule.collective import find_collective
+from hocket.schedule.ir import COLUMNS, Block, Buffer, Schedule, Step, concatenate
+from hocket.schedule.shape import Shape
+
+_ALL_REPETITIONS_CHECKED_TO = 1024
+_SAMPLED_REPETITIONS = 64
+
+
+class Places(TypedDict, total=False):
+    """Where a row reads and writes, beside ranks: see Builder.reduce."""
+
+    src_chunk: npt.ArrayLike
+    dst_chunk: npt.ArrayLike
+    src_buffer: str
+    dst_buffer: str
+    count: npt.ArrayLike
+    stride: npt.ArrayLike
+
+
+class Builder:
+    """One schedule being written: what an algorithm gets under the name `schedule`.
+
+    Attributes: num_ranks, ranks (0 to num_ranks - 1, int64), num_chunks (C, chunks of `data`), root.
+    """
+
+    def __init__(self, collective: str, num_ranks: int, num_chunks: int, root: int = 0) -> None:
+        self.num_ranks, self.num_chunks, self.root = num_ranks, num_chunks, root
+        self.collective = collective
+        self._shape = Shape(find_collective(collective), num_ranks, num_chunks, root)
+        self.ranks = np.arange(num_ranks)
+        self._blocks: list[Block] = []
+        self._calls: list[tuple[Step, str]] | None = None  # The step being written, with the line of each call.
+        self._repeating = ""  # Line of the repeat() whose loop is running.
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """`with schedule.step():` what is called inside is one step. A step without rows is left out."""
+        site = _site()
+        if self._calls is not None:
+            raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
+        self._calls = []
+        try:
+            yield
+            step = self._close()
+            if step is not None:
+                self._blocks.append(Block(step, site=site))
+        finally:
+            self._calls = None
+
+    def repeat(self, times: int) -> Iterator[int]:
+        """`for i in schedule.repeat(n):` each repetition is one step, kept as one step and a shift.
+
+        Repetition i must be repetition 0 with its chunks of `data` moved on by a constant times i, modulo the chunk
+        count, and nothing else changed: ScheduleError otherwise. To 1,024 ranks the loop runs for every i, above for
+        a sample of them.
+        """
+        site = _site()
+        if self._calls is not None:
+            raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
+        if times <= 0:
+            return
+        self._repeating = site
+        sampled = self.num_ranks > _ALL_REPETITIONS_CHECKED_TO and times > _SAMPLED_REPETITIONS
+        first: Step | None = None
+        shift = 0
+        for i in _sample(times) if sampled else range(times):
+            self._calls = []
+            yield i
+            calls = self._calls
+            step = self._close(repetition=i)
+            self._calls = None
+            if i == 0:
+                first = step
+                continue
+            if (first is None) != (step is None):
+                self._refuse_repetition(site, i, "it has no rows where repetition 0 has some, or the other way round")
+            if first is None or step is None:
+                continue
+            if i == 1:
+                shift = _shift_between(first, step, self.num_chunks)
+            difference = _difference(first.shifted(shift * i, self.num_chunks), step)
+            if difference is not None:
+                row, column = difference
+                where = _site_of(calls, row) if row >= 0 else site
+                self._refuse_repetition(where, i, f"{column} is not that of repetition 0, moved on by {shift} * {i}")
+        if first is not None:
+            self._blocks.append(Block(first, times, shift, site))
+        self._repeating = ""
+
+    def copy(
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+    ) -> None:
+        """Rows that put src's chunk in the place of dst's; arguments as for reduce."""
+        self._add(False, src, dst, chunk, **places)
+
+    def reduce(
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+    ) -> None:
+        """Rows that fold src's chunk into dst's, for the integers or integer arrays src, dst and chunk.
+
+        chunk= is short for src_chunk= and dst_chunk=. src_buffer= and dst_buffer= are "data" (the default), "input",
+        "output" or "scratch". count= and stride= move several chunks, stride apart, by one row. All arguments
+        broadcast against each other. Rows of a step that write the same chunk are folded in the order written, and
+        only the first of them may be a copy; if it is none, the old content comes first.
+        """
+        self._add(True, src, dst, chunk, **places)
+
+    def include(self, schedule: Schedule) -> None:
+        """All steps of a schedule for the same ranks and chunks, here."""
+        site = _site()
+        if self._calls is not None:
+            raise ScheduleError(f"{site}: a step is open here; a whole schedule goes between steps")
+        expected, found = (self.num_ranks, self.num_chunks), (schedule.num_ranks, schedule.num_chunks)
+        if expected != found:
+            raise ScheduleError(f"{site}: expected a schedule of (ranks, chunks) {expected}, found {found}")
+        self._blocks.extend(schedule.blocks)
+
+    def finish(self) -> Schedule:
+        """The schedule written so far; ScheduleError if a repeat loop was left early."""
+        if self._repeating:
+            raise ScheduleError(
+                f"{self._repeating}: the loop over repeat() was left before its end; let it run, or write a plain loop"
+            )
+        ends = [_end_of_scratch(block.step) for block in self._blocks]
+        schedule = Schedule(
+            self.collective, self.num_ranks, self.num_chunks, self.root, tuple(self._blocks), max(ends, default=0)
+        )
+        if not schedule.uses_data and any(
+            (buffer == Buffer.DATA).any()
+            for block in self._blocks
+            for buffer in (block.step.src_buffer, block.step.dst_buffer)
+        ):
+            raise ScheduleError(
+                f"{self._blocks[0].site}: a schedule uses data, or input and output; found rows of either kind"
+            )
+        return schedule
+
+    def _add(
+        self,
+        reduce: bool,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        chunk: npt.ArrayLike | None,
+        *,
+        src_chunk: npt.ArrayLike | None = None,
+        dst_chunk: npt.ArrayLike | None = None,
+        src_buffer: str = "data",
+        dst_buffer: str = "data",
+        count: npt.ArrayLike = 1,
+        stride: npt.ArrayLike = 1,
+    ) -> None:
+        site = _site()
+        if self._calls is None:
+            raise ScheduleError(
+                f"{site}: rows belong to a step; write `with schedule.step():` or schedule.repeat() around"
+            )
+        src_chunk = chunk if src_chunk is None else src_chunk
+        dst_chunk = chunk if dst_chunk is None else dst_chunk
+        if src_chunk is None or dst_chunk is None:
+            raise ScheduleError(f"{site}: expected chunk=, or src_chunk= and dst_chunk=; found neither for one side")
+        buffers = [_buffer(name, site) for name in (src_buffer, dst_buffer)]
+        named = {
+            "src": src, "dst": dst, "src_chunk": src_chunk, "dst_chunk": dst_chunk, "count": count, "stride": stride
+        }  # fmt: skip
+        arrays = {name: _integers(name, value, site) for name, value in named.items()}
+        try:
+            shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
+        except ValueError:
+            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            raise ScheduleError(f"{site}: expected arguments that broadcast to one shape, found {shapes}") from None
+        rows: dict[str, Any] = {
+            name: np.broadcast_to(array, shape).astype(np.int32).ravel() for name, array in arrays.items()
+        }
+        num_rows = len(rows["src"])
+        rows["stride"] = np.where(rows["count"] == 1, np.int32(1), rows["stride"])
+        step = Step(
+            **rows,
+            src_buffer=np.full(num_rows, buffers[0], np.uint8),
+            dst_buffer=np.full(num_rows, buffers[1], np.uint8),
+            reduce=np.full(num_rows, reduce),
+        )
+        self._calls.append((step, site))
+
+    def _close(self, repetition: int = 0) -> Step | None:
+        """The step of the calls made so far, checked; None if it has no rows.
+
+        A later repetition is compared with the first, so that only its ranges are checked, for a better message.
+        """
+        calls = self._calls or []
+        if not any(len(step) for step, _ in calls):
+            return None
+        step = calls[0][0] if len(calls) == 1 else concatenate([step for step, _ in calls])
+        fault = self._shape.find_range_fault(step) if repetition else self._shape.find_fault(step)
+        if fault is not None:
+            raise ScheduleError(f"{_site_of(calls, fault.row)}: {fault}")
+        for name in COLUMNS:
+            getattr(step, name).flags.writeable = False
+        return step
+
+    def _refuse_repetition(self, site: str, i: int, why: str) -> None:
+        raise ScheduleError(
+            f"{site}: repetition {i} differs from repetition 0 by more than a constant shift of its chunks of data:"
+            f" {why}; write a plain loop: `for i in range(n): with schedule.step(): ...`"
+        )
+
+
+def _sample(times: int) -> list[int]:
+    spread = np.linspace(2, times - 1, _SAMPLED_REPETITIONS).astype(int).tolist()
+    return [0, 1, *dict.fromkeys(spread)]
+
+
+def _shift_between(first: Step, step: Step, num_chunks: int) -> int:
+    """The shift that takes the first chunk of data of `first` to that of `step`, one repetition later."""
+    for before, after, buffer in (
+        (first.src_chunk, step.src_chunk, first.src_buffer),
+        (first.dst_chunk, step.dst_chunk, first.dst_buffer),
+    ):
+        rows = np.flatnonzero(buffer == Buffer.DATA)
+        if len(rows) and len(before) == len(after):
+            return int(after[rows[0]] - before[rows[0]]) % num_chunks
+    return 0
+
+
+def _difference(expected: Step, found: Step) -> tuple[int, str] | None:
+    """The first (row, column) in which two steps differ; row -1 where their lengths do."""
+    if len(expected) != len(found):
+        return -1, "the number of rows"
+    for name in COLUMNS:
+        differ = getattr(expected, name) != getattr(found, name)
+        if differ.any():
+            return int(np.argmax(differ)), name
+    return None
+
+
+def _end_of_scratch(step: Step) -> int:
+    end = 0
+    for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
+        scratch = buffer == Buffer.SCRATCH
+        if scratch.any():
+            end = max(end, int((chunk + (step.count - 1) * step.stride)[scratch].max()) + 1)
+    return end
+
+
+def _integers(name: str, value: npt.ArrayLike, site: str) -> npt.NDArray[np.int64]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ScheduleError(f"{site}: {name}: expected integers, found {array.dtype}; use // for whole division")
+    if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
+        raise ScheduleError(f"{site}: {name}: expected numbers below 2**31, found {array.min()} to {array.max()}")
+    return array.astype(np.int64, copy=False)
+
+
+def _buffer(name: str, site: str) -> Buffer:
+    try:
+        return Buffer[name.upper()]
+    except (KeyError, AttributeError):
+        raise ScheduleError(f"{site}: expected a buffer, data, input, output or scratch; found {name!r}") from None
+
+
+def _site_of(calls: list[tuple[Step, str]] | None, row: int) -> str:
+    for step, site in calls or []:
+        if row < len(step):
+            return site
+        row -= len(step)
+    return ""
+
+
+def _site() -> str:
+    """ "file:line" of the nearest caller outside this file and contextlib."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith((__file__, "contextlib.py")):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

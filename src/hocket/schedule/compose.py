@@ -1,0 +1,272 @@
+"""Schedules from schedules: one after the other, side by side, on other ranks, with finer chunks, run backwards.
+
+Composing proved schedules gives a proved one wherever the result is a whole collective; verify is asked all the same.
+What is periodic stays so.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import ScheduleError
+from hocket.schedule.collective import find_collective
+from hocket.schedule.ir import Block, Buffer, Ints, Schedule, Step, concatenate
+
+_THEN = {("reduce_scatter", "all_gather"): "all_reduce", ("reduce", "broadcast"): "all_reduce"}
+
+
+def collective_of_then(first: str, second: str, collective: str | None = None) -> str:
+    """What one collective and then another amount to; ScheduleError unless known or given."""
+    if collective is not None:
+        return find_collective(collective).name
+    if (first, second) not in _THEN:
+        known = ", ".join(f"{a} then {b}" for a, b in _THEN)
+        raise ScheduleError(f"expected {known}, or collective= for the whole; found {first} then {second}")
+    return _THEN[first, second]
+
+
+def collective_of_beside(first: str, second: str, collective: str | None = None) -> str:
+    """What two collectives side by side amount to: the same, unless given."""
+    if collective is not None:
+        return find_collective(collective).name
+    if first != second:
+        raise ScheduleError(f"expected one collective, or collective= for the whole; found {first} and {second}")
+    return first
+
+
+def collective_of_reversed(collective: str) -> str:
+    """The collective run backwards; ScheduleError if there is none."""
+    reverse = find_collective(collective).reverse
+    if reverse is None:
+        raise ScheduleError(f"expected a collective that can be run backwards; found {collective}")
+    return reverse
+
+
+def then(first: Schedule, second: Schedule, *, collective: str | None = None) -> Schedule:
+    """All steps of the first, then those of the second, on the same `data`.
+
+    reduce_scatter then all_gather, and reduce then broadcast (of one root), make an all_reduce; anything else needs
+    collective=. Chunks are refined to the least common number.
+    """
+    name = collective_of_then(first.collective, second.collective, collective)
+    root = _common_root("then", first, second)
+    first, second = _matched("then", first, second)
+    num_scratch = max(first.num_scratch, second.num_scratch)
+    return _renamed(replace(first, blocks=first.blocks + second.blocks, num_scratch=num_scratch), name, root)
+
+
+def beside(first: Schedule, second: Schedule, *, collective: str | None = None) -> Schedule:
+    """Step i of both as one step i, on the same `data`; scratch of the second lies behind that of the first.
+
+    ScheduleError where the two write the same place in the same step.
+    """
+    name = collective_of_beside(first.collective, second.collective, collective)
+    root = _common_root("beside", first, second)
+    first, second = _matched("beside", first, second)
+    blocks = []
+    for left, right in _aligned(first.blocks, second.blocks, first.num_chunks):
+        if left is None or right is None:
+            alone = left if right is None else _scratch_behind(right, first.num_scratch)
+            blocks.extend([alone] if alone is not None else [])
+            continue
+        right = _scratch_behind(right, first.num_scratch)
+        written = concatenate([left.step.expanded(), right.step.expanded()]).destinations()
+        num_left = int(left.step.count.sum())
+        shared = np.intersect1d(written[:num_left], written[num_left:])
+        if len(shared):
+            number = sum(block.repeat for block in blocks)
+            raise ScheduleError(
+                f"beside: expected no place that both write in one step, found {len(shared)} in step {number}"
+                f" ({left.site or first.collective} and {right.site or second.collective})"
+            )
+        blocks.append(Block(concatenate([left.step, right.step]), left.repeat, left.shift, left.site))
+    whole = replace(first, blocks=tuple(blocks), num_scratch=first.num_scratch + second.num_scratch)
+    return _renamed(whole, name, root)
+
+
+def on(schedule: Schedule, ranks: Sequence[int], num_ranks: int, *, collective: str | None = None) -> Schedule:
+    """The schedule among `ranks` of a group of num_ranks: its rank i is rank ranks[i] there, its root follows.
+
+    With all ranks of the group (a permutation) blocks of `data` move with their ranks, so the collective stays whole.
+    With some of them the result is a part to be composed; collectives with a block per rank then need collective=, the
+    collective of the whole, and keep their chunks as they are.
+    """
+    place = np.asarray(ranks, np.int64)
+    if place.shape != (schedule.num_ranks,) or len(np.unique(place)) != len(place):
+        raise ScheduleError(f"on: expected {schedule.num_ranks} different ranks, found {list(ranks)}")
+    if place.min() < 0 or place.max() >= num_ranks:
+        raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {list(ranks)}")
+    _require_data("on", schedule)
+    per_rank = schedule.kind.block_per_rank
+    if collective is None and per_rank and len(place) != num_ranks:
+        raise ScheduleError(
+            f"on: a {schedule.collective} of {len(place)} of {num_ranks} ranks is a part of something else;"
+            " expected collective=, the whole that it is a part of"
+        )
+    if collective is None and per_rank:
+        k = schedule.chunks_per_block
+        chunk_there = (place[:, None] * k + np.arange(k)).astype(np.int32).ravel()
+        blocks = tuple(  # A permutation of chunks leaves nothing periodic.
+            Block(_with_ranks(_with_chunks(step.spread()[0], chunk_there), place), site=schedule.site(number))
+            for number, step in enumerate(schedule.steps())
+        )
+    else:
+        blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
+    moved = replace(schedule, num_ranks=num_ranks, blocks=blocks)
+    return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
+
+
+def refine(schedule: Schedule, chunks: int) -> Schedule:
+    """Every chunk cut in `chunks`: the same transfers of the same bytes, in smaller parts."""
+    if chunks < 1:
+        raise ScheduleError(f"refine: expected to cut every chunk in 1 or more, found {chunks}")
+    if chunks == 1:
+        return schedule
+
+    def refined(block: Block) -> Block:
+        step = block.step if (block.step.stride == 1).all() else block.step.spread()[0]
+        step = replace(
+            step,
+            src_chunk=step.src_chunk * np.int32(chunks),
+            dst_chunk=step.dst_chunk * np.int32(chunks),
+            count=step.count * np.int32(chunks),
+            _pattern=None,
+        )
+        return replace(block, step=step, shift=block.shift * chunks)
+
+    return replace(
+        schedule,
+        num_chunks=schedule.num_chunks * chunks,
+        num_scratch=schedule.num_scratch * chunks,
+        blocks=tuple(refined(block) for block in schedule.blocks),
+    )
+
+
+def reversed(schedule: Schedule) -> Schedule:
+    """The schedule run backwards: all_gather <-> reduce_scatter, broadcast <-> reduce.
+
+    Every transfer goes the other way, the last first. A copy that was given becomes a contribution that is taken, and
+    the other way round; local operands of a fold have no counterpart and go.
+    """
+    name = collective_of_reversed(schedule.collective)
+    _require_data("reversed", schedule)
+    reduces = find_collective(name).reduces
+    if schedule.num_scratch and reduces:
+        blocks = _reversed_through_scratch(schedule)
+    else:
+        blocks = []
+        for block in schedule.blocks[::-1]:
+            last = block.step.shifted(block.shift * (block.repeat - 1), schedule.num_chunks)
+            blocks.append(Block(_reversed(last, reduces), block.repeat, -block.shift % schedule.num_chunks, block.site))
+    return replace(schedule, collective=name, blocks=tuple(block for block in blocks if len(block.step)))
+
+
+def _reversed(step: Step, reduces: bool) -> Step:
+    stays = (step.src == step.dst) & (step.src_buffer == step.dst_buffer) & (step.src_chunk == step.dst_chunk)
+    step = step.take(~stays)
+    return Step(
+        src=step.dst,
+        dst=step.src,
+        src_buffer=step.dst_buffer,
+        dst_buffer=step.src_buffer,
+        src_chunk=step.dst_chunk,
+        dst_chunk=step.src_chunk,
+        count=step.count,
+        stride=step.stride,
+        reduce=np.full(len(step), reduces),
+    )
+
+
+def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
+    """Backwards into reductions: what reaches a scratch slot first is copied there, as nothing is in it yet."""
+    held = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)
+    blocks = []
+    for number, forward in list(enumerate(schedule.steps()))[::-1]:
+        step = _reversed(forward.spread()[0], reduces=True).expanded()
+        reads, writes = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
+        first = np.diff(step.destinations(), prepend=-1) != 0  # Of its row group.
+        empty = np.zeros(len(step), bool)
+        empty[writes] = ~held[step.dst[writes], step.dst_chunk[writes]]
+        held[step.src[reads], step.src_chunk[reads]] = False
+        held[step.dst[writes], step.dst_chunk[writes]] = True
+        blocks.append(Block(replace(step, reduce=~(first & empty), group=None), site=schedule.site(number)))
+    return blocks
+
+
+def _common_root(operator: str, first: Schedule, second: Schedule) -> int:
+    roots = {schedule.root for schedule in (first, second) if schedule.kind.rooted}
+    if len(roots) > 1:
+        raise ScheduleError(f"{operator}: expected one root, found {first.root} and {second.root}")
+    return roots.pop() if roots else 0
+
+
+def _require_data(operator: str, schedule: Schedule) -> None:
+    if not schedule.uses_data:
+        raise ScheduleError(f"{operator}: expected a schedule on data, found a {schedule.collective} on input, output")
+
+
+def _matched(operator: str, first: Schedule, second: Schedule) -> tuple[Schedule, Schedule]:
+    """Both with the least common number of chunks; ScheduleError unless they are about the same ranks, on data."""
+    if first.num_ranks != second.num_ranks:
+        raise ScheduleError(f"{operator}: expected equal rank counts, found {first.num_ranks} and {second.num_ranks}")
+    _require_data(operator, first)
+    _require_data(operator, second)
+    chunks = math.lcm(first.num_chunks, second.num_chunks)
+    return refine(first, chunks // first.num_chunks), refine(second, chunks // second.num_chunks)
+
+
+def _renamed(schedule: Schedule, collective: str, root: int) -> Schedule:
+    return replace(schedule, collective=collective, root=root if find_collective(collective).rooted else 0)
+
+
+def _aligned(
+    first: Sequence[Block], second: Sequence[Block], num_chunks: int
+) -> Iterator[tuple[Block | None, Block | None]]:
+    """Blocks of both, cut so that those side by side have one repeat and one shift."""
+    queues = [list(first[::-1]), list(second[::-1])]
+    while all(queues):
+        left, right = queues[0][-1], queues[1][-1]
+        length = min(left.repeat, right.repeat) if left.shift == right.shift else 1
+        yield _cut(queues[0], length, num_chunks), _cut(queues[1], length, num_chunks)
+    for block in queues[0][::-1]:
+        yield block, None
+    for block in queues[1][::-1]:
+        yield None, block
+
+
+def _cut(queue: list[Block], length: int, num_chunks: int) -> Block:
+    """The first `length` repetitions of the last block of the queue; the others stay in it."""
+    block = queue.pop()
+    if length < block.repeat:
+        rest = block.step.shifted(block.shift * length, num_chunks)
+        queue.append(replace(block, step=rest, repeat=block.repeat - length))
+    return replace(block, repeat=length, shift=block.shift if length > 1 else 0)
+
+
+def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
+    return replace(
+        step, src=place[step.src].astype(np.int32), dst=place[step.dst].astype(np.int32), group=None, _pattern=None
+    )
+
+
+def _with_chunks(step: Step, there: Ints) -> Step:
+    """Chunk c of data as there[c]; scratch stays."""
+    moved = []
+    for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
+        data = buffer == Buffer.DATA
+        moved.append(np.where(data, there[np.where(data, chunk, 0)], chunk).astype(np.int32))
+    return replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None, _pattern=None)
+
+
+def _scratch_behind(block: Block, offset: int) -> Block:
+    step = block.step
+    if not offset:
+        return block
+    moved = {
+        name: getattr(step, name) + np.int32(offset) * (getattr(step, buffer) == Buffer.SCRATCH)
+        for name, buffer in (("src_chunk", "src_buffer"), ("dst_chunk", "dst_buffer"))
+    }
+    return replace(block, step=replace(step, **moved, _pattern=None))

@@ -1,0 +1,223 @@
+"""Runs the plans of all ranks in one thread, in a seeded random interleaving: what any executor may do, and no more.
+
+A task is one piece of one instruction. It runs once everything it waits for has happened, and among the tasks that may
+run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece, lent memory is read when
+the receiver runs, staged memory when the sender does, and memory that was never written holds garbage: so a plan that
+breaks law 3 gives wrong results under some seed. Bits are those of reference.py.
+"""
+
+import heapq
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hocket.errors import VerifyError
+from hocket.schedule.collective import chunk_bounds
+from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SCRATCH
+from hocket.schedule.plan import COMPLETES, Plan
+from hocket.schedule.reduction import fold
+from hocket.schedule.waits import match_messages
+from hocket.schedule.world import World, shared_offset
+
+Array = NDArray[Any]
+
+
+def run_plans(
+    plans: Sequence[Plan],
+    inputs: Sequence[Array | None],
+    reduction: str = "sum",
+    *,
+    seed: int,
+    num_pieces: int = 1,
+    capacity: int = 1,
+) -> list[Array | None]:
+    """Run one collective and give each rank's output, a new 1-d array, or None where it has none.
+
+    inputs holds one 1-d array for each rank that has an input. Every chunk is cut into num_pieces pieces of equally
+    many elements, counted for the longest chunk; capacity is how many pieces a channel holds. VerifyError (law 3) if
+    messages do not match or the tasks wait for each other.
+    """
+    return Interpreter(plans, num_pieces, capacity).run(inputs, reduction, seed)
+
+
+class Interpreter:
+    """Plans made ready to be run many times, with other data and seeds."""
+
+    def __init__(self, plans: Sequence[Plan], num_pieces: int = 1, capacity: int = 1) -> None:
+        self.plans, self.num_pieces = plans, num_pieces
+        self.world = world = World(plans)
+        self.messages = match_messages(world)
+        n = world.num_instructions
+        self.num_tasks = n * num_pieces  # task = piece * n + instruction
+        self.sends, self.lent = world.sends.tolist(), world.lent.tolist()
+        self.rank, self.step = world.rank.tolist(), world.step.tolist()
+        self.completes = ((world.flags & COMPLETES) > 0).tolist()
+        # What each instruction reads: (sending instruction, REMOTE, _) or (-1, space, index).
+        self.reads: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
+        sender = {}
+        for send, receiver in zip(self.messages.send.tolist(), self.messages.fold.tolist(), strict=True):
+            sender[receiver, self.rank[send]] = send
+        for owner, (peer, space, index) in zip(world.source_owner.tolist(), world.sources.tolist(), strict=True):
+            self.reads[owner].append((sender[owner, peer] if space == REMOTE else -1, space, index))
+        self.writes: list[tuple[int, int]] = [(REMOTE, 0)] * n
+        for owner, (_, space, index) in zip(world.destination_owner.tolist(), world.destinations.tolist(), strict=True):
+            if space != REMOTE:
+                self.writes[owner] = (space, index)
+        self.after: list[list[int]] = [[] for _ in range(self.num_tasks)]
+        self.waits = [0] * self.num_tasks
+        self._link(capacity)
+
+    def _link(self, capacity: int) -> None:
+        """Which tasks wait for which; memory is settled and a channel free when the last of some tasks has run."""
+        world, messages, n = self.world, self.messages, self.world.num_instructions
+        readers: dict[int, list[int]] = {}
+        channels: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for send, receiver in zip(messages.send.tolist(), messages.fold.tolist(), strict=True):
+            readers.setdefault(send, []).append(receiver)
+            queue = channels.setdefault((self.rank[send], self.rank[receiver]), [])
+            queue.append((len(queue), send, receiver))
+        edges: set[tuple[int, int]] = set()
+        pieces = range(self.num_pieces)
+        for instruction, earlier in zip(world.dependent.tolist(), world.dependency.tolist(), strict=True):
+            for task in readers[earlier] if self.lent[earlier] else (earlier,):
+                edges.update((task + piece * n, instruction + piece * n) for piece in pieces)
+        for queue in channels.values():
+            turns = sorted(
+                (piece + self.step[send], self.step[send], order, piece, send, receiver)
+                for order, send, receiver in queue
+                for piece in pieces
+            )
+            for turn, (_, _, _, piece, send, receiver) in enumerate(turns):
+                edges.add((send + piece * n, receiver + piece * n))
+                if turn:
+                    _, _, _, before, previous, reader = turns[turn - 1]
+                    edges.add((previous + before * n, send + piece * n))
+                    edges.add((reader + before * n, receiver + piece * n))
+                if turn >= capacity:
+                    _, _, _, before, previous, _ = turns[turn - capacity]
+                    edges.update((reader + before * n, send + piece * n) for reader in readers[previous])
+        for earlier, later in edges:
+            self.after[earlier].append(later)
+            self.waits[later] += 1
+
+    def run(self, inputs: Sequence[Array | None], reduction: str, seed: int) -> list[Array | None]:
+        """One run; arguments and errors as `run_plans`."""
+        layout = _Layout(self.plans, inputs, self.num_pieces)
+        memory = layout.memory
+        n, num_ranks = self.world.num_instructions, len(self.plans)
+        staged: dict[int, Array] = {}
+        for task in self._order(seed):
+            piece, instruction = divmod(task, n)
+            chunk, rank = int(self.world.chunk[instruction]), self.rank[instruction]
+            operands = []
+            for sender, space, index in self.reads[instruction]:
+                if sender < 0:
+                    operands.append(memory[layout.range(rank, space, index, chunk, piece)])
+                elif self.lent[sender]:
+                    _, from_space, from_index = self.reads[sender][0]
+                    operands.append(memory[layout.range(self.rank[sender], from_space, from_index, chunk, piece)])
+                else:
+                    operands.append(staged[piece * n + sender])
+            if not self.sends[instruction]:
+                target = layout.range(rank, *self.writes[instruction], chunk, piece)
+                completes = self.completes[instruction]
+                alone = len(operands) == 1
+                memory[target] = operands[0] if alone else fold(operands, reduction, memory.dtype, completes, num_ranks)
+            elif not self.lent[instruction]:
+                staged[task] = operands[0].copy()
+        return layout.outputs()
+
+    def _order(self, seed: int) -> list[int]:
+        """All tasks in an order that respects what they wait for."""
+        choice = random.Random(seed)
+        n = self.world.num_instructions
+        by_rank, by_step = choice.choice((0, 0, 1, 100)), choice.choice((0, 0, 1, -1))
+        favour = [by_rank * choice.random() for _ in self.plans]
+        waits = self.waits.copy()
+
+        def entry(task: int) -> tuple[float, int]:
+            instruction = task % n
+            return favour[self.rank[instruction]] + by_step * self.step[instruction] + choice.random(), task
+
+        ready = [entry(task) for task in range(self.num_tasks) if not waits[task]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            task = heapq.heappop(ready)[1]
+            order.append(task)
+            for later in self.after[task]:
+                waits[later] -= 1
+                if not waits[later]:
+                    heapq.heappush(ready, entry(later))
+        if len(order) < self.num_tasks:
+            stuck = next(task for task in range(self.num_tasks) if waits[task]) % n
+            count, example = self.num_tasks - len(order), self.world.describe(stuck)
+            raise VerifyError(
+                f"deadlock: {count} tasks wait for ever, one of them {example}", **self.world.where(stuck)
+            )
+        return order
+
+
+class _Layout:
+    """All ranks' memory in one array, and where each piece of each chunk lies in it."""
+
+    def __init__(self, plans: Sequence[Plan], inputs: Sequence[Array | None], num_pieces: int) -> None:
+        self.plans, k = plans, plans[0].chunks_per_block
+        self.k = k
+        held = [plan.num_input_chunks // k for plan in plans]
+        first = next(rank for rank, blocks in enumerate(held) if blocks)
+        given = [array if blocks else None for array, blocks in zip(inputs, held, strict=True)]
+        sample = given[first]
+        if sample is None:
+            raise ValueError(f"rank {first}: expected an input, found None")
+        self.block = len(sample) // held[first]
+        self.bounds = chunk_bounds(self.block, k).tolist()
+        longest = -(-self.block // k)
+        self.piece = max(1, -(-longest // num_pieces))
+        self.base: list[list[int]] = []
+        size = 0
+        for plan in plans:
+            base = [0, 0, 0]
+            loses, offset = shared_offset(plan)
+            for space, chunks in ((INPUT, plan.num_input_chunks), (OUTPUT, plan.num_output_chunks)):
+                if space != loses:
+                    base[space] = size
+                    size += chunks // k * self.block
+            if loses >= 0:
+                base[loses] = base[INPUT + OUTPUT - loses] + offset // k * self.block
+            base[SCRATCH] = size
+            size += plan.num_scratch * longest
+            self.base.append(base)
+        self.longest = longest
+        dtype = sample.dtype
+        self.memory: Array = np.frombuffer(b"\xa5" * (size * dtype.itemsize), dtype).copy()
+        if dtype.kind == "f":
+            self.memory[:] = np.nan
+        for rank, (array, blocks) in enumerate(zip(given, held, strict=True)):
+            found = 0 if array is None else len(array)
+            if found != blocks * self.block:
+                raise ValueError(f"rank {rank}: expected an input of {blocks * self.block} elements, found {found}")
+            if array is not None:
+                begin = self.base[rank][INPUT]
+                self.memory[begin : begin + found] = array
+
+    def range(self, rank: int, space: int, index: int, chunk: int, piece: int) -> slice:
+        """One piece of a chunk of this size class; empty where the chunk is too short to have it."""
+        begin = self.base[rank][space]
+        if space == SCRATCH:
+            begin += index * self.longest
+        else:
+            begin += index // self.k * self.block + self.bounds[index % self.k]
+        length = self.bounds[chunk + 1] - self.bounds[chunk]
+        return slice(begin + min(piece * self.piece, length), begin + min((piece + 1) * self.piece, length))
+
+    def outputs(self) -> list[Array | None]:
+        """A copy of each rank's output memory."""
+        found: list[Array | None] = []
+        for plan in self.plans:
+            begin, blocks = self.base[plan.rank][OUTPUT], plan.num_output_chunks // self.k
+            found.append(self.memory[begin : begin + blocks * self.block].copy() if blocks else None)
+        return found

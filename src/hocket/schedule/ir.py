@@ -1,0 +1,240 @@
+"""The schedule: steps of columns, one row a transfer.
+
+All sources of a step are read before any of its destinations is written. Rows of one step that write the same chunk
+form a row group: one n-ary reduction, folded in row order and rounded once. A schedule is a sequence of blocks, and a
+block is one step repeated with its chunks shifted, so a ring over any number of ranks is a few rows.
+
+Nothing is checked here: `shape` says which schedules are well formed, and `verify` which are right.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.schedule.collective import Collective, find_collective
+
+Ints = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+
+
+class Buffer(IntEnum):
+    """What a row reads or writes. A schedule uses DATA, or INPUT and OUTPUT, and SCRATCH beside either."""
+
+    DATA = 0
+    INPUT = 1
+    OUTPUT = 2
+    SCRATCH = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Transfers that may happen together: equally long columns, one row a transfer.
+
+    Row r moves chunks src_chunk + i * stride of src's src_buffer to chunks dst_chunk + i * stride of dst's dst_buffer,
+    for i < count: added to what is there (`reduce`), or in its place. A row with src == dst is local.
+    `group` numbers the row groups, and exists in an expanded step only.
+    """
+
+    src: Ints
+    dst: Ints
+    src_buffer: Bytes
+    dst_buffer: Bytes
+    src_chunk: Ints
+    dst_chunk: Ints
+    count: Ints
+    stride: Ints
+    reduce: Bools
+    group: Ints | None = None
+    _pattern: "tuple[Step, int, int] | None" = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def take(self, rows: npt.NDArray[Any]) -> "Step":
+        """The step of these rows: indices in the order wanted, or a mask."""
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return Step(**columns, group=None if self.group is None else self.group[rows])
+
+    def shifted(self, amount: int, num_chunks: int) -> "Step":
+        """This step with every chunk of DATA, and no other, moved on by amount, modulo num_chunks."""
+        return replace(
+            self,
+            src_chunk=_shift(self.src_chunk, self.src_buffer, amount, num_chunks),
+            dst_chunk=_shift(self.dst_chunk, self.dst_buffer, amount, num_chunks),
+            _pattern=(self, amount, num_chunks),
+        )
+
+    def expanded(self) -> "Step":
+        """The same step with count == 1 in every row, the rows of a row group side by side, and `group` filled in.
+
+        Groups are numbered by first appearance of (dst, dst_buffer, dst_chunk) in row order; rows keep their order
+        within a group. The index of a row in this order is the number by which both ends of a channel know it.
+        """
+        return self._expanded
+
+    @cached_property
+    def _expanded(self) -> "Step":
+        if self.group is not None:
+            return self
+        if self._pattern is not None:  # Grouping does not change under a shift, so the pattern's serves for all.
+            pattern, amount, num_chunks = self._pattern
+            return pattern.expanded().shifted(amount, num_chunks)
+        step, _ = self.spread()
+        group = _number_by_appearance(step.destinations())
+        return replace(step, group=group).take(np.argsort(group, kind="stable"))
+
+    def spread(self) -> "tuple[Step, npt.NDArray[np.int64]]":
+        """The same step with count == 1 in every row, in row order, and for each of its rows the row it comes from."""
+        rows = np.repeat(np.arange(len(self)), self.count)
+        if len(rows) == len(self):
+            return self, rows
+        step = self.take(rows)
+        index = np.arange(len(rows)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
+        ahead = (index * step.stride).astype(np.int32)
+        ones = np.ones_like(ahead)
+        src_chunk, dst_chunk = step.src_chunk + ahead, step.dst_chunk + ahead
+        return replace(step, src_chunk=src_chunk, dst_chunk=dst_chunk, count=ones, stride=ones), rows
+
+    def destinations(self) -> npt.NDArray[np.int64]:
+        """One number for each row, equal exactly where (dst, dst_buffer, dst_chunk) are."""
+        span = int(self.dst_chunk.max(initial=0)) + 1
+        return (self.dst.astype(np.int64) * len(Buffer) + self.dst_buffer) * span + self.dst_chunk
+
+
+COLUMNS = tuple(column.name for column in fields(Step) if column.name not in ("group", "_pattern"))
+
+
+def concatenate(steps: Sequence[Step]) -> Step:
+    """One step with the rows of all of these, in their order."""
+    columns: dict[str, Any] = {name: np.concatenate([getattr(step, name) for step in steps]) for name in COLUMNS}
+    return Step(**columns)
+
+
+def _shift(chunk: Ints, buffer: Bytes, amount: int, num_chunks: int) -> Ints:
+    moved: Ints = ((chunk + np.int64(amount)) % num_chunks).astype(np.int32)
+    return moved if not buffer.any() else np.where(buffer == Buffer.DATA, moved, chunk)
+
+
+def _number_by_appearance(keys: npt.NDArray[np.int64]) -> Ints:
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int32)
+    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    return number[inverse]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One step `repeat` times; repetition i has its chunks of DATA moved on by shift * i, modulo the chunk count.
+
+    `site` is "file:line" of the program that wrote it, for messages; it is no part of the schedule's content.
+    """
+
+    step: Step
+    repeat: int = 1
+    shift: int = 0
+    site: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All ranks' steps for one collective, rank count and root. It never changes; equal content has an equal digest."""
+
+    collective: str
+    num_ranks: int
+    num_chunks: int
+    root: int
+    blocks: tuple[Block, ...]
+    num_scratch: int = 0
+
+    @property
+    def kind(self) -> Collective:
+        """The collective itself."""
+        return find_collective(self.collective)
+
+    @property
+    def chunks_per_block(self) -> int:
+        """k: how many chunks each block of `data` is cut into."""
+        return self.kind.chunks_per_block(self.num_ranks, self.num_chunks)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps, every repetition counted."""
+        return sum(block.repeat for block in self.blocks)
+
+    @property
+    def num_rows(self) -> int:
+        """Single-chunk transfers, every repetition counted."""
+        return sum(block.repeat * int(block.step.count.sum()) for block in self.blocks)
+
+    @property
+    def uses_data(self) -> bool:
+        """False where rows name INPUT or OUTPUT explicitly."""
+        return not any(
+            ((buffer == Buffer.INPUT) | (buffer == Buffer.OUTPUT)).any()
+            for block in self.blocks
+            for buffer in (block.step.src_buffer, block.step.dst_buffer)
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """Every step in order, one at a time: repetitions are made as they are asked for."""
+        for block in self.blocks:
+            yield block.step
+            for i in range(1, block.repeat):
+                yield block.step.shifted(block.shift * i, self.num_chunks)
+
+    def site(self, step: int) -> str:
+        """ "file:line" of what wrote this step, or ""."""
+        for block in self.blocks:
+            if step < block.repeat:
+                return block.site
+            step -= block.repeat
+        return ""
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256, in hex, of everything that has meaning: the key of every cache of plans and proofs."""
+        content = hashlib.sha256()
+        head = (self.collective, self.num_ranks, self.num_chunks, self.root, self.num_scratch)
+        content.update(f"hocket schedule 1 {head}".encode())
+        for block in self.blocks:
+            content.update(f"block {block.repeat} {block.shift} {len(block.step)}".encode())
+            for name in COLUMNS:
+                content.update(getattr(block.step, name).tobytes())
+        return content.hexdigest()
+
+    def then(self, other: "Schedule", *, collective: str | None = None) -> "Schedule":
+        """See compose.then."""
+        from hocket.schedule import compose
+
+        return compose.then(self, other, collective=collective)
+
+    def beside(self, other: "Schedule", *, collective: str | None = None) -> "Schedule":
+        """See compose.beside."""
+        from hocket.schedule import compose
+
+        return compose.beside(self, other, collective=collective)
+
+    def on(self, ranks: Sequence[int], num_ranks: int, *, collective: str | None = None) -> "Schedule":
+        """See compose.on."""
+        from hocket.schedule import compose
+
+        return compose.on(self, ranks, num_ranks, collective=collective)
+
+    def refine(self, chunks: int) -> "Schedule":
+        """See compose.refine."""
+        from hocket.schedule import compose
+
+        return compose.refine(self, chunks)
+
+    def reversed(self) -> "Schedule":
+        """See compose.reversed."""
+        from hocket.schedule import compose
+
+        return compose.reversed(self)

@@ -1,0 +1,147 @@
+"""Every (rank, buffer, chunk) of a schedule as one number, and every step as folds from places to places.
+
+What verify carries per place (contributions, hashes) and what the reference carries (values) moves by the same folds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.schedule.ir import Block, Buffer, Schedule, Step
+from hocket.schedule.shape import Shape, describe
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """What all repetitions of a block share: how its row groups fold, and where its reads and writes lie.
+
+    Group g folds the operands starts[g] to starts[g] + counts[g], the old content of its place first unless its first
+    row is a copy. Bases are places of chunk 0 of DATA (to which a moving chunk is added), or the place itself.
+    """
+
+    step: Step
+    row_of_read: Indices
+    starts: Indices
+    counts: Indices
+    max_count: int
+    read_base: Indices
+    read_chunk: Indices
+    read_moves: npt.NDArray[np.bool_]
+    write_base: Indices
+    write_chunk: Indices
+    write_moves: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One step: for every row group the places it reads, in order, and the place it writes. `number` is the step's."""
+
+    number: int
+    reads: Indices
+    writes: Indices
+    pattern: Pattern
+    block: Block
+    offset: int
+    num_chunks: int
+
+    @property
+    def step(self) -> Step:
+        """The expanded step."""
+        return self.block.step.expanded().shifted(self.offset, self.num_chunks)
+
+    def describe(self, read: int) -> str:
+        """The row behind an operand, in words, and the line that wrote it."""
+        row = int(self.pattern.row_of_read[read])
+        return describe(self.step, row) + (f" ({self.block.site})" if self.block.site else "")
+
+    def where(self, read: int) -> dict[str, int]:
+        """Step, rank and chunk that an operand is folded into: arguments of VerifyError."""
+        row, step = int(self.pattern.row_of_read[read]), self.step
+        return {"step": self.number, "rank": int(step.dst[row]), "chunk": int(step.dst_chunk[row])}
+
+
+class Places:
+    """The places of a well-formed schedule: rank r's begin at r * width."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        shape = Shape.of(schedule)
+        if schedule.uses_data:
+            sizes = [schedule.num_chunks, 0, 0, schedule.num_scratch]
+        else:
+            limits = shape.limits.max(axis=1)
+            sizes = [0, int(limits[Buffer.INPUT]), int(limits[Buffer.OUTPUT]), schedule.num_scratch]
+        self.begins = np.cumsum([0, *sizes[:-1]])
+        self.width = max(sum(sizes), 1)
+        self.count = self.width * schedule.num_ranks
+
+    def inputs(self) -> tuple[Indices, Indices, Indices]:
+        """(place, rank, chunk of `data`) of everything that ranks hold before."""
+        blocks = self.schedule.kind.num_input_blocks(self.schedule.num_ranks, self.schedule.root)
+        return self._ends(blocks, self.schedule.kind.input == "own", Buffer.INPUT)
+
+    def outputs(self) -> tuple[Indices, Indices, Indices]:
+        """(place, rank, chunk of `data`) of everything that ranks must hold after."""
+        blocks = self.schedule.kind.num_output_blocks(self.schedule.num_ranks, self.schedule.root)
+        return self._ends(blocks, self.schedule.kind.output == "own", Buffer.OUTPUT)
+
+    def folds(self) -> Iterator[Fold]:
+        """Every step in order."""
+        number, num_chunks = 0, self.schedule.num_chunks
+        for block in self.schedule.blocks:
+            pattern = self._pattern(block.step.expanded())
+            for i in range(block.repeat):
+                offset = block.shift * i
+                reads = _moved(pattern.read_base, pattern.read_chunk, pattern.read_moves, offset, num_chunks)
+                writes = _moved(pattern.write_base, pattern.write_chunk, pattern.write_moves, offset, num_chunks)
+                yield Fold(number, reads, writes, pattern, block, offset, num_chunks)
+                number += 1
+
+    def _ends(self, num_blocks: Indices, own: bool, buffer: Buffer) -> tuple[Indices, Indices, Indices]:
+        k = self.schedule.chunks_per_block
+        sizes = num_blocks * k
+        rank = np.repeat(np.arange(len(sizes)), sizes)
+        index = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        chunk = index + rank * k if own else index
+        uses_data = self.schedule.uses_data
+        return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
+
+    def _pattern(self, step: Step) -> Pattern:
+        assert step.group is not None
+        first = np.flatnonzero(np.diff(step.group, prepend=-1))
+        old = step.reduce[first]  # Groups whose first operand is what their place holds already.
+        rows = np.arange(len(step))
+        sides = []
+        for rank, buffer, chunk in (
+            (step.src, step.src_buffer, step.src_chunk),
+            (step.dst, step.dst_buffer, step.dst_chunk),
+        ):
+            moves = buffer == Buffer.DATA
+            fixed = rank.astype(np.int64) * self.width + self.begins[buffer] + np.where(moves, 0, chunk)
+            sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves))
+        (src, dst), at = sides, first[old]
+        read_base, read_chunk, read_moves = (np.insert(src[i], at, dst[i][at]) for i in range(3))
+        starts = first + np.cumsum(old) - old
+        counts = np.diff(starts, append=len(read_base))
+        return Pattern(
+            step=step,
+            row_of_read=np.insert(rows, at, at),
+            starts=starts,
+            counts=counts,
+            max_count=int(counts.max(initial=0)),
+            read_base=read_base,
+            read_chunk=read_chunk,
+            read_moves=read_moves,
+            write_base=dst[0][first],
+            write_chunk=dst[1][first],
+            write_moves=dst[2][first],
+        )
+
+
+def _moved(base: Indices, chunk: Indices, moves: npt.NDArray[np.bool_], offset: int, num_chunks: int) -> Indices:
+    places: Indices = base + (chunk + offset * moves) % num_chunks if offset else base + chunk
+    return places

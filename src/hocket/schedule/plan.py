@@ -1,0 +1,125 @@
+"""A plan: what one rank executes, as flat arrays. The native core is given these very arrays.
+
+`PlanWriter` collects instructions and adds the dependencies. What they should be is said in lower.py, and whether a
+plan is safe to run in races.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hocket.schedule.dependencies import accesses, conflicts, owners
+from hocket.schedule.ir import Schedule
+
+COMPLETES = 1
+"""Flag of a fold whose result is the first to hold all contributions: avg divides here."""
+
+STAGED = 2
+"""Flag of a send whose source is overwritten in the same step: the transport copies it, and never lends it."""
+
+_FIELDS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One rank's instructions, each of which folds n sources into m destinations; the arrays are all int32.
+
+    instructions[n, 6]: step, chunk (size class), sources_end, destinations_end, dependencies_end (exclusive ends of
+    this instruction's part of the three lists), flags. sources and destinations [., 3]: peer, space, index. Local: peer
+    -1, a space of dependencies.py, and the chunk in that memory. Remote: the peer, REMOTE, and the row's order number,
+    the same at both ends. dependencies: earlier instructions whose piece j must be settled before piece j of this one.
+    A fold is settled when it is written; a send when its source may be overwritten.
+
+    A channel carries messages by (step, order), and with pieces by (piece + step, step, order). A piece is a fixed
+    range of elements of every chunk (a slot of scratch holds chunks of unequal length in turn). A fold may name its
+    destination among its sources, at any position.
+    """
+
+    rank: int
+    num_ranks: int
+    chunks_per_block: int
+    num_input_chunks: int
+    num_output_chunks: int
+    num_scratch: int
+    in_place: bool
+    num_steps: int
+    instructions: NDArray[np.int32]
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+    dependencies: NDArray[np.int32]
+
+
+class PlanWriter:
+    """Collects the instructions of some ranks, one rank after the other; locations as in dependencies.py."""
+
+    def __init__(self, schedule: Schedule, in_place: bool) -> None:
+        self.schedule, self.in_place = schedule, in_place
+        self.chunks_per_block = schedule.chunks_per_block
+        self.uses_data = schedule.uses_data
+        self.instructions: list[int] = []
+        self.sources: list[int] = []
+        self.destinations: list[int] = []
+        self._ends: list[tuple[int, int, int, int, int]] = []
+
+    @property
+    def num_instructions(self) -> int:
+        """How many were emitted so far."""
+        return len(self.instructions) // _FIELDS
+
+    def emit(self, step: int, chunk: int, flags: int) -> None:
+        """Close the instruction whose sources and destinations were just appended."""
+        self.instructions += (step, chunk, len(self.sources) // 3, len(self.destinations) // 3, 0, flags)
+
+    def fold(self, step: int, chunk: int, location: int, flags: int) -> None:
+        """Close the instruction whose sources were just appended, and which writes this location."""
+        self.destinations += (-1, location & 3, location >> 2)
+        self.instructions += (step, chunk, len(self.sources) // 3, len(self.destinations) // 3, 0, flags)
+
+    def copy(self, step: int, chunk: int, source: int, destination: int) -> None:
+        """A local copy from one location to another."""
+        self.sources += (-1, source & 3, source >> 2)
+        self.fold(step, chunk, destination, 0)
+
+    def end_rank(self, rank: int, num_scratch: int) -> None:
+        """Everything since the last end_rank is this rank's."""
+        entries = len(self.sources) // 3, len(self.destinations) // 3
+        self._ends.append((rank, num_scratch, self.num_instructions, *entries))
+
+    def plans(self) -> list[Plan]:
+        """Turn the lists into plans: one dependency analysis, in which the ranks' locations are kept apart."""
+        instructions = np.array(self.instructions, np.int32).reshape(-1, _FIELDS)
+        sources = np.array(self.sources, np.int32).reshape(-1, 3)
+        destinations = np.array(self.destinations, np.int32).reshape(-1, 3)
+        ends = np.array(self._ends, np.int64).reshape(-1, 5)
+        touched = accesses(instructions[:, 2], instructions[:, 3], sources, destinations)
+        plan_of = owners(ends[:, 2])
+        span = int(touched.location.max(initial=0)) + 1
+        found = conflicts(touched._replace(location=touched.location + plan_of[touched.instruction] * span))
+        starts = np.zeros_like(ends)
+        starts[1:] = ends[:-1]
+        dependencies = (found.earlier - starts[plan_of[found.later], 2]).astype(np.int32)
+        dependencies_end = np.searchsorted(found.later, np.arange(len(instructions)), side="right")
+        cut = np.append(0, dependencies_end)
+        base = np.stack((starts[:, 3], starts[:, 4], cut[starts[:, 2]]), axis=1)
+        instructions[:, 4] = dependencies_end
+        instructions[:, 2:5] -= base[plan_of].astype(np.int32)
+        kind, num_ranks, root = self.schedule.kind, self.schedule.num_ranks, self.schedule.root
+        plans = []
+        for (rank, num_scratch, i1, s1, d1), (_, _, i0, s0, d0) in zip(ends.tolist(), starts.tolist(), strict=True):
+            plan = Plan(
+                rank=rank,
+                num_ranks=num_ranks,
+                chunks_per_block=self.chunks_per_block,
+                num_input_chunks=len(kind.input_blocks(rank, num_ranks, root)) * self.chunks_per_block,
+                num_output_chunks=len(kind.output_blocks(rank, num_ranks, root)) * self.chunks_per_block,
+                num_scratch=num_scratch,
+                in_place=self.in_place,
+                num_steps=max(1, self.schedule.num_steps),  # one even if nothing moves between ranks
+                instructions=instructions[i0:i1],
+                sources=sources[s0:s1],
+                destinations=destinations[d0:d1],
+                dependencies=dependencies[cut[i0] : cut[i1]],
+            )
+            plans.append(plan)
+        return plans

@@ -1,0 +1,171 @@
+"""Law 3: plans, exactly as the core is given them, run without deadlock and without a data race.
+
+What is asked: the arrays are well formed; each channel's sends and receives match; no wait cycle under channels of
+capacity one (waits.py); every two conflicting accesses of a location are ordered in all timings; nothing is read before
+it is written, all output is written, and the input stays as it is unless the call is in place.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hocket.errors import VerifyError
+from hocket.schedule.dependencies import (
+    INPUT,
+    OUTPUT,
+    READ_AFTER_WRITE,
+    REMOTE,
+    SCRATCH,
+    WRITE_AFTER_READ,
+    Accesses,
+    Conflicts,
+    conflicts,
+)
+from hocket.schedule.ir import Schedule
+from hocket.schedule.lower import lower_all
+from hocket.schedule.plan import COMPLETES, STAGED, Plan
+from hocket.schedule.waits import Waits, match_messages
+from hocket.schedule.world import World, place_name, shared_offset
+
+_KINDS = ("reads what is not certainly written", "overwrites what is not certainly read", "may be overtaken by")
+
+
+def check(schedule: Schedule, in_place: bool) -> None:
+    """Lower for all ranks and hold the plans to law 3. VerifyError names rank, step, size class and both accesses."""
+    check_plans(lower_all(schedule, in_place), schedule)
+
+
+def check_plans(plans: Sequence[Plan], schedule: Schedule) -> None:
+    """Hold given plans, one for each rank in order, to law 3. Errors as `check`."""
+    for rank, plan in enumerate(plans):
+        _check_arrays(plan, rank, schedule)
+    if len(plans) != schedule.num_ranks:
+        raise VerifyError("plans are missing", law=3, expected=f"{schedule.num_ranks} plans", found=len(plans))
+    world = World(plans)
+    _check_entries(world)
+    messages = match_messages(world)
+    waits = Waits(world, messages)
+    waits.check_cycles()
+    touched = world.accesses()
+    found = conflicts(touched)
+    _check_order(world, waits, found)
+    _check_contents(world, touched, found)
+
+
+def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
+    """What must hold before the lists of a plan can be cut up."""
+
+    def refuse(message: str, expected: object, found: object) -> VerifyError:
+        return VerifyError(f"the plan of rank {rank}: {message}", law=3, rank=rank, expected=expected, found=found)
+
+    head = (plan.rank, plan.num_ranks, plan.chunks_per_block)
+    expected = (rank, schedule.num_ranks, schedule.chunks_per_block)
+    if head != expected:
+        raise refuse("rank, num_ranks and chunks_per_block differ from the schedule's", expected, head)
+    for name, array, width in (
+        ("instructions", plan.instructions, 6),
+        ("sources", plan.sources, 3),
+        ("destinations", plan.destinations, 3),
+    ):
+        if array.ndim != 2 or array.shape[1] != width or array.dtype != np.int32:
+            raise refuse(f"{name} have a wrong form", f"int32[n, {width}]", f"{array.dtype}{list(array.shape)}")
+    for column, entries, least in ((2, plan.sources, 1), (3, plan.destinations, 1), (4, plan.dependencies, 0)):
+        ends = plan.instructions[:, column]
+        total = int(ends[-1]) if len(ends) else 0
+        if total != len(entries) or (np.diff(ends, prepend=0) < least).any():
+            rising = f"ends that rise by {least} or more to {len(entries)}"
+            raise refuse(f"column {column} of the instructions does not cut its list", rising, ends)
+
+
+def _check_entries(world: World) -> None:
+    """Every number of the arrays names something that exists; each instruction is a fold or a send."""
+    plans = world.plans
+    steps = np.array([plan.num_steps for plan in plans])[world.rank]
+    sizes = np.array([plan.chunks_per_block for plan in plans])[world.rank]
+    limits = np.array([(p.num_input_chunks, p.num_output_chunks, p.num_scratch, np.iinfo(np.int32).max) for p in plans])
+    _refuse(world, (world.step < 0) | (world.step >= steps), "has a step that does not exist")
+    _refuse(world, (world.chunk < 0) | (world.chunk >= sizes), "has a size class that does not exist")
+    backwards = (np.diff(world.step, prepend=0) < 0) & (np.diff(world.rank, prepend=-1) == 0)
+    _refuse(world, backwards, "is listed after one of a later step")
+    for entries, owner, side in (
+        (world.sources, world.source_owner, "reads"),
+        (world.destinations, world.destination_owner, "writes"),
+    ):
+        peer, space, index = entries.T
+        rank = world.rank[owner]
+        wrong = (space < INPUT) | (space > REMOTE)
+        wrong |= (index < 0) | (index >= limits[rank, np.clip(space, 0, 3)])
+        remote = space == REMOTE
+        wrong |= np.where(remote, (peer < 0) | (peer >= len(plans)) | (peer == rank), peer != -1)
+        _refuse(world, wrong, f"{side} a place or a rank that does not exist", owner)
+        fixed = (space == INPUT) | (space == OUTPUT)
+        differ = fixed & (index % sizes[owner] != world.chunk[owner])
+        _refuse(world, differ, f"{side} a chunk of another size class", owner)
+    num_sources = np.bincount(world.source_owner, minlength=world.num_instructions)
+    num_destinations = np.bincount(world.destination_owner, minlength=world.num_instructions)
+    local = np.bincount(world.destination_owner[world.destinations[:, 1] != REMOTE], minlength=world.num_instructions)
+    remote_sources = np.bincount(world.source_owner[world.sources[:, 1] == REMOTE], minlength=world.num_instructions)
+    send = (local == 0) & (num_sources == 1) & (remote_sources == 0) & (world.flags & ~STAGED == 0)
+    fold = (local == 1) & (num_destinations == 1) & (world.flags & ~COMPLETES == 0)
+    _refuse(world, ~(send | fold), "is neither a fold (one local destination) nor a send (one local source)")
+    apart = np.array([shared_offset(plan)[0] < 0 for plan in plans])[world.rank[world.destination_owner]]
+    _refuse(world, apart & (world.destinations[:, 1] == INPUT), "writes the input", world.destination_owner)
+    own = world.first[world.rank[world.dependent]]
+    wrong = (world.dependency >= world.dependent) | (world.dependency < own)
+    _refuse(world, wrong, "depends on an instruction that is not an earlier one of its rank", world.dependent)
+
+
+def _refuse(world: World, wrong: NDArray[np.bool_], message: str, owner: NDArray[np.int64] | None = None) -> None:
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        instruction = index if owner is None else int(owner[index])
+        raise VerifyError(f"{world.describe(instruction)} {message}", **world.where(instruction))
+
+
+def _check_order(world: World, waits: Waits, found: Conflicts) -> None:
+    """Every conflict is ordered: by a dependency of its own, or because other waits imply it."""
+    n = world.num_instructions
+    direct = np.isin(found.later * n + found.earlier, world.dependent * n + world.dependency)
+    for index in np.flatnonzero(~direct).tolist():
+        earlier, later, kind = int(found.earlier[index]), int(found.later[index]), int(found.kind[index])
+        # Memory that was lent is read by other ranks' folds; everything else is over when the instruction has run.
+        ends = waits.readers(earlier) if kind == WRITE_AFTER_READ and world.lent[earlier] else [earlier]
+        if not all(waits.happens_before(end, later) for end in ends):
+            place = place_name(int(found.location[index]), len(world.plans))
+            raise VerifyError(
+                f"race for {place}: {world.describe(later)} {_KINDS[kind]} {world.describe(earlier)};"
+                " nothing orders the two",
+                **world.where(later),
+            )
+
+
+def _check_contents(world: World, touched: Accesses, found: Conflicts) -> None:
+    """Nothing is read that holds nothing, or a chunk of another length; every output chunk gets a content."""
+    num_ranks = len(world.plans)
+    held, wanted = (np.concatenate([_memory(world, plan, space) for plan in world.plans]) for space in (INPUT, OUTPUT))
+    order = np.lexsort((touched.write, touched.instruction, touched.location))
+    first = order[np.unique(touched.location[order], return_index=True)[1]]
+    empty = first[~touched.write[first] & ~np.isin(touched.location[first], held)]
+    if len(empty):
+        instruction = int(touched.instruction[empty[0]])
+        place = place_name(int(touched.location[empty[0]]), num_ranks)
+        text = f"{world.describe(instruction)} reads {place} before anything is written there"
+        raise VerifyError(text, **world.where(instruction))
+    missing = wanted[~np.isin(wanted, np.concatenate((held, touched.location[touched.write])))]
+    if len(missing):
+        rank = int(missing[0]) % num_ranks
+        place = place_name(int(missing[0]), num_ranks)
+        raise VerifyError(f"rank {rank} never writes {place}, which belongs to its result", law=3, rank=rank)
+    scratch = (found.kind == READ_AFTER_WRITE) & (found.location // num_ranks & 3 == SCRATCH)
+    differ = scratch & (world.chunk[found.earlier] != world.chunk[found.later])
+    _refuse(world, differ, "reads a chunk of another size class from scratch", found.later)
+
+
+def _memory(world: World, plan: Plan, space: int) -> NDArray[np.int64]:
+    """The locations of a rank's whole input or output, as World.accesses names them."""
+    index = np.arange(plan.num_input_chunks if space == INPUT else plan.num_output_chunks, dtype=np.int64)
+    loses, offset = shared_offset(plan)
+    if space == loses:
+        space, index = INPUT + OUTPUT - space, index + offset
+    return (index * 4 + space) * len(world.plans) + plan.rank

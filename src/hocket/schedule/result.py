@@ -1,0 +1,216 @@
+"""Law 2: every contribution reaches every output exactly once (in a barrier: at least once).
+
+To 64 ranks, and for barriers of any size, each place carries the set of ranks whose contributions it holds. Above, the
+schedule is run on random integers modulo the prime 2**61 - 1: a wrong one passes with a probability below 2**-60.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import VerifyError
+from hocket.schedule.places import Fold, Places
+
+_SYMBOLIC_TO = 64
+_PRIME = (1 << 61) - 1
+
+Words = npt.NDArray[np.uint64]
+
+
+class Contents(Protocol):
+    """What places hold, step by step."""
+
+    method: str
+
+    def apply(self, fold: Fold) -> None:
+        """Carry out one step; VerifyError if a row reads what is not there."""
+
+    def finish(self) -> None:
+        """VerifyError unless every output place holds what the collective promises."""
+
+
+def contents(places: Places) -> Contents:
+    """Contents before the first step, by the method that suits the rank count."""
+    symbolic = places.schedule.num_ranks <= _SYMBOLIC_TO or not places.schedule.kind.exactly_once
+    return Symbolic(places) if symbolic else Modular(places)
+
+
+class Symbolic:
+    """Contents as sets of contributing ranks (bits), and the chunk of `data` that they are about."""
+
+    method = "symbolic"
+
+    def __init__(self, places: Places) -> None:
+        self.places, self.kind = places, places.schedule.kind
+        num_words = -(-places.schedule.num_ranks // 64)
+        self.sets = np.zeros((places.count, num_words), np.uint64)
+        self.chunk = np.full(places.count, -1, np.int64)
+        place, rank, chunk = places.inputs()
+        self.sets[place] = _singles(rank, num_words)
+        self.chunk[place] = chunk
+
+    def apply(self, fold: Fold) -> None:
+        """See Contents."""
+        held, chunk, pattern = self.sets[fold.reads], self.chunk[fold.reads], fold.pattern
+        if chunk.min() < 0:
+            _refuse_empty(fold, int(np.argmin(chunk)))
+        total = held
+        if pattern.max_count > 1:
+            stranger = chunk != np.repeat(chunk[pattern.starts], pattern.counts)
+            if stranger.any():
+                read = int(np.argmax(stranger))
+                group = np.searchsorted(pattern.starts, read, side="right") - 1
+                raise VerifyError(
+                    f"a row folds data of another chunk: {fold.describe(read)}",
+                    law=2,
+                    **fold.where(read),
+                    expected=f"data of chunk {chunk[pattern.starts[group]]}",
+                    found=f"of chunk {chunk[read]}",
+                )
+            total = np.bitwise_or.reduceat(held, pattern.starts, axis=0)
+            if self.kind.exactly_once:
+                self._refuse_twice(fold, held, total)
+        self.sets[fold.writes] = total
+        self.chunk[fold.writes] = chunk[pattern.starts]
+
+    def _refuse_twice(self, fold: Fold, held: Words, total: Words) -> None:
+        starts = fold.pattern.starts
+        twice = np.zeros(len(starts), bool)
+        for half in (np.uint64(0), np.uint64(32)):  # Halves of words, whose sums cannot overflow.
+            low = held >> half & np.uint64(0xFFFFFFFF)
+            twice |= (np.add.reduceat(low, starts, axis=0) != total >> half & np.uint64(0xFFFFFFFF)).any(axis=1)
+        if twice.any():
+            group = int(np.argmax(twice))
+            first = int(starts[group])
+            seen = held[first].copy()
+            for read in range(first + 1, first + int(fold.pattern.counts[group])):
+                if (seen & held[read]).any():
+                    raise VerifyError(
+                        f"a contribution is added twice: {fold.describe(read)}",
+                        law=2,
+                        **fold.where(read),
+                        expected="every contribution once",
+                        found=f"once more that of {_ranks(seen & held[read])}",
+                    )
+                seen |= held[read]
+
+    def finish(self) -> None:
+        """See Contents."""
+        place, rank, chunk = self.places.outputs()
+        schedule, kind = self.places.schedule, self.kind
+        if kind.reduces:
+            every = _singles(np.arange(schedule.num_ranks), self.sets.shape[1])
+            wanted = np.broadcast_to(np.bitwise_or.reduce(every, axis=0), (len(place), self.sets.shape[1]))
+        else:
+            wanted = _singles(_owners(self.places, chunk), self.sets.shape[1])
+        wrong = (self.chunk[place] != chunk) | (self.sets[place] != wanted).any(axis=1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            held = self.chunk[place[at]]
+            found = f"that of {_ranks(self.sets[place[at]])}" if held >= 0 else "nothing"
+            raise VerifyError(
+                "the output is not what the collective promises",
+                law=2,
+                rank=int(rank[at]),
+                chunk=int(chunk[at]),
+                expected=f"the contribution of {_ranks(wanted[at])}",
+                found=found + (f", of chunk {held}" if held not in (-1, chunk[at]) else ""),
+            )
+
+
+class Modular:
+    """Contents as random integers modulo 2**61 - 1, one for each contribution, and their sums."""
+
+    method = "modular"
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.values = np.zeros(places.count, np.uint64)
+        self.holds = np.zeros(places.count, bool)
+        place, _, chunk = places.inputs()
+        random = np.random.default_rng(int(places.schedule.digest[:32], 16))
+        contributions = random.integers(0, _PRIME, len(place), np.uint64)
+        self.values[place] = contributions
+        self.holds[place] = True
+        self.wanted = np.zeros(places.schedule.num_chunks, np.uint64)
+        if places.schedule.kind.reduces:
+            order = np.argsort(chunk, kind="stable")  # By chunk, of which every one has contributions.
+            starts = np.flatnonzero(np.diff(chunk[order], prepend=-1))
+            self.wanted[:] = _sum_modulo(contributions[order], starts, places.schedule.num_ranks)
+        else:
+            self.wanted[chunk] = contributions
+
+    def apply(self, fold: Fold) -> None:
+        """See Contents."""
+        holds = self.holds[fold.reads]
+        if not holds.all():
+            _refuse_empty(fold, int(np.argmin(holds)))
+        held, pattern = self.values[fold.reads], fold.pattern
+        self.values[fold.writes] = _sum_modulo(held, pattern.starts, pattern.max_count)
+        self.holds[fold.writes] = True
+
+    def finish(self) -> None:
+        """See Contents."""
+        place, rank, chunk = self.places.outputs()
+        wrong = ~self.holds[place] | (self.values[place] != self.wanted[chunk])
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise VerifyError(
+                "the output is not what the collective promises (found by running on random integers;"
+                f" to {_SYMBOLIC_TO} ranks the contributions are named)",
+                law=2,
+                rank=int(rank[at]),
+                chunk=int(chunk[at]),
+                expected="every contribution exactly once",
+                found="another sum" if self.holds[place[at]] else "nothing",
+            )
+
+
+def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) -> Words:
+    """Sums of the groups that begin at starts, modulo the prime; values lie below it."""
+    if max_count == 1:
+        return values
+    if max_count <= 7:  # That many values below 2**61 do not overflow.
+        return np.add.reduceat(values, starts) % np.uint64(_PRIME)
+    high = np.add.reduceat(values >> np.uint64(32), starts)
+    low = np.add.reduceat(values & np.uint64(0xFFFFFFFF), starts)
+    # high * 2**32 = a * 2**61 + b * 2**32 with high = a * 2**29 + b, and 2**61 is 1 modulo the prime.
+    carried = (high >> np.uint64(29)) + ((high & np.uint64((1 << 29) - 1)) << np.uint64(32))
+    return (carried + low) % np.uint64(_PRIME)
+
+
+def _owners(places: Places, chunk: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    schedule = places.schedule
+    if schedule.kind.input == "root":
+        return np.full(len(chunk), schedule.root, np.int64)
+    return chunk // schedule.chunks_per_block
+
+
+def _singles(ranks: npt.NDArray[np.int64], num_words: int) -> Words:
+    sets = np.zeros((len(ranks), num_words), np.uint64)
+    sets[np.arange(len(ranks)), ranks // 64] = np.uint64(1) << (ranks % 64).astype(np.uint64)
+    return sets
+
+
+def _ranks(words: Words) -> str:
+    """ "ranks 0-2, 5": a set of ranks in words."""
+    members = [64 * w + b for w, word in enumerate(words.tolist()) for b in range(64) if word >> b & 1]
+    runs: list[list[int]] = []
+    for rank in members:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    text = ", ".join("-".join(str(end) for end in run) for run in runs)
+    return f"rank{'s' if len(members) != 1 else ''} {text or 'none'}"
+
+
+def _refuse_empty(fold: Fold, read: int) -> None:
+    raise VerifyError(
+        f"a row reads a place that holds nothing: {fold.describe(read)}",
+        law=2,
+        **fold.where(read),
+        expected="a place with data",
+        found="an empty one",
+    )

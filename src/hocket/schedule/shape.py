@@ -1,0 +1,184 @@
+"""Law 1: what a row must look like to mean anything. The builder asks it of every step, verify of whole schedules."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule.collective import Collective
+from hocket.schedule.ir import Block, Bools, Buffer, Schedule, Step
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one row of a step: its index, the rank and chunk concerned, and what was expected instead."""
+
+    row: int
+    rank: int
+    chunk: int
+    message: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = f"rank {self.rank}, chunk {self.chunk}"
+        return f"{self.message} ({place}): expected {self.expected}, found {self.found}"
+
+
+class Shape:
+    """How many chunks each buffer of each rank has, and which of them are equally long.
+
+    Without num_scratch, scratch is as large as rows make it (while a schedule is being built).
+    """
+
+    def __init__(
+        self, kind: Collective, num_ranks: int, num_chunks: int, root: int, num_scratch: int | None = None
+    ) -> None:
+        if num_ranks < 1:
+            raise ScheduleError(f"{kind.name}: expected at least 1 rank, found {num_ranks}")
+        if not 0 <= root < num_ranks:
+            raise ScheduleError(f"{kind.name} of {num_ranks} ranks: expected a root below {num_ranks}, found {root}")
+        self.kind, self.num_ranks, self.num_chunks, self.root = kind, num_ranks, num_chunks, root
+        self.chunks_per_block = kind.chunks_per_block(num_ranks, num_chunks)
+        limits = np.empty((len(Buffer), num_ranks), np.int64)
+        limits[Buffer.DATA] = num_chunks
+        limits[Buffer.INPUT] = kind.num_input_blocks(num_ranks, root) * self.chunks_per_block
+        limits[Buffer.OUTPUT] = kind.num_output_blocks(num_ranks, root) * self.chunks_per_block
+        limits[Buffer.SCRATCH] = np.iinfo(np.int32).max if num_scratch is None else num_scratch
+        self.limits = limits
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> "Shape":
+        """The shape of a finished schedule."""
+        return cls(schedule.kind, schedule.num_ranks, schedule.num_chunks, schedule.root, schedule.num_scratch)
+
+    def find_fault(self, step: Step) -> Fault | None:
+        """The first thing wrong with a step on its own, or None."""
+        return self.find_range_fault(step) or self._sizes(step) or self._groups(step)
+
+    def find_range_fault(self, step: Step) -> Fault | None:
+        """The first row that names a rank or chunk that does not exist, or None."""
+        return self._ranks(step) or self._chunks(step)
+
+    def _chunks(self, step: Step) -> Fault | None:
+        for side, rank, buffer, first in (
+            ("source", step.src, step.src_buffer, step.src_chunk),
+            ("destination", step.dst, step.dst_buffer, step.dst_chunk),
+        ):
+            last = first.astype(np.int64) + (step.count.astype(np.int64) - 1) * step.stride
+            limit = self.limits[buffer, rank]
+            wrong = (first < 0) | (last >= limit)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                name = Buffer(buffer[row]).name.lower()
+                chunk = int(first[row] if first[row] < 0 else last[row])
+                have = f"a chunk of {name} from 0 to {limit[row] - 1}" if limit[row] else f"no {name}, it is empty here"
+                return Fault(row, int(rank[row]), chunk, f"the {side} does not exist", have, str(chunk))
+        return None
+
+    def _ranks(self, step: Step) -> Fault | None:
+        for side, rank in (("src", step.src), ("dst", step.dst)):
+            expected = f"a rank from 0 to {self.num_ranks - 1}"
+            fault = _first((rank < 0) | (rank >= self.num_ranks), step, f"{side} is not a rank", expected, rank)
+            if fault:
+                return fault
+        return (
+            _first(step.count < 1, step, "a row moves no chunk", "count >= 1", step.count)
+            or _first(step.stride < 1, step, "a row does not advance", "stride >= 1", step.stride)
+            or _first(np.maximum(step.src_buffer, step.dst_buffer) >= len(Buffer), step, "no such buffer", "0-3", None)
+            or _first(step.dst_buffer == Buffer.INPUT, step, "a row writes the input", "input only read", None)
+        )
+
+    def _sizes(self, step: Step) -> Fault | None:
+        # What scratch holds depends on the steps before: verify follows that.
+        known = (step.src_buffer != Buffer.SCRATCH) & (step.dst_buffer != Buffer.SCRATCH)
+        k = self.chunks_per_block
+        differ = known & (step.src_chunk % k != step.dst_chunk % k)
+        expected = "places of one size class (chunk modulo chunks per block)"
+        return _first(differ, step, "source and destination have different sizes", expected, step.src_chunk % k)
+
+    def _groups(self, step: Step) -> Fault | None:
+        single, rows = step.spread()
+        _, first, inverse = np.unique(single.destinations(), return_index=True, return_inverse=True)
+        if len(first) == len(rows):
+            return None
+        leader = first[inverse]
+        later_copy = ~single.reduce & (leader != np.arange(len(rows)))
+        fault = _first(later_copy, single, "only the first row that writes a chunk in a step may copy", "reduce", None)
+        if fault is None:
+            lead = rows[leader]
+            overlap = np.zeros(len(rows), bool)
+            for column in (step.dst_chunk, step.count, step.stride):
+                overlap |= column[lead] != column[rows]
+            expected = "ranges that are the same or have no chunk in common"
+            fault = _first(overlap, single, "rows of one step write partly overlapping ranges", expected, None)
+        return fault and replace(fault, row=int(rows[fault.row]))
+
+
+def check(schedule: Schedule) -> None:
+    """Law 1 for a whole schedule; VerifyError naming step, rank and chunk."""
+    shape = Shape.of(schedule)
+    uses_data = schedule.uses_data
+    number = 0
+    for block in schedule.blocks:
+        if block.repeat < 1 or not len(block.step):
+            raise VerifyError("an empty step", law=1, step=number, expected="rows", found="none")
+        _refuse(shape.find_fault(block.step), number, block)
+        mixed = (block.step.src_buffer == Buffer.DATA) | (block.step.dst_buffer == Buffer.DATA)
+        fault = _first(mixed & (not uses_data), block.step, "data beside input and output", "one or the other", None)
+        _refuse(fault, number, block)
+        if block.shift and (block.step.count != 1).any():  # A shifted range may run over the end.
+            for i in range(1, block.repeat):
+                step = block.step.shifted(block.shift * i, schedule.num_chunks)
+                _refuse(shape.find_range_fault(step), number + i, block)
+        number += block.repeat
+    if schedule.num_scratch and shape.chunks_per_block > 1:
+        _check_scratch(schedule, shape)
+
+
+def _check_scratch(schedule: Schedule, shape: Shape) -> None:
+    """A scratch slot has the size of what was written last; that must be the size of where it goes."""
+    k, number = shape.chunks_per_block, 0
+    slots = np.full((schedule.num_ranks, schedule.num_scratch), -1)
+    for block in schedule.blocks:
+        for i in range(block.repeat):
+            step = block.step.shifted(block.shift * i, schedule.num_chunks).expanded()
+            assert step.group is not None
+            from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
+            size = step.src_chunk % k
+            size[from_scratch] = slots[step.src[from_scratch], step.src_chunk[from_scratch]]
+            # The first operand of each group: what scratch held, if it is folded into; else the first row's source.
+            leader = np.flatnonzero(np.diff(step.group, prepend=-1))[step.group]
+            goal = np.where(to_scratch, size[leader], step.dst_chunk % k)
+            kept = to_scratch & step.reduce[leader]
+            goal[kept] = slots[step.dst[kept], step.dst_chunk[kept]]
+            differ = (size != goal) & (size >= 0) & (goal >= 0)  # What reads an empty slot breaks law 2.
+            expected = "places of one size class (chunk modulo chunks per block)"
+            _refuse(_first(differ, step, "source and destination have different sizes", expected, size), number, block)
+            slots[step.dst[to_scratch], step.dst_chunk[to_scratch]] = goal[to_scratch]
+            number += 1
+
+
+def _refuse(fault: Fault | None, step: int, block: Block) -> None:
+    if fault is not None:
+        message = fault.message + (f" ({block.site})" if block.site else "")
+        raise VerifyError(
+            message, law=1, step=step, rank=fault.rank, chunk=fault.chunk, expected=fault.expected, found=fault.found
+        )
+
+
+def describe(step: Step, row: int) -> str:
+    """One row in words, as errors and `hocket show` write it."""
+    src = f"rank {step.src[row]} {Buffer(step.src_buffer[row]).name.lower()}[{step.src_chunk[row]}]"
+    dst = f"rank {step.dst[row]} {Buffer(step.dst_buffer[row]).name.lower()}[{step.dst_chunk[row]}]"
+    many = f" x{step.count[row]} stride {step.stride[row]}" if step.count[row] != 1 else ""
+    return f"{'reduce' if step.reduce[row] else 'copy'} {src} -> {dst}{many}"
+
+
+def _first(wrong: Bools, step: Step, message: str, expected: str, values: npt.NDArray[np.int32] | None) -> Fault | None:
+    if not wrong.any():
+        return None
+    row = int(np.argmax(wrong))
+    found = describe(step, row) if values is None else str(values[row])
+    return Fault(row, int(step.dst[row]), int(step.dst_chunk[row]), message, expected, found)

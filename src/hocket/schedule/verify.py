@@ -1,0 +1,167 @@
+"""The law. A schedule that verify lets pass does what its collective promises; nothing else ever runs.
+
+1. shape: ranks, buffers and chunks exist, sizes agree, writes of one step are row groups (shape.py);
+2. result: every contribution exactly once (result.py);
+3. plans: the lowered arrays of all ranks match, end, and have no data race, in both alias modes (races.py);
+4. order: the certificate of reduction order and rounding (order.py), and that promised labels are in it;
+5. promises: declared steps and `sent` are those emitted.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule import shape
+from hocket.schedule.ir import Schedule
+from hocket.schedule.order import LABELS, Order
+from hocket.schedule.places import Places
+from hocket.schedule.result import contents
+
+LAWS = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What an algorithm promises for one rank count and root; None is no promise.
+
+    `sent` is the most that any rank sends, in units of the whole vector `data`; `labels` must be in the certificate.
+    """
+
+    steps: int | None = None
+    sent: Fraction | None = None
+    labels: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proved of one schedule.
+
+    `labels` speak of the order of reduction (see order.Order.labels). `method` says how law 2 was shown: "symbolic", or
+    "modular" above 64 ranks. `sent` is the most chunks that a rank sends to others over the number of chunks. `laws`
+    and `modes` (in place or not, for law 3) are those that were asked for.
+    """
+
+    collective: str
+    num_ranks: int
+    root: int
+    digest: str
+    labels: frozenset[str]
+    method: str
+    num_steps: int
+    sent: Fraction
+    laws: tuple[int, ...] = LAWS
+    modes: tuple[bool, ...] = (False, True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON and caches: labels sorted, sent as a float."""
+        return {
+            "collective": self.collective,
+            "num_ranks": self.num_ranks,
+            "root": self.root,
+            "digest": self.digest,
+            "labels": sorted(self.labels),
+            "method": self.method,
+            "num_steps": self.num_steps,
+            "sent": float(self.sent),
+            "laws": list(self.laws),
+            "modes": list(self.modes),
+        }
+
+
+def verify(
+    schedule: Schedule,
+    *,
+    declared: Declared | None = None,
+    modes: Collection[bool] = (False, True),
+    laws: Collection[int] = LAWS,
+) -> Certificate:
+    """Hold a schedule to the law; VerifyError (law, step, rank, chunk, expected, found) at the first breach.
+
+    `modes` are the alias modes of law 3: False, True for in place. `laws` leaves out some; law 1 is always held, since
+    the others mean nothing without it, and labels are found with law 4 only.
+    """
+    unknown = set(laws) - set(LAWS)
+    if unknown:
+        raise ValueError(f"expected laws from 1 to 5, found {sorted(unknown)}")
+    shape.check(schedule)
+    places = Places(schedule)
+    held = contents(places) if 2 in laws else None
+    order = Order(places) if 4 in laws else None
+    if held or order:
+        for fold in places.folds():
+            if held:
+                held.apply(fold)
+            if order:
+                order.apply(fold)
+    if held:
+        held.finish()
+    if 3 in laws:
+        from hocket.schedule import races
+
+        for in_place in sorted(set(modes)):
+            races.check(schedule, in_place)
+    labels = order.labels() if order else frozenset()
+    sent = _sent(schedule)
+    if declared is not None:
+        if 4 in laws:
+            _check_labels(declared, labels)
+        if 5 in laws:
+            _check_promises(schedule, declared, sent)
+    return Certificate(
+        collective=schedule.collective,
+        num_ranks=schedule.num_ranks,
+        root=schedule.root,
+        digest=schedule.digest,
+        labels=labels,
+        method=held.method if held else "",
+        num_steps=schedule.num_steps,
+        sent=Fraction(int(sent.max()), schedule.num_chunks),
+        laws=tuple(sorted({1, *laws})),
+        modes=tuple(sorted(set(modes))) if 3 in laws else (),
+    )
+
+
+def _sent(schedule: Schedule) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Chunks that each rank sends to others: int64[num_ranks]."""
+    sent = np.zeros(schedule.num_ranks, np.int64)
+    for block in schedule.blocks:
+        step = block.step
+        away = step.src != step.dst
+        chunks = np.bincount(step.src[away], step.count[away], schedule.num_ranks)
+        sent += block.repeat * chunks.astype(np.int64)
+    return sent
+
+
+def _check_labels(declared: Declared, labels: frozenset[str]) -> None:
+    missing = declared.labels - labels
+    unknown = missing.difference(LABELS)
+    if unknown:
+        raise ScheduleError(f"expected labels among {', '.join(LABELS)}; found {', '.join(sorted(unknown))}")
+    if missing:
+        raise VerifyError(
+            f"the order of reduction does not earn {', '.join(sorted(missing))}",
+            law=4,
+            expected=f"labels {', '.join(sorted(declared.labels))}",
+            found=", ".join(sorted(labels)) or "none",
+        )
+
+
+def _check_promises(schedule: Schedule, declared: Declared, sent: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
+    if declared.steps is not None and declared.steps != schedule.num_steps:
+        raise VerifyError(
+            "the number of steps is not the declared one", law=5, expected=declared.steps, found=schedule.num_steps
+        )
+    most = Fraction(int(sent.max()), schedule.num_chunks)
+    if declared.sent is not None and not math.isclose(declared.sent, most, rel_tol=1e-9):
+        raise VerifyError(
+            "the most that a rank sends, in units of the whole vector, is not what is declared",
+            law=5,
+            rank=int(np.argmax(sent)),
+            expected=f"{float(declared.sent):.9g}",
+            found=f"{float(most):.9g} ({most})",
+        )

@@ -1,0 +1,177 @@
+"""What the builder refuses, and that it names the line that is wrong."""
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hocket.errors import ScheduleError
+from hocket.schedule.builder import Builder
+
+
+def build(write: Callable[[Builder], None], collective: str = "all_reduce", p: int = 4, chunks: int = 4) -> None:
+    schedule = Builder(collective, p, chunks)
+    write(schedule)
+    schedule.finish()
+
+
+def in_step(write: Callable[[Builder], None]) -> Callable[[Builder], None]:
+    def program(schedule: Builder) -> None:
+        with schedule.step():
+            write(schedule)
+
+    return program
+
+
+WRONG = [
+    (lambda s: s.copy(src=4, dst=0, chunk=0), r"src is not a rank .*from 0 to 3, found 4"),
+    (lambda s: s.copy(src=0, dst=-1, chunk=0), r"dst is not a rank .*found -1"),
+    (lambda s: s.copy(src=0, dst=1, chunk=4), r"the source does not exist .*from 0 to 3, found 4"),
+    (lambda s: s.copy(src=0, dst=1, src_chunk=0, dst_chunk=-1), r"the destination does not exist .*found -1"),
+    (lambda s: s.copy(src=0, dst=1, chunk=2, count=3), r"does not exist .*found 4"),
+    (lambda s: s.copy(src=0, dst=1, chunk=0, count=0), r"moves no chunk .*found 0"),
+    (lambda s: s.copy(src=0, dst=1, chunk=0, count=2, stride=0), r"does not advance .*found 0"),
+    (lambda s: s.copy(src=0, dst=1), r"chunk=, or src_chunk= and dst_chunk="),
+    (lambda s: s.copy(src=0, dst=1, chunk=0, src_buffer="memory"), r"data, input, output or scratch; found 'memory'"),
+    (lambda s: s.copy(src=0, dst=1, chunk=0, dst_buffer="input"), r"a row writes the input"),
+    (lambda s: s.copy(src=0.5, dst=1, chunk=0), r"src: expected integers, found float64; use //"),
+    (lambda s: s.copy(src=0, dst=1, chunk=2**40), r"chunk: expected numbers below 2\*\*31"),
+    (
+        lambda s: s.copy(src=s.ranks[:2], dst=s.ranks[:3], chunk=0),
+        r"broadcast to one shape, found src \(2,\), dst \(3,\)",
+    ),
+    (lambda s: (s.copy(src=0, dst=1, chunk=0), s.copy(src=2, dst=1, chunk=0)), r"only the first row .* may copy"),
+    (
+        lambda s: (s.copy(src=0, dst=1, chunk=0, count=2), s.reduce(src=2, dst=1, chunk=1, count=2)),
+        r"partly overlapping ranges \(rank 1, chunk 1\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_row_is_refused_with_its_line(write: Callable[[Builder], None], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message) as caught:
+        build(in_step(write))
+    first = inspect.getsourcelines(write)[1]
+    file, line = str(caught.value).split(": ")[0].rsplit(":", 1)
+    assert file == __file__ and first <= int(line) <= first + 2
+
+
+def test_the_line_is_that_of_the_row_not_of_the_step() -> None:
+    def program(schedule: Builder) -> None:
+        with schedule.step():
+            schedule.copy(src=0, dst=1, chunk=0)
+            schedule.copy(src=1, dst=2, chunk=0)
+            schedule.copy(src=2, dst=9, chunk=0)
+
+    with pytest.raises(ScheduleError) as caught:
+        build(program)
+    assert f":{inspect.getsourcelines(program)[1] + 4}: " in str(caught.value)
+
+
+def test_sizes_must_agree() -> None:
+    def program(schedule: Builder) -> None:  # Two chunks a block: even and odd chunks may differ by an element.
+        with schedule.step():
+            schedule.copy(src=0, dst=1, src_chunk=0, dst_chunk=3)
+
+    with pytest.raises(ScheduleError, match="different sizes"):
+        build(program, "all_gather", p=2, chunks=4)
+    build(program, "all_gather", p=4, chunks=4)
+
+
+def test_input_and_output_have_the_ranks_own_sizes() -> None:
+    with pytest.raises(ScheduleError, match=r"rank 1, chunk 0\): expected no input, it is empty here"):
+        build(in_step(lambda s: s.copy(src=1, dst=0, chunk=0, src_buffer="input", dst_buffer="output")), "broadcast")
+    with pytest.raises(ScheduleError, match="a chunk of input from 0 to 0, found 1"):
+        build(in_step(lambda s: s.copy(src=1, dst=0, chunk=1, src_buffer="input", dst_buffer="output")), "all_gather")
+
+
+def test_data_and_input_do_not_mix() -> None:
+    with pytest.raises(ScheduleError, match="data, or input and output"):
+        build(in_step(lambda s: s.copy(src=0, dst=1, chunk=0, src_buffer="input")))
+
+
+def test_rows_belong_to_a_step_and_steps_do_not_nest() -> None:
+    with pytest.raises(ScheduleError, match="rows belong to a step"):
+        build(lambda s: s.copy(src=0, dst=1, chunk=0))
+
+    def nested(schedule: Builder) -> None:
+        with schedule.step(), schedule.step():
+            pass
+
+    def repeated(schedule: Builder) -> None:
+        with schedule.step():
+            for _ in schedule.repeat(2):
+                pass
+
+    for program in (nested, repeated):
+        with pytest.raises(ScheduleError, match="do not nest"):
+            build(program)
+
+
+def test_steps_without_rows_are_left_out() -> None:
+    schedule = Builder("all_reduce", 1, 1)
+    with schedule.step():
+        schedule.copy(src=schedule.ranks[1:], dst=0, chunk=0)
+    for _ in schedule.repeat(3):
+        pass
+    assert schedule.finish().num_steps == 0
+
+
+def test_repeat_refuses_what_is_not_a_shift() -> None:
+    def other_rank(schedule: Builder) -> None:
+        for i in schedule.repeat(3):
+            schedule.reduce(src=i, dst=3, chunk=0)
+
+    def growing(schedule: Builder) -> None:
+        for i in schedule.repeat(3):
+            schedule.reduce(src=0, dst=3, chunk=np.arange(i + 1))
+
+    def quadratic(schedule: Builder) -> None:
+        for i in schedule.repeat(4):
+            schedule.reduce(src=0, dst=3, chunk=i * i % 4)
+
+    def two_speeds(schedule: Builder) -> None:
+        for i in schedule.repeat(3):
+            schedule.reduce(src=0, dst=3, chunk=i)
+            schedule.reduce(src=0, dst=2, chunk=2 * i % 4)
+
+    def moving_scratch(schedule: Builder) -> None:
+        for i in schedule.repeat(3):
+            schedule.copy(src=0, dst=3, src_chunk=0, dst_chunk=i, dst_buffer="scratch")
+
+    for program in (other_rank, growing, quadratic, two_speeds, moving_scratch):
+        with pytest.raises(ScheduleError, match=rf"{__file__}:\d+: repetition \d .*write a plain loop"):
+            build(program)
+
+
+def test_every_repetition_has_its_ranges_checked() -> None:
+    def runs_over(schedule: Builder) -> None:
+        for i in schedule.repeat(3):
+            schedule.reduce(src=0, dst=3, chunk=i, count=3)
+
+    with pytest.raises(ScheduleError, match=r"source does not exist .*found 4"):
+        build(runs_over)
+
+
+def test_leaving_a_repetition_early_is_found() -> None:
+    def program(schedule: Builder) -> None:
+        for _ in schedule.repeat(3):
+            schedule.reduce(src=0, dst=3, chunk=0)
+            break
+
+    with pytest.raises(ScheduleError, match="left before its end"):
+        build(program)
+
+
+def test_a_ring_over_many_ranks_is_two_blocks() -> None:
+    p = 5000
+    schedule = Builder("reduce_scatter", p, p)
+    rank, calls = schedule.ranks, 0
+    for i in schedule.repeat(p - 1):
+        schedule.reduce(src=rank, dst=(rank + 1) % p, chunk=(rank - 1 - i) % p)
+        calls += 1
+    made = schedule.finish()
+    assert calls < 100 and len(made.blocks) == 1 and made.num_rows == p * (p - 1)
+    assert made.blocks[0].shift == p - 1

@@ -1,0 +1,171 @@
+"""The import law of ARCHITECTURE.md: a layer imports only what stands left of it, also inside functions."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- hocket <- training <- { cli, explorer }
+# Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open; it
+# stands below training, which is written against it as a user's program is.
+LEVELS = {
+    "errors": 0,
+    "schedule": 1,
+    "algorithms": 2,
+    "network": 2,
+    "runtime": 3,
+    "torch_backend": 4,
+    "testing": 4,
+    "hocket": 5,
+    "training": 6,
+    "cli": 7,
+    "explorer": 7,
+    "__main__": 8,
+}
+# Compiled modules and packages that only these layers may import. Whatever is not named here is for all.
+ONLY_IN = {
+    "hocket._core": {"runtime"},
+    "hocket._simulator": {"network"},
+    "torch": {"torch_backend", "training"},
+    "rich": {"cli", "explorer"},
+}
+THIRD_PARTY = {"numpy", "msgspec", "rich", "torch"}
+
+
+def layer_of(module: str) -> str:
+    """Return the layer that a module of ours belongs to: the name below the package, or "hocket" for the door."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "hocket"
+
+
+def is_module(name: str) -> bool:
+    """Say whether a dotted name of ours is a module, compiled ones included, and not something inside one."""
+    path = SOURCE.joinpath(*name.split("."))
+    return name in ONLY_IN or path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imports_of(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Yield (line, imported module) of every import, at any depth, import_module("...") and __import__("...") too."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                below = f"{source}.{alias.name}"
+                yield node.lineno, below if source.startswith("hocket") and is_module(below) else source
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = node.args[0].value
+            if called in ("import_module", "__import__") and isinstance(name, str):
+                yield node.lineno, ".".join(package) + name if name.startswith(".") else name
+
+
+def breaches(text: str, module: str, *, is_package: bool = False) -> list[str]:
+    """Return one line for each import in the source `text` of `module` that the law forbids."""
+    found = []
+    layer = layer_of(module)
+    for line, name in imports_of(ast.parse(text), module, is_package=is_package):
+        where = f"{module}, line {line}: "
+        for guarded, layers in ONLY_IN.items():
+            if (name == guarded or name.startswith(guarded + ".")) and layer not in layers:
+                found.append(f"{where}{guarded} is only for {sorted(layers)}")
+        root = name.split(".")[0]
+        if root == "hocket":
+            other = layer_of(name)
+            if name in ONLY_IN or other == layer:
+                continue
+            if other not in LEVELS:
+                found.append(f"{where}{other} has no place in the law: add it to LEVELS, and to ARCHITECTURE.md")
+            elif LEVELS[other] >= LEVELS[layer]:
+                found.append(f"{where}{layer} must not import {other}")
+        elif root not in sys.stdlib_module_names and root not in THIRD_PARTY:
+            found.append(f"{where}{root} is neither the standard library nor a declared dependency")
+    return found
+
+
+def modules() -> list[tuple[str, Path]]:
+    """Return (dotted name, path) of every module under src."""
+    found = []
+    for path in sorted((SOURCE / "hocket").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return found
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
+def test_module_keeps_the_law(module: str, path: Path) -> None:
+    assert layer_of(module) in LEVELS, f"{module} is a new layer: say in LEVELS and in ARCHITECTURE.md where it stands"
+    assert breaches(path.read_text(), module, is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("hocket.schedule.ir", "import hocket.runtime.plans"),  # upwards
+        ("hocket.schedule.ir", "from hocket import runtime"),  # upwards, by the package
+        ("hocket.schedule.ir", "from hocket import init"),  # through the door
+        ("hocket.schedule.ir", "import hocket"),
+        ("hocket.schedule.ir", "from ..algorithms import registry"),  # relative
+        ("hocket.schedule.ir", "from .. import algorithms"),
+        ("hocket.algorithms.ring", "from hocket.network import cost"),  # a brother
+        ("hocket.runtime.select", "def late():\n    from hocket.training import data"),  # inside a function
+        ("hocket.runtime.select", "import importlib\nimportlib.import_module('hocket.cli.demo')"),
+        ("hocket.runtime.select", "__import__('hocket.cli')"),
+        ("hocket.cli.demo", "from hocket._core import Context"),  # the compiled core
+        ("hocket.schedule.ir", "import hocket._core"),
+        ("hocket.cli.demo", "from .. import _core"),
+        ("hocket.runtime.memory", "from hocket import _simulator"),
+        ("hocket.runtime.memory", "import torch.cuda"),
+        ("hocket.runtime.launch", "from rich.console import Console"),
+        ("hocket.errors", "from hocket.schedule import ir"),
+        ("hocket.schedule.ir", "import scipy"),  # undeclared
+        ("hocket.schedule.ir", "import hocket.utils"),  # no such layer
+    ],
+)
+def test_breach_is_seen(module: str, text: str) -> None:
+    assert len(breaches(text, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("hocket.schedule.verify", "from hocket.schedule import races\nfrom . import lower\nfrom ..errors import VerifyError"),
+        ("hocket.runtime.communicator", "from hocket import _core\nfrom hocket.algorithms.registry import ALGORITHMS"),
+        ("hocket.training.data", "import hocket\nimport torch"),
+        ("hocket.cli.demo", "import json, numpy, rich.console\nfrom hocket.training import data"),
+    ],
+)
+def test_lawful_import_passes(module: str, text: str) -> None:
+    assert breaches(text, module) == []
+
+
+def run_alone(program: str) -> str:
+    """Run a program in a fresh interpreter and return what it printed."""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_hocket_loads_nothing_heavy() -> None:
+    # N ranks start at once, and each pays for what `import hocket` loads.
+    loaded = set(run_alone("import sys, hocket; print(*sys.modules)").split())
+    heavy = {"hocket._core", "torch", "numpy", "msgspec", "rich", "multiprocessing", "asyncio", "hocket.cli"}
+    assert loaded & heavy == set()
+
+
+def test_what_is_not_compiled_works_before_compiling() -> None:
+    names = [name for name, _ in modules() if layer_of(name) in ("errors", "schedule", "algorithms", "network")]
+    run_alone(
+        "import sys, importlib\n"
+        "sys.modules.update({'hocket._core': None, 'torch': None, 'rich': None})\n"
+        f"for name in {names}: importlib.import_module(name)"
+    )
