@@ -28,7 +28,7 @@ demo: build ## Train a digit classifier on four processes; an algorithm proved j
 test: build $(STAMPS)/test ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: build $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
+check: src/hocket/_core.pyi $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -70,7 +70,7 @@ size: ## Count lines: folders, and the files above 500
 	    close("sort -k5"); printf "%7d lines in all\n", all; if (long) printf "above 500 lines:\n%s", long }'
 
 clean: ## Remove .venv, build and all caches
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/hocket/_core.pyi .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMPS)/venv:
@@ -87,10 +87,14 @@ $(STAMPS)/tools: pyproject.toml $(STAMPS)/venv
 	  $$($(call requirements,["project"]["optional-dependencies"]["build"]))
 	@touch $@
 
-$(STAMPS)/build: $(STAMPS)/tools CMakeLists.txt $(CORE)
+$(STAMPS)/build: $(STAMPS)/tools CMakeLists.txt src/hocket/__init__.py $(CORE)
 	@echo "Building the core" >&2
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
+
+# The types of the compiled module, for mypy.
+src/hocket/_core.pyi: $(STAMPS)/build
+	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket._core --output-file $@
 
 $(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	@echo "Installing what make $* needs" >&2

@@ -317,7 +317,10 @@ NB_MODULE(_core, m) {
             return self.submit(std::move(call));
         })
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
-        .def("close", &Communicator::close, nb::call_guard<nb::gil_scoped_release>())
+        .def("close", [](Communicator &self) {
+            const nb::gil_scoped_release release;
+            self.close(check_signals);
+        })
         .def_prop_ro("busy_seconds", [](const Communicator &self) {
             return std::chrono::duration<double>(self.busy_time()).count();
         })

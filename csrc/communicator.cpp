@@ -61,7 +61,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
 
 Communicator::~Communicator() {
     try {
-        close();
+        close([] {});
     } catch (...) { // the peers have been told already, and a destructor has nobody to tell
     }
 }
@@ -82,7 +82,7 @@ void Communicator::abort(const std::string &reason) {
     record(failure);
 }
 
-void Communicator::close() {
+void Communicator::close(const std::function<void()> &interrupted) {
     if (generation_ != fork_generation()) { // a forked child: threads and locks are the parent's
         if (stream_.joinable()) stream_.detach();
         return;
@@ -95,11 +95,48 @@ void Communicator::close() {
         changed_.wait(lock, [this] { return !busy_ && queue_.empty(); });
     }
     if (stream_.joinable()) stream_.join();
+    const auto leave = [this] {
+        own().state.store(ControlPage::closed, std::memory_order_seq_cst);
+        alarm_all();
+    };
+    try {
+        if (!failure_) await_members(interrupted);
+    } catch (...) {
+        leave();
+        throw;
+    }
     if (const auto mismatch = find_mismatch()) record(*mismatch);
-    const auto failure = recorded_failure();
-    own().state.store(ControlPage::closed, std::memory_order_seq_cst);
-    alarm_all();
-    if (failure && !failure_) throw *failure; // else this rank has raised it already
+    auto failure = recorded_failure();
+    leave();
+    if (!failure || failure_) return; // this rank has raised it already
+    failure->self = rank_;
+    throw *failure;
+}
+
+/// The number of the last call that the member has made.
+std::uint64_t Communicator::last_call(int member) const {
+    std::uint64_t last = 0;
+    for (const CallRecord &record : transport_.control(member).calls) {
+        if (const auto call = record.read()) last = std::max(last, call->sequence);
+    }
+    return last;
+}
+
+/// A root or a sender may be ahead of the others. It leaves when they have made its last call too, or never will.
+void Communicator::await_members(const std::function<void()> &interrupted) const {
+    const auto limit = Clock::now() + last_timeout_;
+    const auto behind = [this](int member) {
+        return last_call(member) < sequence_ && !context_->is_dead(members_[static_cast<std::size_t>(member)]) &&
+               transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::open;
+    };
+    auto pause = std::chrono::microseconds(50);
+    for (int member = 0; member < size(); ++member) {
+        while (behind(member) && !recorded_failure() && Clock::now() < limit) {
+            std::this_thread::sleep_for(pause);
+            pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
+            interrupted();
+        }
+    }
 }
 
 // Order ---------------------------------------------------------------------------------------------------------------
@@ -211,6 +248,7 @@ void Communicator::begin(Call &call) {
     if (failure_) throw *failure_;
     if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(false);
     call.fingerprint.sequence = ++sequence_;
+    last_timeout_ = call.timeout;
     call.launch.tag = call.fingerprint.tag();
     own().calls[sequence_ % ControlPage::history].write(call.fingerprint);
     auto &[plan, executor] = executors_[call.plan.get()];

@@ -68,8 +68,9 @@ class Communicator {
     /// Tells the peers why this rank gives up; their waits end.
     void abort(const std::string &reason);
 
-    /// Waits for the stream and leaves. Throws the failure that a peer has reported, once everything is released.
-    void close();
+    /// Leaves, once the stream is done and no open member is behind this one: a call that the others turn out not to have
+    /// made is then found. Throws the failure that a peer has reported, once everything is released.
+    void close(const std::function<void()> &interrupted);
 
     /// Wall time that calls have taken so far, their waits included.
     std::chrono::nanoseconds busy_time() const { return std::chrono::nanoseconds(busy_time_.load()); }
@@ -90,6 +91,8 @@ class Communicator {
     std::optional<Failure> recorded_failure() const;
     std::optional<Failure> find_mismatch() const;
     void alarm_all() const;
+    void await_members(const std::function<void()> &interrupted) const;
+    std::uint64_t last_call(int member) const;
     void check_usable() const;
     void serve();
 
@@ -107,6 +110,7 @@ class Communicator {
     Executor *executor_ = nullptr;
     std::optional<Failure> failure_; // once set, every call fails with it
     std::uint64_t sequence_ = 0;
+    std::chrono::nanoseconds last_timeout_{}; // of the last call
     std::atomic<std::int64_t> busy_time_{0}; // nanoseconds; atomic for readers
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;

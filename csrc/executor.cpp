@@ -131,10 +131,16 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
     return task.settled >= needed;
 }
 
-bool Executor::ready(Task &task) {
-    return std::ranges::all_of(task.instruction->dependencies, [&](std::int32_t before) {
-        return is_settled(tasks_[static_cast<std::size_t>(before)], task.done);
-    });
+/// How many bytes of its current piece a task may work on. An exchange writes the very piece that a staged send copies,
+/// and a channel may hold less than a piece: there the fold follows byte by byte, or both ends would wait for each other.
+std::size_t Executor::allowance(Task &task, std::size_t size) {
+    for (std::int32_t index : task.instruction->dependencies) {
+        Task &before = tasks_[static_cast<std::size_t>(index)];
+        if (is_settled(before, task.done)) continue;
+        if (!before.instruction->staged || before.done != task.done) return 0;
+        size = std::min(size, before.within);
+    }
+    return size;
 }
 
 bool Executor::at_turn(const Task &task, std::size_t index) const {
@@ -153,8 +159,8 @@ void Executor::finish_piece(Task &task) {
 }
 
 bool Executor::try_send(Task &task, std::size_t index) {
-    if (!at_turn(task, index) || !ready(task)) return false;
     const std::size_t size = piece_size(task);
+    if (!at_turn(task, index) || allowance(task, size) < size) return false;
     const std::byte *piece = task.sources[0] + task.done * piece_bytes;
     bool progress = false;
     while (task.within < size) {
@@ -177,47 +183,51 @@ bool Executor::try_send(Task &task, std::size_t index) {
     return true;
 }
 
+/// Collects an element that views deliver in parts. How many elements lie ready in one place, and where.
+Executor::Ready Executor::gather(Remote &remote, std::size_t element, bool &progress) {
+    const int peer = receives_[remote.cursor].peer;
+    while (remote.filled < element) {
+        const View view = transport_.view(peer);
+        if (view.bytes.empty()) return {};
+        if (view.tag != launch_.tag) throw ForeignMessage{peer};
+        if (remote.filled == 0 && view.bytes.size() >= element) {
+            return {.data = view.bytes.data(), .num_bytes = view.bytes.size() / element * element};
+        }
+        const std::size_t part = std::min(element - remote.filled, view.bytes.size());
+        std::memcpy(remote.carry.data() + remote.filled, view.bytes.data(), part);
+        remote.filled += part;
+        transport_.release(peer, part);
+        progress = true;
+    }
+    return {.data = remote.carry.data(), .num_bytes = element};
+}
+
 bool Executor::try_fold(Task &task, std::size_t index) {
-    if (!at_turn(task, index) || !ready(task)) return false;
+    if (!at_turn(task, index)) return false;
     const std::size_t size = piece_size(task), element = size_of(launch_.dtype);
+    const std::size_t allowed = allowance(task, size) / element * element;
     const int divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1;
     bool progress = false;
     while (task.within < size) {
-        std::size_t available = size - task.within;
+        // Parts of elements are taken from all sources even while nothing may be folded yet: it frees their channels.
+        std::size_t available = allowed - task.within;
         operands_.clear();
-        std::size_t next_remote = 0;
+        auto remote = task.remotes.begin();
         for (const std::byte *local : task.sources) {
             if (local != nullptr) {
                 operands_.push_back(local + task.done * piece_bytes + task.within);
-                continue;
-            }
-            Remote &remote = task.remotes[next_remote++];
-            const int peer = receives_[remote.cursor].peer;
-            while (remote.filled < element) {
-                const View view = transport_.view(peer);
-                if (view.bytes.empty()) return progress;
-                if (view.tag != launch_.tag) throw ForeignMessage{peer};
-                if (remote.filled == 0 && view.bytes.size() >= element) {
-                    available = std::min(available, view.bytes.size() / element * element);
-                    operands_.push_back(view.bytes.data());
-                    break;
-                }
-                const std::size_t part = std::min(element - remote.filled, view.bytes.size());
-                std::memcpy(remote.carry.data() + remote.filled, view.bytes.data(), part);
-                remote.filled += part;
-                transport_.release(peer, part);
-                progress = true;
-            }
-            if (remote.filled == element) {
-                available = element;
-                operands_.push_back(remote.carry.data());
+            } else {
+                const Ready ready = gather(*remote++, element, progress);
+                available = std::min(available, ready.num_bytes);
+                operands_.push_back(ready.data);
             }
         }
+        if (available == 0) return progress;
         fold(launch_.dtype, launch_.op, task.destination + task.done * piece_bytes + task.within, operands_,
              available / element, divisor);
-        for (Remote &remote : task.remotes) {
-            if (remote.filled == 0) transport_.release(receives_[remote.cursor].peer, available);
-            remote.filled = 0;
+        for (Remote &used : task.remotes) {
+            if (used.filled == 0) transport_.release(receives_[used.cursor].peer, available);
+            used.filled = 0;
         }
         task.within += available;
         progress = true;

@@ -73,6 +73,11 @@ class Executor {
         std::size_t filled = 0;
     };
 
+    struct Ready {
+        const std::byte *data = nullptr;
+        std::size_t num_bytes = 0; // a multiple of the element
+    };
+
     struct Task {
         const Instruction *instruction = nullptr;
         std::size_t num_bytes = 0; // of the whole chunk
@@ -89,10 +94,11 @@ class Executor {
     };
 
     std::size_t piece_size(const Task &task) const;
-    bool ready(Task &task);
+    std::size_t allowance(Task &task, std::size_t size);
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);
+    Ready gather(Remote &remote, std::size_t element, bool &progress);
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     bool run_ready();

@@ -107,16 +107,17 @@ def test_errors_are_one_line(
 
 
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    after_epoch = demo.Progress(bar=False)(30)
+    after_epoch = demo.Progress(4, bar=False)(30)
     for epoch in range(1, 31):
         after_epoch(epoch, History([1 / epoch], [1 - 1 / epoch]))
-    lines = capsys.readouterr().out.splitlines()
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "Hocket: training on 4 processes, each with its part of every batch"
     assert len(lines) == 6 and lines[-1] == "  epoch 30/30  loss 0.0333  held-out accuracy 0.967"
     assert "\x1b" not in "".join(lines)
 
 
 def test_progress_bar_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    after_epoch = demo.Progress(bar=True)(2)
+    after_epoch = demo.Progress(4, bar=True)(2)
     for epoch in (1, 2):
         after_epoch(epoch, History([0.5], [0.75]))
     assert "held-out accuracy 0.750" in capsys.readouterr().out

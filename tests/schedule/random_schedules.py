@@ -60,7 +60,7 @@ def random_schedule(seed: int) -> Schedule:
 
 
 def random_inputs(schedule: Schedule, block: int, seed: int) -> list[np.ndarray | None]:
-    """An input of `block` elements a block for each rank that has one: float32, so that every order has its own bits."""
+    """An input for each rank that has one, `block` elements a block: float32, so that every order has its own bits."""
     generator = np.random.default_rng(seed)
     inputs = []
     for rank in range(schedule.num_ranks):

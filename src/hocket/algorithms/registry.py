@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hocket.errors import ScheduleError, VerifyError
@@ -194,17 +195,34 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     if not file.is_file():
         raise ValueError(f"expected the file of an algorithm (FILE.py or FILE.py:NAME), found no file {path!r}")
     before = dict(ALGORITHMS)
-    code = compile(file.read_text(encoding="utf-8"), str(file), "exec")
-    exec(code, {"__name__": file.stem, "__file__": str(file)})
-    made = [one for key, one in ALGORITHMS.items() if before.get(key) is not one and name in ("", one.name)]
-    if not made:
-        found = sorted({key[1] for key in ALGORITHMS if before.get(key) is not ALGORITHMS[key]}) or "none"
-        raise ValueError(f"{reference}: expected @algorithm(..., name={name or '...'!r}); the file registers {found}")
-    if prove:
-        for one in made:
+    try:
+        _run(file)
+        made = _registered_since(before, name)
+        if not made:
+            found = sorted({one.name for one in _registered_since(before, "")}) or "none"
+            raise ValueError(
+                f"{reference}: expected @algorithm(..., name={name or '...'!r}); the file registers {found}"
+            )
+        for one in made if prove else ():
             for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
                 one.verify(num_ranks, num_ranks - 1)
+    except BaseException:  # What is wrong, or not proved, is not there.
+        ALGORITHMS.clear()
+        ALGORITHMS.update(before)
+        raise
     return made
+
+
+def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:
+    return [one for key, one in ALGORITHMS.items() if before.get(key) is not one and name in ("", one.name)]
+
+
+def _run(file: Path) -> None:
+    """As a module of its own, and afresh every time: an import would remember it."""
+    module = ModuleType(f"_hocket_loaded_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module.__dict__)
 
 
 def _composed(

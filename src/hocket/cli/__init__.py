@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             module.add_arguments(command)
     parsed = parser.parse_args(arguments)
     if parsed.version:
-        print(_version())
+        import hocket
+
+        print(f"hocket {hocket.__version__}")
         return 0
     if module is None:
         parser.print_help()
@@ -62,12 +64,3 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
     except (HocketError, OSError, ValueError, TypeError) as error:
         print(f"hocket {arguments.command}: {error}", file=sys.stderr)
         return 2
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return f"hocket {metadata.version('hocket')}"
-    except metadata.PackageNotFoundError:
-        return "hocket (not installed)"

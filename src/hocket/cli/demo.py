@@ -40,10 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run it. Returns 0 if weights and losses are equal, 1 if they are not or a rank failed, 2 on a bad argument."""
     from hocket.training.demonstration import demonstrate
 
-    progress = None if arguments.json else Progress(bar=sys.stdout.isatty())
-    if progress:
-        print(f"Hocket: training on {arguments.ranks} {_ranks(arguments.ranks)}, each with its part of every batch")
-        sys.stdout.flush()  # before rank 0 writes to the same place
+    progress = None if arguments.json else Progress(arguments.ranks, bar=sys.stdout.isatty())
     try:
         result = demonstrate(arguments.ranks, arguments.data, progress, started_at=_process_started_at())
     except (ValueError, OSError) as error:
@@ -63,10 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
 class Progress:
     """Show progress from within rank 0: a bar in a terminal, a few plain lines elsewhere."""
 
+    num_ranks: int
     bar: bool
 
     def __call__(self, num_epochs: int) -> "AfterEpoch":
         """Begin; the returned function is called after every epoch and ends the display after the last."""
+        n = self.num_ranks
+        print(f"Hocket: training on {n} {_ranks(n)}, each with its part of every batch", flush=True)
         return _bar(num_epochs) if self.bar else _lines(num_epochs)
 
 

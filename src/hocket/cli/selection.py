@@ -27,8 +27,8 @@ def rank_counts(text: str) -> list[int]:
     """Rank counts from "4", "1-16" or "2,4,8-16", sorted; for argparse."""
     counts: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        last = last or first
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
             raise argparse.ArgumentTypeError(f"{part!r} is no rank count; expected for example 4, 1-16 or 2,4,8-16")
         counts.update(range(int(first), int(last) + 1))

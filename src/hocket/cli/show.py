@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _MAX_TABLE_RANKS = 8  # as columns
 _MAX_ROWS = 64  # of one step
 _PIPED_WIDTH = 160
+_LEGEND = "c3 += r0: the rank folds rank 0's chunk 3 into its own; = r0: copies it; = r0 + r1: folds both, rounded once"
 _BUFFER_LETTERS = "cios"  # chunk of data, of input, of output, of scratch
 
 
@@ -84,10 +85,12 @@ def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[s
         console.width = _PIPED_WIDTH
     root = f", root {schedule.root}" if schedule.kind.rooted else ""
     console.print(f"[bold]{facts['collective']} {facts['name']}[/], {schedule.num_ranks} ranks{root}")
-    if doc.strip():
-        console.print(doc.strip().splitlines()[0], style="italic", markup=False)
+    idea = " ".join(doc.strip().partition("\n\n")[0].split())
+    if idea:
+        console.print(idea, style="italic", markup=False)
     sent = f"{facts['sent']:.4g}"
-    console.print(f"{schedule.num_steps} steps; data in {schedule.num_chunks} chunks; a rank sends at most {sent} of it")
+    steps, chunks = _count(schedule.num_steps, "step"), _count(schedule.num_chunks, "chunk")
+    console.print(f"{steps}; data in {chunks}; a rank sends at most {sent} times the data")
     if facts["labels"]:
         console.print(f"order of reduction: {', '.join(facts['labels'])}")
     console.print()
@@ -102,11 +105,15 @@ def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[s
             if len(texts) > _MAX_ROWS:
                 console.print(f"  ... and {len(texts) - _MAX_ROWS} more; --json has all")
     console.print()
-    console.print("c3 += r0: the rank adds rank 0's chunk 3 to its own; c3 = r0: it becomes a copy of it", style="dim")
+    console.print(_LEGEND, style="dim")
     if others:
         console.print(f"also: {', '.join(f'--collective {other}' for other in others)}", style="dim")
     if facts["breach"]:
         console.print(facts["breach"], style="bold red", markup=False)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _print_table(console: "Console", schedule: "Schedule") -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
+_PIPED_WIDTH = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,6 +174,8 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
     from hocket.cli.selection import name_counts
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
     table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)
     for proof in proofs:
         if not proof.failures:

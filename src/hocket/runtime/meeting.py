@@ -22,7 +22,7 @@ from hocket.runtime.environment import Environment
 from hocket.runtime.gathering import Encoded, Gathering, name_ranks
 
 NOTICE_SECONDS = 5.0  # then one line says who is missing
-LINGER_SECONDS = 5.0  # after a failure, ranks that come late are still told
+LINGER_SECONDS = 2.0  # after a failure, ranks that come late are still told
 STRANGER_SECONDS = 2.0  # a connection says hello within this time or is dropped
 MAX_STRANGERS = 64
 CANCEL_SECONDS = 0.1

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-import hocket
-from hocket import _core
+from hocket import __version__, _core
+from hocket import schedule as prover
 from hocket.algorithms import ALGORITHMS, Algorithm, load
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower
+from hocket.schedule.lower import Plan, lower
 
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 
@@ -68,21 +68,25 @@ def prepare(collective: str, name: str, rank: int, size: int, root: int, in_plac
     algorithm = find(collective, name)
     schedule = algorithm.build(size, root)
     prove(algorithm, schedule)
-    plan = lower(schedule, rank, in_place)
-    prepared = _core.Plan(
+    plan = in_core(lower(schedule, rank, in_place), f"{collective} by {algorithm.name}")
+    return Prepared(plan, int(schedule.digest[:16], 16))
+
+
+def in_core(plan: Plan, label: str) -> Any:
+    """The plan as the core holds it; `label` is what a stall is reported under."""
+    return _core.Plan(
         plan.num_ranks,
         plan.rank,
         plan.chunks_per_block,
         plan.num_input_chunks,
         plan.num_output_chunks,
         plan.num_scratch,
-        f"{collective} by {algorithm.name}",
+        label,
         plan.instructions,
         plan.sources,
         plan.destinations,
         plan.dependencies,
     )
-    return Prepared(prepared, int(schedule.digest[:16], 16))
 
 
 def prove(algorithm: Algorithm, schedule: Schedule) -> float:
@@ -115,8 +119,8 @@ def cache_folder() -> Path:
 @functools.cache
 def _prover() -> str:
     """The content of the package that proves and lowers: a changed prover trusts no older verdict."""
-    content = hashlib.sha256(hocket.__version__.encode())
-    for file in sorted((Path(hocket.__file__).parent / "schedule").glob("*.py")):
+    content = hashlib.sha256(__version__.encode())
+    for file in sorted(Path(prover.__file__).parent.glob("*.py")):
         content.update(file.read_bytes())
     return content.hexdigest()
 

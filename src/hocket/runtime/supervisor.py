@@ -19,7 +19,7 @@ from hocket.runtime.output import Sink, Source, last_traceback, reports_another
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves, once one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
-INTERRUPT_SECONDS = 0.35  # from Ctrl-C to SIGTERM, and from there to SIGKILL: together well below a second
+INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from there to SIGKILL: together well below a second
 LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group and hold a stream
 TIMED_OUT_CODE = 124  # as timeout(1) has it
 

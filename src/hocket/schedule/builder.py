@@ -280,7 +280,7 @@ def _site_of(calls: list[tuple[Step, str]] | None, row: int) -> str:
 
 
 def _site() -> str:
-    """ "file:line" of the nearest caller outside this file and contextlib."""
+    """Where the nearest caller outside this file and contextlib is, as "file:line"."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.endswith((__file__, "contextlib.py")):
         frame = frame.f_back

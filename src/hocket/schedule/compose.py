@@ -52,7 +52,7 @@ def then(first: Schedule, second: Schedule, *, collective: str | None = None) ->
     collective=. Chunks are refined to the least common number.
     """
     name = collective_of_then(first.collective, second.collective, collective)
-    root = _common_root("then", first, second)
+    root = _common_root("then", first, second, collective)
     first, second = _matched("then", first, second)
     num_scratch = max(first.num_scratch, second.num_scratch)
     return _renamed(replace(first, blocks=first.blocks + second.blocks, num_scratch=num_scratch), name, root)
@@ -64,7 +64,7 @@ def beside(first: Schedule, second: Schedule, *, collective: str | None = None) 
     ScheduleError where the two write the same place in the same step.
     """
     name = collective_of_beside(first.collective, second.collective, collective)
-    root = _common_root("beside", first, second)
+    root = _common_root("beside", first, second, collective)
     first, second = _matched("beside", first, second)
     blocks = []
     for left, right in _aligned(first.blocks, second.blocks, first.num_chunks):
@@ -196,7 +196,9 @@ def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
     return blocks
 
 
-def _common_root(operator: str, first: Schedule, second: Schedule) -> int:
+def _common_root(operator: str, first: Schedule, second: Schedule, collective: str | None) -> int:
+    if collective is not None and not find_collective(collective).rooted:
+        return 0  # Parts of something else may have roots of their own: leaders of groups, say.
     roots = {schedule.root for schedule in (first, second) if schedule.kind.rooted}
     if len(roots) > 1:
         raise ScheduleError(f"{operator}: expected one root, found {first.root} and {second.root}")

@@ -1,9 +1,9 @@
 """Runs the plans of all ranks in one thread, in a seeded random interleaving: what any executor may do, and no more.
 
 A task is one piece of one instruction. It runs once everything it waits for has happened, and among the tasks that may
-run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece, lent memory is read when
-the receiver runs, staged memory when the sender does, and memory that was never written holds garbage: so a plan that
-breaks law 3 gives wrong results under some seed. Bits are those of reference.py.
+run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece. Staged memory is read when
+it is sent; lent memory then or when the receiver runs, since a transport may copy what it could lend. Memory that was
+never written holds garbage. So a plan that breaks law 3 gives wrong results under some seed. Bits are reference.py's.
 """
 
 import heapq
@@ -108,7 +108,8 @@ class Interpreter:
         layout = _Layout(self.plans, inputs, self.num_pieces)
         memory = layout.memory
         n, num_ranks = self.world.num_instructions, len(self.plans)
-        staged: dict[int, Array] = {}
+        copied: dict[int, Array] = {}
+        copies = random.Random(~seed)
         for task in self._order(seed):
             piece, instruction = divmod(task, n)
             chunk, rank = int(self.world.chunk[instruction]), self.rank[instruction]
@@ -116,18 +117,18 @@ class Interpreter:
             for sender, space, index in self.reads[instruction]:
                 if sender < 0:
                     operands.append(memory[layout.range(rank, space, index, chunk, piece)])
-                elif self.lent[sender]:
+                elif (message := piece * n + sender) in copied:
+                    operands.append(copied[message])
+                else:
                     _, from_space, from_index = self.reads[sender][0]
                     operands.append(memory[layout.range(self.rank[sender], from_space, from_index, chunk, piece)])
-                else:
-                    operands.append(staged[piece * n + sender])
             if not self.sends[instruction]:
                 target = layout.range(rank, *self.writes[instruction], chunk, piece)
                 completes = self.completes[instruction]
                 alone = len(operands) == 1
                 memory[target] = operands[0] if alone else fold(operands, reduction, memory.dtype, completes, num_ranks)
-            elif not self.lent[instruction]:
-                staged[task] = operands[0].copy()
+            elif not self.lent[instruction] or copies.random() < 0.5:
+                copied[task] = operands[0].copy()
         return layout.outputs()
 
     def _order(self, seed: int) -> list[int]:

@@ -190,7 +190,7 @@ class Schedule:
                 yield block.step.shifted(block.shift * i, self.num_chunks)
 
     def site(self, step: int) -> str:
-        """ "file:line" of what wrote this step, or ""."""
+        """Where this step was written, as "file:line"; empty if unknown."""
         for block in self.blocks:
             if step < block.repeat:
                 return block.site

@@ -73,7 +73,9 @@ class _RankLowering:
         self.opens, self.keeps, self.completes = rows.opens.tolist(), rows.keeps.tolist(), rows.completes.tolist()
         reads, writes = rows.src == rank, rows.dst == rank
         self.last_read: dict[int, int] = dict(zip(rows.source[reads].tolist(), rows.step[reads].tolist(), strict=True))
-        self.last_write: dict[int, int] = dict(zip(rows.target[writes].tolist(), rows.step[writes].tolist(), strict=True))
+        self.last_write: dict[int, int] = dict(
+            zip(rows.target[writes].tolist(), rows.step[writes].tolist(), strict=True)
+        )
         last_use = self.last_write | self.last_read
         if self.last_write.keys() & self.last_read.keys():
             last_use = {place: max(step, self.last_write.get(place, 0)) for place, step in last_use.items()}

@@ -14,6 +14,7 @@ from hocket.schedule.places import Fold, Places
 
 _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
+_EMPTY = -1
 
 Words = npt.NDArray[np.uint64]
 
@@ -37,7 +38,11 @@ def contents(places: Places) -> Contents:
 
 
 class Symbolic:
-    """Contents as sets of contributing ranks (bits), and the chunk of `data` that they are about."""
+    """Contents as sets of contributing ranks (bits), and the chunk of `data` that they are about.
+
+    A fold that adds a contribution twice, or data of another chunk, spoils its result; that is an error where it
+    reaches an output, and none where it goes nowhere.
+    """
 
     method = "symbolic"
 
@@ -45,7 +50,8 @@ class Symbolic:
         self.places, self.kind = places, places.schedule.kind
         num_words = -(-places.schedule.num_ranks // 64)
         self.sets = np.zeros((places.count, num_words), np.uint64)
-        self.chunk = np.full(places.count, -1, np.int64)
+        self.chunk = np.full(places.count, _EMPTY, np.int64)  # Or _EMPTY, or _EMPTY - 1 - i where spoiled by fault i.
+        self.faults: list[VerifyError] = []
         place, rank, chunk = places.inputs()
         self.sets[place] = _singles(rank, num_words)
         self.chunk[place] = chunk
@@ -53,47 +59,27 @@ class Symbolic:
     def apply(self, fold: Fold) -> None:
         """See Contents."""
         held, chunk, pattern = self.sets[fold.reads], self.chunk[fold.reads], fold.pattern
-        if chunk.min() < 0:
-            _refuse_empty(fold, int(np.argmin(chunk)))
+        least = chunk.min()
+        if least < 0 and (chunk == _EMPTY).any():
+            _refuse_empty(fold, int(np.argmax(chunk == _EMPTY)))
         total = held
         if pattern.max_count > 1:
-            stranger = chunk != np.repeat(chunk[pattern.starts], pattern.counts)
-            if stranger.any():
-                read = int(np.argmax(stranger))
-                group = np.searchsorted(pattern.starts, read, side="right") - 1
-                raise VerifyError(
-                    f"a row folds data of another chunk: {fold.describe(read)}",
-                    law=2,
-                    **fold.where(read),
-                    expected=f"data of chunk {chunk[pattern.starts[group]]}",
-                    found=f"of chunk {chunk[read]}",
-                )
             total = np.bitwise_or.reduceat(held, pattern.starts, axis=0)
+            wrong = chunk != np.repeat(chunk[pattern.starts], pattern.counts)
+            wrong_groups = np.logical_or.reduceat(wrong, pattern.starts)
             if self.kind.exactly_once:
-                self._refuse_twice(fold, held, total)
+                wrong_groups |= _overlap(held, total, pattern.starts)
+            if least < 0 or wrong_groups.any():
+                goal = np.minimum.reduceat(chunk, pattern.starts)  # What is spoiled spoils what it is folded into.
+                spoiled = np.flatnonzero(wrong_groups & (goal >= 0))
+                if len(spoiled):
+                    self.faults.append(_fault(fold, int(spoiled[0]), held, chunk))
+                    goal[spoiled] = _EMPTY - len(self.faults)
+                chunk = goal
+            else:
+                chunk = chunk[pattern.starts]
         self.sets[fold.writes] = total
-        self.chunk[fold.writes] = chunk[pattern.starts]
-
-    def _refuse_twice(self, fold: Fold, held: Words, total: Words) -> None:
-        starts = fold.pattern.starts
-        twice = np.zeros(len(starts), bool)
-        for half in (np.uint64(0), np.uint64(32)):  # Halves of words, whose sums cannot overflow.
-            low = held >> half & np.uint64(0xFFFFFFFF)
-            twice |= (np.add.reduceat(low, starts, axis=0) != total >> half & np.uint64(0xFFFFFFFF)).any(axis=1)
-        if twice.any():
-            group = int(np.argmax(twice))
-            first = int(starts[group])
-            seen = held[first].copy()
-            for read in range(first + 1, first + int(fold.pattern.counts[group])):
-                if (seen & held[read]).any():
-                    raise VerifyError(
-                        f"a contribution is added twice: {fold.describe(read)}",
-                        law=2,
-                        **fold.where(read),
-                        expected="every contribution once",
-                        found=f"once more that of {_ranks(seen & held[read])}",
-                    )
-                seen |= held[read]
+        self.chunk[fold.writes] = chunk
 
     def finish(self) -> None:
         """See Contents."""
@@ -107,7 +93,9 @@ class Symbolic:
         wrong = (self.chunk[place] != chunk) | (self.sets[place] != wanted).any(axis=1)
         if wrong.any():
             at = int(np.argmax(wrong))
-            held = self.chunk[place[at]]
+            held = int(self.chunk[place[at]])
+            if held < _EMPTY:
+                raise self.faults[_EMPTY - 1 - held]
             found = f"that of {_ranks(self.sets[place[at]])}" if held >= 0 else "nothing"
             raise VerifyError(
                 "the output is not what the collective promises",
@@ -115,7 +103,7 @@ class Symbolic:
                 rank=int(rank[at]),
                 chunk=int(chunk[at]),
                 expected=f"the contribution of {_ranks(wanted[at])}",
-                found=found + (f", of chunk {held}" if held not in (-1, chunk[at]) else ""),
+                found=found + (f", of chunk {held}" if held not in (_EMPTY, chunk[at]) else ""),
             )
 
 
@@ -180,6 +168,32 @@ def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) ->
     return (carried + low) % np.uint64(_PRIME)
 
 
+def _overlap(sets: Words, union: Words, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which groups have a member in more than one of their sets: those whose sum is not their union."""
+    twice = np.zeros(len(starts), bool)
+    mask = np.uint64(0xFFFFFFFF)
+    for half in (np.uint64(0), np.uint64(32)):  # Halves of words, whose sums cannot overflow.
+        twice |= (np.add.reduceat(sets >> half & mask, starts, axis=0) != (union >> half & mask)).any(axis=1)
+    return twice
+
+
+def _fault(fold: Fold, group: int, held: Words, chunk: npt.NDArray[np.int64]) -> VerifyError:
+    """What is wrong with a fold of which something is."""
+    first = int(fold.pattern.starts[group])
+    seen = np.zeros_like(held[first])
+    for read in range(first, first + int(fold.pattern.counts[group])):
+        again = seen & held[read]
+        if chunk[read] != chunk[first] or again.any():
+            break
+        seen |= held[read]
+    if chunk[read] != chunk[first]:
+        what, expected, found = "data of another chunk is folded", f"chunk {chunk[first]}", f"chunk {chunk[read]}"
+    else:
+        what, expected = "a contribution is added twice", "every contribution once"
+        found = f"once more that of {_ranks(again)}"
+    return VerifyError(f"{what}: {fold.describe(read)}", law=2, **fold.where(read), expected=expected, found=found)
+
+
 def _owners(places: Places, chunk: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     schedule = places.schedule
     if schedule.kind.input == "root":
@@ -194,7 +208,7 @@ def _singles(ranks: npt.NDArray[np.int64], num_words: int) -> Words:
 
 
 def _ranks(words: Words) -> str:
-    """ "ranks 0-2, 5": a set of ranks in words."""
+    """A set of ranks in words, like "ranks 0-2, 5"."""
     members = [64 * w + b for w, word in enumerate(words.tolist()) for b in range(64) if word >> b & 1]
     runs: list[list[int]] = []
     for rank in members:

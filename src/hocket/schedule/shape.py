@@ -1,6 +1,7 @@
 """Law 1: what a row must look like to mean anything. The builder asks it of every step, verify of whole schedules."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,10 +84,11 @@ class Shape:
             fault = _first((rank < 0) | (rank >= self.num_ranks), step, f"{side} is not a rank", expected, rank)
             if fault:
                 return fault
+        buffer = np.maximum(step.src_buffer, step.dst_buffer)
         return (
             _first(step.count < 1, step, "a row moves no chunk", "count >= 1", step.count)
             or _first(step.stride < 1, step, "a row does not advance", "stride >= 1", step.stride)
-            or _first(np.maximum(step.src_buffer, step.dst_buffer) >= len(Buffer), step, "no such buffer", "0-3", None)
+            or _first(buffer >= len(Buffer), step, "no such buffer", "0 to 3", buffer)
             or _first(step.dst_buffer == Buffer.INPUT, step, "a row writes the input", "input only read", None)
         )
 
@@ -176,7 +178,7 @@ def describe(step: Step, row: int) -> str:
     return f"{'reduce' if step.reduce[row] else 'copy'} {src} -> {dst}{many}"
 
 
-def _first(wrong: Bools, step: Step, message: str, expected: str, values: npt.NDArray[np.int32] | None) -> Fault | None:
+def _first(wrong: Bools, step: Step, message: str, expected: str, values: npt.NDArray[Any] | None) -> Fault | None:
     if not wrong.any():
         return None
     row = int(np.argmax(wrong))

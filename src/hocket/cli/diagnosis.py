@@ -1,0 +1,302 @@
+"""What `hocket doctor` looks at: each check tries the very thing that Hocket will do, and names the fix if it fails."""
+
+import ctypes
+import errno
+import fcntl
+import importlib
+import importlib.util
+import mmap
+import os
+import platform
+import resource
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+_MIN_DESCRIPTORS = 1024
+_MIN_ADDRESS_SPACE_BYTES = 16 << 30  # arenas reserve addresses, not memory
+_MIN_MEMORY_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: status is OK, WARN (it works, with a drawback) or FAIL (it does not); fix is empty if all is well."""
+
+    name: str
+    status: str
+    found: str
+    fix: str = ""
+
+
+def diagnose() -> list[Finding]:
+    """All findings, in the order in which to repair them. Never raises."""
+    findings = []
+    for name, check in _CHECKS.items():
+        try:
+            status, found, fix = check()
+        except Exception as error:
+            status, found = "WARN", f"the check itself failed ({type(error).__name__}: {error})"
+            fix = "please report this line; Hocket may work nevertheless"
+        findings.append(Finding(name, status, found, fix))
+    return findings
+
+
+_Answer = tuple[str, str, str]
+
+
+def _ok(found: str) -> _Answer:
+    return "OK", found, ""
+
+
+def _check_python() -> _Answer:
+    found = f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
+    if sys.platform != "linux":
+        return "FAIL", found, "use Linux"
+    return _ok(found)
+
+
+def _check_dependencies() -> _Answer:
+    versions, missing = [], []
+    for name in ("numpy", "msgspec", "rich"):
+        try:
+            importlib.import_module(name)
+            versions.append(f"{name} {metadata.version(name)}")
+        except Exception as error:
+            missing.append(f"{name} ({error})")
+    if missing:
+        return "FAIL", f"cannot import {', '.join(missing)}", "python -m pip install numpy msgspec rich"
+    return _ok(", ".join(versions))
+
+
+def _check_core() -> _Answer:
+    try:
+        importlib.import_module("hocket.runtime.memory")  # which loads the core: only runtime knows it
+    except Exception as error:
+        return "FAIL", f"cannot import hocket._core ({error})", "in a clone: make build; else: pip install hocket"
+    return _ok(f"compiled core at {sys.modules['hocket._core'].__file__}")
+
+
+def _check_place() -> _Answer:
+    from hocket.errors import RendezvousError
+    from hocket.runtime.environment import discover
+
+    try:
+        environment = discover()
+    except RendezvousError as error:
+        return "FAIL", str(error), "unset these variables, or start the ranks with `hocket run -n 4 -- script.py`"
+    if environment.source == "alone":
+        return _ok("one process alone; `hocket run -n 4 -- script.py` starts four")
+    return _ok(f"rank {environment.rank} of {environment.size}, as {environment.source} says")
+
+
+def _check_cores() -> _Answer:
+    usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    quota = _cgroup_value("cpu.max").split()
+    found = f"{usable} of {present} cores"
+    if len(quota) == 2 and quota[0] != "max" and int(quota[0]) < usable * int(quota[1]):
+        found += f", of which the container may use {int(quota[0]) / int(quota[1]):g} at a time"
+        return "WARN", found, "start no more ranks than that, or raise the container's CPU limit"
+    if usable < 2:
+        return "WARN", found, "ranks will take turns; widen the affinity (taskset -p) or the container's CPU set"
+    return _ok(found)
+
+
+def _check_memory() -> _Answer:
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = _cgroup_value("memory.max"), _cgroup_value("memory.current")
+    if limit.isdecimal() and used.isdecimal():
+        available = min(available, int(limit) - int(used))
+    found = f"{available / 2**30:.1f} GiB available"
+    if available < _MIN_MEMORY_BYTES:
+        return "WARN", found, "end other programs, or raise the container's memory limit"
+    return _ok(found)
+
+
+def _check_limits() -> _Answer:
+    descriptors, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    found = f"open files {_limit(descriptors)}, address space {_limit(space)}, locked memory {_limit(locked)} bytes"
+    if descriptors != resource.RLIM_INFINITY and descriptors < _MIN_DESCRIPTORS:
+        return "WARN", found, f"ulimit -n {_MIN_DESCRIPTORS if hard >= _MIN_DESCRIPTORS else hard}"
+    if space != resource.RLIM_INFINITY and space < _MIN_ADDRESS_SPACE_BYTES:
+        return "WARN", found, "ulimit -v unlimited"
+    return _ok(found)
+
+
+def _check_memfd() -> _Answer:
+    fix = "Linux 3.17 or newer; in a sandbox, allow memfd_create, fallocate and fcntl F_ADD_SEALS"
+    descriptor = -1
+    try:
+        descriptor = os.memfd_create("hocket-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, mmap.PAGESIZE)
+        os.posix_fallocate(descriptor, 0, mmap.PAGESIZE)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        try:
+            os.ftruncate(descriptor, 0)
+        except PermissionError:
+            return _ok("sealed memory works")
+        return "FAIL", "a sealed memory file can be truncated", fix
+    except OSError as error:
+        return "FAIL", f"no sealed memory files ({error.strerror})", fix
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _check_sockets() -> _Answer:
+    from hocket.runtime import messages
+
+    address = "\0hocket-doctor-" + secrets.token_hex(8)
+    try:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sender,
+        ):
+            listener.bind(address)
+            listener.listen(1)
+            sender.connect(address)
+            receiver, _ = listener.accept()
+            with receiver:
+                messages.send(sender, b"?", [listener.fileno()])
+                _, descriptors = messages.receive(receiver, 16, 1)
+                messages.close(descriptors)
+                _, user = messages.credentials(receiver)
+    except OSError as error:
+        return "FAIL", f"no abstract Unix sockets ({error.strerror})", "in a sandbox, allow AF_UNIX sockets"
+    if len(descriptors) != 1 or user != os.geteuid():
+        return "FAIL", "abstract Unix sockets do not pass descriptors and credentials", "use another sandbox"
+    return _ok("abstract Unix sockets pass descriptors")
+
+
+def _check_processes() -> _Answer:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        fix = "Linux 5.3 or newer; in a sandbox, allow pidfd_open"
+        return "FAIL", f"no process descriptors ({error.strerror}): ranks cannot be started", fix
+    return _ok("process descriptors work")
+
+
+def _check_attach() -> _Answer:
+    """A child reads memory of its parent, which is what ranks, being siblings, may at most be allowed to."""
+    source = ctypes.create_string_buffer(b"hocket", 8)
+    status_read, status_write = os.pipe()
+    libc = ctypes.CDLL(None, use_errno=True)
+    child = os.fork()
+    if child == 0:
+        code = errno.ENOSYS
+        try:
+            target = ctypes.create_string_buffer(8)
+            code = _read_from(libc, os.getppid(), source, target)
+            os.write(status_write, bytes([code]))
+        finally:
+            os._exit(0)
+    os.close(status_write)
+    try:
+        answer = os.read(status_read, 1)
+    finally:
+        os.close(status_read)
+        os.waitpid(child, 0)
+    if answer == b"\0":
+        return _ok("ranks may read each other's memory")
+    reason = os.strerror(answer[0]) if answer else "the child ended early"
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
+    fix = "sysctl kernel.yama.ptrace_scope=0" if scope not in ("", "0") else "in a container: --cap-add=SYS_PTRACE"
+    return "WARN", f"ranks may not read each other's memory ({reason}): large private arrays are copied once more", fix
+
+
+class _Span(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def _read_from(
+    libc: ctypes.CDLL, process: int, source: "ctypes.Array[ctypes.c_char]", target: "ctypes.Array[ctypes.c_char]"
+) -> int:
+    """process_vm_readv of source in that process into target; 0 or the error number."""
+    local = _Span(ctypes.addressof(target), len(target))
+    remote = _Span(ctypes.addressof(source), len(source))
+    libc.process_vm_readv.restype = ctypes.c_ssize_t
+    count = libc.process_vm_readv(
+        process, ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1), ctypes.c_ulong(0)
+    )
+    if count < 0:
+        return ctypes.get_errno()
+    return 0 if count == len(source) and target.raw == b"hocket\0\0" else errno.EIO
+
+
+def _check_huge_pages() -> _Answer:
+    shared = _chosen(_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+    private = _chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled"))
+    found = f"transparent ones for shared memory: {shared}, for private memory: {private}"
+    if shared in ("never", "deny"):
+        found += " (large arrays of hocket.empty() would gain a little from advise)"
+    return _ok(found)
+
+
+def _check_cache() -> _Answer:
+    try:
+        from hocket.runtime.plans import cache_folder
+    except ImportError:
+        return "WARN", "not looked at without the compiled core", "repair that first"
+
+    directory = cache_folder()
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+        return _ok(f"{directory} is writable")
+    return (
+        "WARN",
+        f"{existing} is not writable, so proofs are repeated at every start",
+        "set HOCKET_CACHE to a folder that is",
+    )
+
+
+def _check_torch() -> _Answer:
+    if importlib.util.find_spec("torch") is None:
+        return _ok("not installed; nothing needs it")
+    return _ok(f"torch {metadata.version('torch')}")
+
+
+def _limit(value: int) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else str(value)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _cgroup_value(name: str) -> str:
+    """A control of this process's cgroup (version 2), or of the container's root; "" if there is none."""
+    group = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "/")
+    return _read(f"/sys/fs/cgroup{group}/{name}") or _read(f"/sys/fs/cgroup/{name}")
+
+
+def _chosen(text: str) -> str:
+    """The value in brackets, as the kernel marks it."""
+    return text.partition("[")[2].partition("]")[0] or "unknown"
+
+
+_CHECKS: dict[str, Callable[[], _Answer]] = {
+    "python": _check_python,
+    "dependencies": _check_dependencies,
+    "compiled core": _check_core,
+    "place": _check_place,
+    "cores": _check_cores,
+    "memory": _check_memory,
+    "limits": _check_limits,
+    "sealed memory": _check_memfd,
+    "sockets": _check_sockets,
+    "processes": _check_processes,
+    "cross-memory attach": _check_attach,
+    "huge pages": _check_huge_pages,
+    "cache": _check_cache,
+    "torch": _check_torch,
+}

@@ -1,0 +1,97 @@
+import json
+import re
+
+import pytest
+
+from hocket.cli import diagnosis, main
+from hocket.cli.diagnosis import Finding, diagnose
+
+
+def finding(name: str) -> Finding:
+    (found,) = [one for one in diagnose() if one.name == name]
+    return found
+
+
+def test_each_line_has_a_status_and_a_fix_where_one_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(diagnosis._CHECKS)
+    for line in lines:
+        assert re.fullmatch(r"OK    [^:]+: .+|(WARN|FAIL)  [^:]+: .+  -> .+", line), line
+    assert code == any(line.startswith("FAIL") for line in lines)
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["healthy"] == (code == 0)
+    assert {one["name"] for one in report["findings"]} == set(diagnosis._CHECKS)
+    assert {one["status"] for one in report["findings"]} <= {"OK", "WARN", "FAIL"}
+
+
+def test_what_this_very_test_needs_is_ok() -> None:
+    findings = {one.name: one for one in diagnose()}
+    for name in ("python", "dependencies", "sealed memory", "sockets", "processes"):
+        assert findings[name].status == "OK", findings[name]
+
+
+def test_a_check_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> tuple[str, str, str]:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(diagnosis, "_CHECKS", {"one": fail, "two": lambda: ("OK", "fine", "")})
+    first, second = diagnose()
+    assert first.status == "WARN" and "ZeroDivisionError: oops" in first.found and first.fix
+    assert second.status == "OK"
+
+
+def test_a_missing_core_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> object:
+        raise ImportError(f"no {name}")
+
+    monkeypatch.setattr("importlib.import_module", refuse)
+    assert finding("compiled core").status == "FAIL"
+    assert finding("dependencies").status == "FAIL"
+
+
+def test_contradicting_variables_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_RANK", "5")
+    monkeypatch.setenv("HOCKET_SIZE", "2")
+    monkeypatch.setenv("HOCKET_ADDRESS", "x")
+    assert finding("place").status == "FAIL"
+
+
+def test_refused_system_calls_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(1, "not permitted")
+
+    monkeypatch.setattr("os.memfd_create", refuse)
+    monkeypatch.setattr("socket.socket", refuse)
+    monkeypatch.setattr("os.pidfd_open", refuse)
+    monkeypatch.setattr(diagnosis, "_read_from", lambda *_: 1)
+    for name in ("sealed memory", "sockets", "processes"):
+        assert finding(name).status == "FAIL", name
+        assert "not permitted" in finding(name).found
+    attach = finding("cross-memory attach")
+    assert attach.status == "WARN" and "not permitted" in attach.found
+
+
+def test_tight_limits_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 4096))
+    assert finding("limits") == Finding(
+        "limits",
+        "WARN",
+        "open files 256, address space 256, locked memory 256 bytes",
+        "ulimit -n 1024",
+    )
+
+
+def test_few_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert finding("cores").status == "WARN"
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hocket._core")
+    monkeypatch.setenv("HOCKET_CACHE", "/proc/hocket")
+    assert finding("cache").status == "WARN"

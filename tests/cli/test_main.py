@@ -1,0 +1,92 @@
+import subprocess
+import sys
+
+import pytest
+
+from hocket.cli import main
+from hocket.cli.selection import name_counts, rank_counts
+from hocket.errors import InternalError, ScheduleError
+
+
+def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f"\n    {command} " in text for command in ("demo", "run", "show", "verify", "doctor"))
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "show", "verify", "doctor"])
+def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"hocket {command}" in capsys.readouterr().out
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "hocket demo" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["frobnicate"])
+    assert ended.value.code == 2
+    assert "frobnicate" in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hocket 0.")
+
+
+def test_the_module_can_be_run() -> None:
+    done = subprocess.run([sys.executable, "-m", "hocket", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("hocket 0.")
+
+
+@pytest.mark.parametrize("module", ["hocket.cli", "hocket.cli.run", "hocket.runtime.supervisor"])
+def test_importing_is_cheap(module: str) -> None:
+    heavy = {"numpy", "rich", "msgspec", "multiprocessing", "hocket.schedule", "hocket.algorithms"}
+    program = f"import sys, {module}; print(*{heavy!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    "error", [ScheduleError("what is wrong"), OSError("what is wrong"), ValueError("what is wrong")]
+)
+def test_an_expected_error_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("hocket.cli.doctor.run", fail)
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err == "hocket doctor: what is wrong\n"
+
+
+def test_an_error_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> int:
+        raise InternalError("our fault")
+
+    monkeypatch.setattr("hocket.cli.doctor.run", fail)
+    with pytest.raises(InternalError):
+        main(["doctor"])
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("4", [4]), ("1-3", [1, 2, 3]), ("8, 2-3,3", [2, 3, 8]), ("1-1", [1]), ("5-6,1", [1, 5, 6])]
+)
+def test_rank_counts(text: str, counts: list[int]) -> None:
+    assert rank_counts(text) == counts
+    assert rank_counts(name_counts(counts)) == counts
+
+
+@pytest.mark.parametrize("text", ["", "0", "3-1", "a", "1-", "-1", "1.5", "1-2-3"])
+def test_bad_rank_counts(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", "ring", f"--ranks={text}"])
+    assert "expected for example 4, 1-16" in capsys.readouterr().err

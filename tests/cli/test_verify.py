@@ -1,0 +1,130 @@
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from hocket.cli import main
+
+OWN = """
+from hocket.algorithms import algorithm
+
+even = ("an even number of", lambda p: p % 2 == 0)
+
+@algorithm("all_gather", name="{name}", chunks=lambda p: p, steps=lambda p: {steps}, ranks=even)
+def everybody_gives(schedule):
+    p = schedule.num_ranks
+    with schedule.step():
+        for rank in range(p):
+            for peer in range(p):
+                if peer != rank{flaw}:
+                    schedule.copy(src=rank, dst=peer, chunk=rank{shift})
+"""
+
+
+@pytest.fixture(autouse=True)
+def registry_as_before() -> Iterator[None]:
+    before = dict(ALGORITHMS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+
+
+def write(folder: Path, *, name: str = "mine", steps: str = "1", flaw: str = "", shift: str = "") -> str:
+    file = folder / "own.py"
+    file.write_text(OWN.format(name=name, steps=steps, flaw=flaw, shift=shift))
+    return str(file)
+
+
+def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main(["verify", *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_all_algorithms_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = verify(capsys, "--all", "--ranks", "1-4", "--json")
+    report = json.loads(text)
+    assert code == 0 and report["failures"] == []
+    assert {(one["collective"], one["name"]) for one in report["algorithms"]} == set(ALGORITHMS)
+    by_name = {(one["collective"], one["name"]): one for one in report["algorithms"]}
+    ring, direct = by_name["all_reduce", "ring"], by_name["all_reduce", "direct"]
+    assert ring["ranks"] == [1, 2, 3, 4] and ring["labels"] == ["same_on_all_ranks"]
+    assert {"rank_order", "same_on_all_ranks", "size_invariant"} <= set(direct["labels"])
+    assert by_name["broadcast", "binomial"]["num_schedules"] == 1 + 2 + 3 + 4, "every root"
+
+
+def test_one_name_means_all_its_collectives(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = verify(capsys, "ring", "--ranks", "2,5")
+    assert code == 0
+    assert "3 of 3 algorithms hold: 6 schedules proved" in text
+    code, text = verify(capsys, "ring", "--collective", "all_reduce", "--ranks", "2,5")
+    assert "1 of 1 algorithms hold: 2 schedules proved" in text
+
+
+def test_processes_share_the_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cli.verify._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    code, text = verify(capsys, "dissemination", "--ranks", "1-5", "--json")
+    assert code == 0
+    assert json.loads(text)["algorithms"][0]["ranks"] == [1, 2, 3, 4, 5]
+
+
+def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = verify(capsys, write(tmp_path), "--ranks", "1-5", "--json")
+    assert code == 0
+    (mine,) = json.loads(text)["algorithms"]
+    assert (mine["name"], mine["collective"], mine["ranks"]) == ("mine", "all_gather", [2, 4])
+    assert mine["source"].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flaws", "law"), [({"flaw": " and peer != 1"}, 2), ({"steps": "2"}, 5), ({"shift": " + p"}, None)]
+)
+def test_a_broken_one_is_named(
+    flaws: dict[str, str], law: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, **flaws)
+    code, text = verify(capsys, file, "--ranks", "4", "--json")
+    report = json.loads(text)
+    assert code == 1 and report["algorithms"] == []
+    (failure,) = report["failures"]
+    assert (failure["name"], failure["collective"], failure["num_ranks"]) == ("mine", "all_gather", 4)
+    assert law is None or failure["law"] == law
+    code, text = verify(capsys, f"{file}:mine", "--ranks", "4")
+    assert code == 1
+    assert "all_gather mine, 4 ranks: " in text and "0 of 1 algorithms hold" in text
+
+
+def test_the_steps_of_a_broken_one_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", write(tmp_path, flaw=" and peer != 1"), "-n", "4"]) == 1
+    text = capsys.readouterr().out
+    assert "c3 = r3" in text and "law 2" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--all", "ring"], "exclude each other"),
+        (["rnig"], "there is no algorithm 'rnig'"),
+        (["ring", "--collective", "scatter_brain"], "scatter_brain"),
+        (["missing.py"], "missing.py"),
+    ],
+)
+def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_no_rank_count_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", write(tmp_path), "--ranks", "3"]) == 2
+    assert "none of the algorithms allows" in capsys.readouterr().err
+
+
+def test_piped_output_has_no_progress(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "hocket", "verify", "ring", "--ranks", "1-3", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert len(json.loads(done.stdout)["algorithms"]) == 3

@@ -1,0 +1,122 @@
+"""Writes what core_tests runs: plans of all built-in algorithms, as the core is given them, and what must come out.
+
+The reference interpreter says what must come out, to the bit; the file holds a digest of each rank's output. Inputs are
+a formula of (rank, index) that fixtures.cpp repeats. The format is plain text, read by fixtures.cpp:
+
+    schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block id
+    rank num_input_chunks num_output_chunks num_scratch memory_blocks input_block output_block, the lengths of
+        the four tables, and the tables   (one line for each rank; block -1: this rank has no such memory)
+    case dtype op block_length digests   (one for each rank; 0: no output)
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.algorithms import ALGORITHMS
+from hocket.schedule import reference
+from hocket.schedule.collective import Collective
+from hocket.schedule.ir import Schedule
+from hocket.schedule.lower import lower_all
+
+Words = npt.NDArray[np.uint64]
+
+RANK_COUNTS = (1, 2, 3, 4, 5, 7, 8)
+DTYPES = ("float32", "float64", "int32", "int64", "uint8")  # in the order of types.h
+OPS = ("sum", "prod", "min", "max", "avg")
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mix(words: Words) -> Words:
+    """The finaliser of splitmix64: every bit of the result depends on all bits of the word."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def input_of(rank: int, count: int, dtype: str) -> npt.NDArray[Any]:
+    """Elements that encode their origin; floats are exact, so that only the order of a sum can round, and hold -0."""
+    words = mix(np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(rank << 40))
+    if not dtype.startswith("float"):
+        return words.astype(dtype)
+    magnitude = (words >> np.uint64(41)).astype(np.int64) - (1 << 22)
+    values = magnitude.astype(dtype) / np.dtype(dtype).type(1024)
+    zeros = np.where(words & np.uint64(8), -0.0, 0.0).astype(dtype)
+    return np.where(words & np.uint64(7), values, zeros).astype(dtype)
+
+
+def digest(array: npt.NDArray[Any] | None) -> int:
+    """64 bits of the bytes and their places; padded with zeros to whole words."""
+    if array is None:
+        return 0
+    raw = array.tobytes()
+    words = np.frombuffer(raw + bytes(-len(raw) % 8), np.uint64)
+    places = np.arange(1, len(words) + 1, dtype=np.uint64) * _GOLDEN
+    return (int(np.add.reduce(mix(words + places), dtype=np.uint64)) + len(raw) + 1) % (1 << 64)
+
+
+def cases(collective: Collective, number: int, num_ranks: int) -> Iterator[tuple[str, str, int]]:
+    """(dtype, op, block length) of the runs of one schedule; the rarer ones take turns among schedules."""
+    if not collective.exactly_once:
+        yield "uint8", "max", 1
+        return
+    for length in (0, 1, 7, 1000):
+        yield "int64", "sum", length
+    yield "float32", OPS[number % 5], 1000 + number % 17
+    yield ("float64", OPS[(number + 2) % 5], 130) if number % 2 else ("uint8", OPS[number % 4], 4099)
+    yield "int32", OPS[(number + 1) % 4], 11
+    if not collective.num_blocks(num_ranks) > 1 and number % 3 == 0:
+        yield "int64", "sum", 100003 if num_ranks < 5 else 40009
+    if number % 8 == 0:
+        yield "float32", "avg", 40009
+
+
+def in_place_layout(collective: Collective, rank: int, num_ranks: int, root: int) -> tuple[int, int, int]:
+    """Blocks of the one memory of a call in place, and where input and output begin in it; -1 where there is none."""
+    reads, writes = collective.input_blocks(rank, num_ranks, root), collective.output_blocks(rank, num_ranks, root)
+    starts = [blocks.start if blocks else -1 for blocks in (reads, writes)]
+    return collective.num_blocks(num_ranks), starts[0], starts[1]
+
+
+def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iterator[str]:
+    """One schedule in one alias mode."""
+    kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
+    identity = int(schedule.digest[:16], 16)
+    yield f"schedule {kind.name} {name} {size} {root} {int(in_place)} {schedule.chunks_per_block} {identity}"
+    for plan in lower_all(schedule, in_place):
+        tables = (plan.instructions, plan.sources, plan.destinations, plan.dependencies)
+        shape = (plan.num_input_chunks, plan.num_output_chunks, plan.num_scratch)
+        layout = in_place_layout(kind, plan.rank, size, root)
+        values = np.concatenate([table.ravel() for table in tables]).tolist()
+        yield " ".join(map(str, ("rank", *shape, *layout, *(table.size for table in tables), *values)))
+    for dtype, op, length in cases(kind, number, size):
+        lengths = [len(kind.input_blocks(rank, size, root)) * length for rank in range(size)]
+        inputs = [input_of(rank, count, dtype) if count or length == 0 else None for rank, count in enumerate(lengths)]
+        outputs = reference.run(schedule, inputs, op)
+        yield " ".join(map(str, ("case", DTYPES.index(dtype), OPS.index(op), length, *map(digest, outputs))))
+
+
+def main(path: str) -> None:
+    """Write all fixtures to this file."""
+    lines: list[str] = []
+    number = 0
+    for (_, name), algorithm in sorted(ALGORITHMS.items()):
+        for num_ranks in filter(algorithm.allows, RANK_COUNTS):
+            rooted = algorithm.build(num_ranks).kind.rooted
+            for root in sorted({0, num_ranks // 2, num_ranks - 1}) if rooted else (0,):
+                schedule = algorithm.build(num_ranks, root)
+                for in_place in (False, True):
+                    lines += lines_of(number, name, schedule, in_place)
+                    number += 1
+    Path(path).write_text("\n".join(lines) + "\n", encoding="ascii")
+    print(f"{number} lowered schedules, {len(lines)} lines, in {path}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} OUTFILE")
+    main(sys.argv[1])

@@ -1,0 +1,48 @@
+// Proved plans with known results, as export_plans.py wrote them.
+#pragma once
+
+#include "plan.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hocket::test {
+
+/// Where input and output of a call lie. In place, both are in one memory.
+struct Layout {
+    int num_blocks = 0; // of the one memory
+    int input_block = -1, output_block = -1; // -1: this rank has none
+};
+
+struct Case {
+    Dtype dtype;
+    Op op;
+    std::size_t block;
+    std::vector<std::uint64_t> digests; // by rank, 0 where it has no output
+};
+
+/// All ranks' plans of one schedule, in one alias mode.
+struct Fixture {
+    std::string collective, algorithm;
+    int num_ranks = 0, root = 0;
+    bool in_place = false;
+    std::uint64_t id = 0;
+    std::vector<std::shared_ptr<const Plan>> plans;
+    std::vector<Layout> layouts;
+    std::vector<Case> cases;
+
+    std::string name() const;
+};
+
+void load_fixtures(const char *path);
+const std::vector<Fixture> &fixtures();
+/// The one for root 0 and memory that is not aliased, unless asked otherwise.
+const Fixture &fixture(const std::string &collective, const std::string &algorithm, int num_ranks, int root = 0,
+                       bool in_place = false);
+
+/// The rank's input: a formula of rank and index.
+void fill_input(int rank, Dtype dtype, std::byte *to, std::size_t count);
+std::uint64_t digest(Bytes bytes);
+
+} // namespace hocket::test

@@ -1,0 +1,166 @@
+#include "world.h"
+
+#include "check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace hocket::test {
+namespace {
+
+constexpr std::size_t arena_bytes = std::size_t{256} << 20; // of addresses
+constexpr std::byte canary{0xa5};
+constexpr std::size_t canary_bytes = 64;
+
+} // namespace
+
+// Memory --------------------------------------------------------------------------------------------------------------
+
+Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t num_bytes) : num_bytes_(num_bytes) {
+    if (memory == Memory::registered) {
+        arena_ = arena;
+        offset_ = arena_->allocate(num_bytes + canary_bytes);
+        data_ = arena_->mapping()->base() + offset_;
+    } else {
+        owned_ = std::make_unique<std::byte[]>(num_bytes + canary_bytes);
+        data_ = owned_.get();
+    }
+    std::fill_n(data_ + num_bytes, canary_bytes, canary);
+}
+
+Buffer::~Buffer() {
+    std::memset(data_, 0x5a, num_bytes_); // in registered memory too, a late reader shall meet nonsense
+    if (arena_) arena_->free(offset_);
+}
+
+bool Buffer::is_intact() const {
+    return std::all_of(data_ + num_bytes_, data_ + num_bytes_ + canary_bytes,
+                       [](std::byte byte) { return byte == canary; });
+}
+
+// Ranks ---------------------------------------------------------------------------------------------------------------
+
+World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size_t>(num_ranks)) {
+    std::vector<int> descriptors, members;
+    std::vector<std::size_t> presences;
+    std::vector<std::vector<std::size_t>> endpoints(static_cast<std::size_t>(options.num_communicators));
+    for (Rank &rank : ranks_) {
+        rank.rank = static_cast<int>(members.size());
+        rank.arena = std::make_shared<Arena>(arena_bytes);
+        rank.context = std::make_shared<Context>(rank.arena);
+        members.push_back(rank.rank);
+        descriptors.push_back(rank.arena->descriptor());
+        presences.push_back(rank.context->presence_offset());
+        for (auto &offsets : endpoints) {
+            offsets.push_back(rank.context->add_endpoint(Endpoint::committed_bytes(num_ranks),
+                                                         Endpoint::reserved_bytes(num_ranks)));
+        }
+        if (options.as_processes) {
+            auto *presence = reinterpret_cast<Presence *>(rank.arena->mapping()->base() + presences.back());
+            presence->process.store(static_cast<std::uint64_t>(rank.rank) + 1);
+        }
+    }
+    for (Rank &rank : ranks_) rank.context->join(rank.rank, descriptors, presences);
+    for (Rank &rank : ranks_) {
+        for (const auto &offsets : endpoints) {
+            rank.communicators.push_back(
+                std::make_unique<Communicator>(rank.context, members, rank.rank, offsets, options.spin));
+        }
+    }
+}
+
+void World::run(const std::function<void(Rank &)> &body) {
+    std::mutex mutex; // guards `first`
+    std::exception_ptr first;
+    std::vector<std::thread> threads;
+    for (Rank &rank : ranks_) {
+        threads.emplace_back([this, &rank, &body, &mutex, &first] {
+            try {
+                body(rank);
+            } catch (...) {
+                {
+                    const std::scoped_lock lock(mutex);
+                    if (!first) first = std::current_exception();
+                }
+                failed_.store(true);
+                for (auto &communicator : rank.communicators) communicator->abort("its test failed");
+            }
+        });
+    }
+    for (std::thread &thread : threads) thread.join();
+    if (first) std::rethrow_exception(first);
+}
+
+// Calls ---------------------------------------------------------------------------------------------------------------
+
+void do_nothing() {}
+
+Call call_of(const Fixture &fixture, int rank, Dtype dtype, Op op, std::size_t block, const std::byte *input,
+             std::byte *output) {
+    Call call;
+    call.plan = fixture.plans[static_cast<std::size_t>(rank)];
+    call.fingerprint.count = block;
+    call.fingerprint.schedule = fixture.id;
+    call.fingerprint.kind = static_cast<std::int32_t>(fixture.collective.size());
+    call.fingerprint.dtype = static_cast<std::int32_t>(dtype);
+    call.fingerprint.op = static_cast<std::int32_t>(op);
+    call.fingerprint.root = fixture.root;
+    call.launch = {.dtype = dtype, .op = op, .block = block, .input = input, .output = output};
+    call.timeout = patience;
+    return call;
+}
+
+Operands::Operands(const Fixture &fixture, const Case &run, Rank &rank, Memory input, Memory output)
+    : fixture_(fixture), run_(run), rank_(rank.rank) {
+    const std::size_t block_bytes = run.block * size_of(run.dtype);
+    const auto at = static_cast<std::size_t>(rank_);
+    const PlanShape &shape = fixture.plans[at]->shape();
+    const Layout &layout = fixture.layouts[at];
+    const auto bytes_of = [&](int num_chunks) {
+        return static_cast<std::size_t>(num_chunks / shape.chunks_per_block) * block_bytes;
+    };
+    input_bytes_ = bytes_of(shape.num_input_chunks);
+    output_bytes_ = bytes_of(shape.num_output_chunks);
+    if (fixture.in_place) {
+        first_ = std::make_unique<Buffer>(rank.arena, input, static_cast<std::size_t>(layout.num_blocks) * block_bytes);
+        const auto place = [&](int block) {
+            return block < 0 ? nullptr : first_->data() + static_cast<std::size_t>(block) * block_bytes;
+        };
+        input_ = place(layout.input_block);
+        output_ = place(layout.output_block);
+    } else {
+        first_ = std::make_unique<Buffer>(rank.arena, input, input_bytes_);
+        second_ = std::make_unique<Buffer>(rank.arena, output, output_bytes_);
+        input_ = first_->data();
+        output_ = second_->data();
+    }
+    if (input_bytes_ > 0) fill_input(rank_, run.dtype, input_, input_bytes_ / size_of(run.dtype));
+    if (!fixture.in_place || layout.output_block < 0) input_digest_ = digest({input_, input_bytes_});
+}
+
+Call Operands::call() const { return call_of(fixture_, rank_, run_.dtype, run_.op, run_.block, input_, output_); }
+
+void Operands::check(const char *where) const {
+    const auto description = [&] {
+        return fixture_.name() + ", rank " + std::to_string(rank_) + ", dtype " +
+               std::to_string(static_cast<int>(run_.dtype)) + ", op " + std::to_string(static_cast<int>(run_.op)) +
+               ", block " + std::to_string(run_.block) + ", " + where;
+    };
+    const std::uint64_t expected = run_.digests[static_cast<std::size_t>(rank_)];
+    CHECK(expected == 0 || digest({output_, output_bytes_}) == expected, "wrong output:", description());
+    CHECK(input_digest_ == 0 || digest({input_, input_bytes_}) == input_digest_, "input changed:", description());
+    CHECK(first_->is_intact() && (!second_ || second_->is_intact()), "wrote behind the end:", description());
+}
+
+std::optional<Failure> failure_of(const std::function<void()> &action) {
+    try {
+        action();
+    } catch (const Failure &failure) {
+        return failure;
+    }
+    return std::nullopt;
+}
+
+} // namespace hocket::test

@@ -1,0 +1,105 @@
+// Ranks as threads of this process, each with an arena, a context and communicators of its own: the real path, except
+// that descriptors and offsets are handed over directly.
+#pragma once
+
+#include "communicator.h"
+#include "fixtures.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace hocket::test {
+
+inline constexpr std::chrono::seconds patience{120}; // for what must not happen; ranks share few cores
+
+/// Where a test's arrays lie: on the heap, or in the rank's arena.
+enum class Memory { owned, registered };
+
+/// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its end.
+class Buffer {
+  public:
+    Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t num_bytes);
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+    ~Buffer();
+
+    std::byte *data() const { return data_; }
+    Bytes bytes() const { return {data_, num_bytes_}; }
+    bool is_intact() const;
+
+  private:
+    std::shared_ptr<Arena> arena_; // of registered memory
+    std::size_t offset_ = 0;
+    std::unique_ptr<std::byte[]> owned_;
+    std::byte *data_ = nullptr;
+    std::size_t num_bytes_ = 0;
+};
+
+struct Rank {
+    int rank = 0;
+    std::shared_ptr<Arena> arena;
+    std::shared_ptr<Context> context;
+    std::vector<std::unique_ptr<Communicator>> communicators;
+
+    Communicator &communicator() { return *communicators.front(); }
+};
+
+struct WorldOptions {
+    int num_communicators = 1;
+    bool spin = false;
+    /// Ranks believe that they are processes, so private memory is staged instead of lent.
+    bool as_processes = false;
+};
+
+class World {
+  public:
+    explicit World(int num_ranks, WorldOptions options = {});
+
+    int size() const { return static_cast<int>(ranks_.size()); }
+    Rank &operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+    /// Runs `body` on one thread for each rank and throws the first exception that a rank has let go. Such a rank aborts
+    /// its communicators first, so the others end.
+    void run(const std::function<void(Rank &)> &body);
+
+    /// Whether a rank has let an exception go: a wait without a communicator has to ask.
+    bool has_failed() const { return failed_.load(); }
+
+  private:
+    std::vector<Rank> ranks_;
+    std::atomic<bool> failed_{false};
+};
+
+void do_nothing();
+
+/// A call of this fixture by one rank, which can be changed before it is run.
+Call call_of(const Fixture &fixture, int rank, Dtype dtype, Op op, std::size_t block, const std::byte *input,
+             std::byte *output);
+
+/// The memory of one rank for one case, its input filled in.
+class Operands {
+  public:
+    Operands(const Fixture &fixture, const Case &run, Rank &rank, Memory input, Memory output);
+
+    Call call() const;
+    const std::byte *input() const { return input_; }
+    std::byte *output() const { return output_; }
+    /// The output is right to the bit, an input that is not aliased is untouched, and nothing was written elsewhere.
+    void check(const char *where) const;
+
+  private:
+    const Fixture &fixture_;
+    const Case &run_;
+    int rank_;
+    std::size_t input_bytes_, output_bytes_;
+    std::unique_ptr<Buffer> first_, second_;
+    std::byte *input_ = nullptr, *output_ = nullptr;
+    std::uint64_t input_digest_ = 0;
+};
+
+/// What a call, or close(), threw; nothing where it went well.
+std::optional<Failure> failure_of(const std::function<void()> &action);
+
+} // namespace hocket::test

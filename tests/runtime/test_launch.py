@@ -1,0 +1,299 @@
+"""run_ranks: results, failures, and that nothing remains."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied
+from hocket.runtime import launch
+from hocket.runtime.environment import at_rank_end, discover
+from hocket.runtime.launch import run_ranks
+
+KINDS = ("process", "thread")
+
+
+def rank() -> int:
+    return discover().rank
+
+
+def place(*args: Any) -> tuple[Any, ...]:
+    found = discover()
+    return (found.rank, found.size, *args)
+
+
+def always_fail() -> None:
+    raise ValueError(f"rank {rank()} failed")
+
+
+def fail_as_rank_2() -> None:
+    if rank() == 2:
+        raise CollectiveMismatch("counts differ", field="count", values={0: 1, 2: 3}, sequence=7)
+
+
+def fail_as_followers_first(folder: Path) -> None:
+    """Rank 1 is the cause, but rank 0, which only reports it, ends before."""
+    if rank() == 0:
+        (folder / "rank 0 is about to fail").touch()
+        raise PeerAborted("rank 1 left", rank=1, reason="ValueError")
+    while not (folder / "rank 0 is about to fail").exists():
+        time.sleep(0.001)
+    time.sleep(0.05)  # the order is not certain, but either order has to give the same answer
+    raise ValueError("the cause")
+
+
+class UnpicklableError(Exception):
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__(f"{left} is not {right}")
+
+
+def fail_unpicklably() -> None:
+    raise UnpicklableError(1, 2)
+
+
+def return_a_lambda() -> Callable[[], int]:
+    return lambda: 1
+
+
+def leave(code: Any) -> None:
+    sys.exit(code)
+
+
+def leave_at_once() -> None:
+    os._exit(3)
+
+
+def kill_itself_as_rank_1() -> None:
+    if rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_number(folder: Path) -> None:
+    """Leaves the process number in a file that is complete as soon as it is there."""
+    unfinished = folder / f".{rank()}"
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(folder / str(rank()))
+
+
+def fail_or_ignore_everything(folder: Path) -> None:
+    if rank() == 0:
+        numbers(folder, range(1, 3))
+        raise ValueError("rank 0 failed")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    write_number(folder)
+    while True:
+        time.sleep(60)
+
+
+def register_end(folder: Path) -> None:
+    assert at_rank_end(lambda failure: (folder / f"{rank_at_start}").write_text(repr(failure)))
+    rank_at_start = rank()
+    if rank_at_start == 1:
+        raise KeyError("x")
+
+
+def numbers(folder: Path, ranks: range) -> list[int]:
+    """The process numbers that these ranks left, as soon as all have."""
+    while not all((folder / str(rank)).exists() for rank in ranks):
+        time.sleep(0.005)
+    return [int((folder / str(rank)).read_text()) for rank in ranks]
+
+
+def wait_for_end(process: int) -> None:
+    """Returns when there is no such process, or nothing but its entry is left."""
+    while True:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_results_come_in_rank_order(n: int, kind: str) -> None:
+    assert run_ranks(place, n, args=("x", 2), kind=kind) == [(rank, n, "x", 2) for rank in range(n)]
+
+
+def test_threads_are_the_default_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert run_ranks(os.getpid, 2) == [os.getpid()] * 2
+
+
+def test_processes_are_the_default_elsewhere() -> None:
+    (process,) = run_ranks(os.getpid, 1)
+    assert process != os.getpid()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_is_raised_with_its_attributes_and_its_rank(kind: str) -> None:
+    with pytest.raises(CollectiveMismatch, match="counts differ") as caught:
+        run_ranks(fail_as_rank_2, 3, kind=kind)
+    assert (caught.value.field, caught.value.values, caught.value.sequence) == ("count", {0: 1, 2: 3}, 7)
+    (note,) = caught.value.__notes__
+    assert note.startswith("This was rank 2 of 3.")
+    if kind == "process":
+        assert "in fail_as_rank_2\n" in note, "the traceback of the other process"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cause_is_raised_and_not_what_follows_from_it(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the cause"):
+        run_ranks(fail_as_followers_first, 2, args=(tmp_path,), kind=kind)
+
+
+def test_one_of_many_failures_is_raised() -> None:
+    with pytest.raises(ValueError, match=r"rank \d failed"):
+        run_ranks(always_fail, 3, kind="thread")
+
+
+def test_an_exception_that_cannot_travel_is_told() -> None:
+    with pytest.raises(RuntimeError, match="UnpicklableError: 1 is not 2") as caught:
+        run_ranks(fail_unpicklably, 1, kind="process")
+    assert "Traceback" in caught.value.__notes__[0]
+
+
+def test_a_result_that_cannot_travel_is_an_error() -> None:
+    with pytest.raises(TypeError, match="returned a function that cannot be pickled"):
+        run_ranks(return_a_lambda, 1, kind="process")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sys_exit_does_not_end_the_caller(kind: str) -> None:
+    assert run_ranks(leave, 2, args=(0,), kind=kind) == [None, None]
+    with pytest.raises(RuntimeError, match=r"sys.exit\(3\)"):
+        run_ranks(leave, 2, args=(3,), kind=kind)
+
+
+def test_a_process_that_ends_without_a_word_is_named() -> None:
+    with pytest.raises(PeerDied, match=r"rank 0 of 1 \(process \d+\) ended with exit code 3") as caught:
+        run_ranks(leave_at_once, 1, kind="process")
+    assert caught.value.rank == 0
+
+
+def test_a_killed_process_is_named() -> None:
+    with pytest.raises(PeerDied, match=r"rank 1 of 3 \(process \d+\) was killed by SIGKILL") as caught:
+        run_ranks(kill_itself_as_rank_1, 3, kind="process")
+    assert caught.value.rank == 1
+
+
+def test_ranks_that_do_not_end_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "TERMINATE_SECONDS", 0.1)
+    with pytest.raises(ValueError, match="rank 0 failed"):
+        run_ranks(fail_or_ignore_everything, 3, args=(tmp_path,), kind="process")
+    for process in numbers(tmp_path, range(1, 3)):
+        assert not Path(f"/proc/{process}").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_callbacks_run_at_the_end_of_the_rank(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        run_ranks(register_end, 2, args=(tmp_path,), kind=kind)
+    assert [(tmp_path / name).read_text() for name in "01"] == ["None", "KeyError('x')"]
+
+
+def test_a_function_that_cannot_travel_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match='use a function at the top of a module, or kind="thread"'):
+        run_ranks(lambda: 1, 2, kind="process")
+    assert run_ranks(lambda: 1, 2, kind="thread") == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("n", "kind", "error", "words"),
+    [
+        (0, None, ValueError, "n is 0"),
+        (2.0, None, TypeError, "n is 2.0"),
+        (True, None, TypeError, "n is True"),
+        (2, "fork", ValueError, "kind is 'fork'"),
+    ],
+)
+def test_bad_arguments(n: Any, kind: str | None, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        run_ranks(rank, n, kind=kind)
+
+
+# --- programs that use it ------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from hocket.runtime.environment import discover
+from hocket.runtime.launch import run_ranks
+
+class OwnError(Exception):
+    pass
+
+def stay(folder):
+    place = discover()
+    unfinished = folder / f".{place.rank}"
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(folder / str(place.rank))
+    while True:
+        time.sleep(60)
+
+def fail():
+    raise OwnError("of the program's own class")
+"""
+GUARDED = PROGRAM + 'if __name__ == "__main__":\n    '
+
+
+def start(folder: Path, program: str, *arguments: str) -> "subprocess.Popen[str]":
+    file = folder / "program.py"
+    file.write_text(program)
+    command = [sys.executable, str(file), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_functions_and_errors_of_the_main_program_travel(tmp_path: Path) -> None:
+    with start(
+        tmp_path, GUARDED + "try: run_ranks(fail, 2)\n    except OwnError as error: print('caught', error)"
+    ) as it:
+        output, errors = it.communicate()
+    assert (output, errors, it.returncode) == ("caught of the program's own class\n", "", 0)
+
+
+def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:
+    with start(tmp_path, PROGRAM + "run_ranks(fail, 2)") as it:
+        _, errors = it.communicate()
+    assert it.returncode == 1
+    assert 'put the call under `if __name__ == "__main__":`' in errors
+
+
+def test_a_function_that_was_typed_in_is_a_type_error() -> None:
+    program = PROGRAM + "run_ranks(fail, 2)"
+    it = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "TypeError: run_ranks cannot send fail: it was typed in and is in no file" in it.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_rank_outlives_its_parent(number: signal.Signals, tmp_path: Path) -> None:
+    with start(tmp_path, GUARDED + "run_ranks(stay, 3, args=(Path(sys.argv[1]),))", str(tmp_path)) as it:
+        ranks = numbers(tmp_path, range(3))
+        it.send_signal(number)
+        it.communicate()
+    assert it.returncode == -number
+    for process in ranks:
+        wait_for_end(process)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_ends_all_within_a_second(kind: str, tmp_path: Path) -> None:
+    program = GUARDED + f"run_ranks(stay, 3, args=(Path(sys.argv[1]),), kind={kind!r})"
+    with start(tmp_path, program, str(tmp_path)) as it:
+        ranks = numbers(tmp_path, range(3))
+        began = time.monotonic()
+        it.send_signal(signal.SIGINT)
+        _, errors = it.communicate()
+        assert time.monotonic() - began < 1.0
+    assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
+    for process in ranks:
+        wait_for_end(process)

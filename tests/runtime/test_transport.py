@@ -1,0 +1,138 @@
+"""The contract of the transports, and the executor on each of them with all ranks in one thread."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket import testing
+from hocket.algorithms import ALGORITHMS
+from hocket.runtime import world
+from hocket.runtime.environment import discover
+from hocket.schedule import reference
+from hocket.testing import assert_same_bits, check_schedule, check_transport, random_inputs, run_ranks
+
+
+def in_threads(transports: list[Any]) -> None:
+    size = len(transports)
+    meeting = threading.Barrier(size)
+    failures: list[BaseException] = []
+
+    def one(rank: int) -> None:
+        try:
+            check_transport(transports[rank], rank, size, lambda: meeting.wait(60))
+        except BaseException as error:
+            failures.append(error)
+            meeting.abort()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def over_shared_memory() -> None:
+    """One rank: a second group, of the same ranks, keeps the barrier."""
+    with hocket.init() as comm, hocket.init(address=discover().address + "-barrier") as other:
+        check_transport(comm._core.transport, comm.rank, comm.size, other.barrier)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_one_byte_stream_keeps_the_contract(size: int) -> None:
+    in_threads(world.byte_streams(size))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_shared_memory_keeps_the_contract_between_threads(size: int) -> None:
+    cores = world.shared_memory(size)
+    in_threads([core.transport for core in cores])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_shared_memory_keeps_the_contract_between_processes(size: int) -> None:
+    run_ranks(over_shared_memory, size, kind="process")
+
+
+class Breaking:
+    """A transport that is right, but for one method."""
+
+    def __init__(self, inner: Any, **broken: Any) -> None:
+        self.inner, self.broken = inner, broken
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        return (lambda *args: self.broken[name](method, *args)) if name in self.broken else method
+
+
+def swap_bytes(view: Any, peer: int) -> Any:
+    data, tag = view(peer)
+    return data[::-1], tag
+
+
+def lose_tag(view: Any, peer: int) -> Any:
+    return view(peer)[0], 0
+
+
+def lend_always(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
+    return publish(peers, data, tag, True)
+
+
+def take_without_sending(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
+    taken, lent = publish(peers, data, tag, may_lend)
+    return taken or 1, lent
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"view": swap_bytes},
+        {"view": lose_tag},
+        {"publish": lend_always},
+        {"publish": take_without_sending},
+    ],
+    ids=["order", "tag", "loan", "loss"],
+)
+def test_the_suite_finds_a_broken_transport(broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testing, "_PATIENCE_SECONDS", 1.0)  # of the rank whose peer has failed already
+    cores = world.shared_memory(2)
+    with pytest.raises((AssertionError, threading.BrokenBarrierError)):
+        in_threads([Breaking(core.transport, **broken) for core in cores])
+
+
+WORLDS = [
+    (collective, name, size)
+    for collective, name in ALGORITHMS
+    for size in (1, 2, 3, 5)
+    if ALGORITHMS[collective, name].allows(size)
+]
+
+
+@pytest.mark.parametrize(("collective", "name", "size"), WORLDS, ids=lambda value: str(value))
+@pytest.mark.parametrize("kind", ["bytes", "memory"])
+def test_the_executor_computes_the_reference_in_any_order(collective: str, name: str, size: int, kind: str) -> None:
+    schedule = ALGORITHMS[collective, name].build(size, size - 1)
+    blocks = (1, 13, 1000) if kind == "bytes" else (1, 1000, 70_001)
+    for number, block in enumerate(blocks):
+        if collective == "barrier":
+            inputs: list[Any] = [np.full(1, rank, np.uint8) for rank in range(size)]
+        else:
+            inputs = random_inputs(schedule, seed=number, dtype=("float32", "int64", "uint8")[number], block=block)
+        expected = reference.run(schedule, inputs)
+        op = "max" if collective == "barrier" else "sum"
+        for in_place in (False, True):
+            cores = world.shared_memory(size) if kind == "memory" else []
+            transports = [core.transport for core in cores] or world.byte_streams(size)
+            for seed in range(3):
+                found = world.run_world(schedule, inputs, op, transports=transports, in_place=in_place, seed=seed)
+                assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize(("collective", "name"), list(ALGORITHMS), ids=lambda value: str(value))
+def test_check_schedule_accepts_what_is_built_in(collective: str, name: str) -> None:
+    certificate = check_schedule(ALGORITHMS[collective, name], 4, 3, seeds=3)
+    assert certificate.collective == collective

@@ -1,0 +1,208 @@
+"""The operators: composing what holds gives what holds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.algorithms import ALGORITHMS
+from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule import reference
+from hocket.schedule.builder import Builder
+from hocket.schedule.ir import Schedule
+from hocket.schedule.verify import Certificate, verify
+
+
+def holds(schedule: Schedule) -> Certificate:
+    return verify(schedule, laws=(1, 2, 4, 5))
+
+
+def made(collective: str, name: str, p: int, root: int = 0) -> Schedule:
+    return ALGORITHMS[collective, name].build(p, root)
+
+
+@pytest.mark.parametrize("name", ["ring", "direct"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+def test_backwards_and_backwards_again(name: str, p: int) -> None:
+    for collective, reverse in (("all_gather", "reduce_scatter"), ("reduce_scatter", "all_gather")):
+        schedule = made(collective, name, p)
+        back = schedule.reversed()
+        assert back.collective == reverse and back.num_steps == schedule.num_steps
+        assert len(back.blocks) == len(schedule.blocks)
+        holds(back)
+        assert holds(back.reversed()).collective == collective
+    gather = made("all_gather", "ring", p)
+    assert gather.reversed().reversed().digest == gather.digest
+
+
+@pytest.mark.parametrize("p", [1, 2, 5, 8])
+def test_trees_backwards_for_all_roots(p: int) -> None:
+    for root in range(p):
+        assert holds(made("broadcast", "binomial", p, root).reversed()).collective == "reduce"
+        assert holds(made("reduce", "binomial", p, root).reversed()).collective == "broadcast"
+
+
+def test_backwards_through_scratch() -> None:
+    schedule = Builder("all_gather", 3, 3)
+    for holder in range(3):  # Twice through the same slot: its second life must not remember the first.
+        with schedule.step():
+            schedule.copy(src=holder, dst=(holder + 1) % 3, src_chunk=holder, dst_chunk=0, dst_buffer="scratch")
+        for target in (holder + 1, holder + 2):
+            with schedule.step():
+                schedule.copy((holder + 1) % 3, target % 3, src_chunk=0, dst_chunk=holder, src_buffer="scratch")
+    gather = schedule.finish()
+    holds(gather)
+    assert holds(gather.reversed()).collective == "reduce_scatter"
+
+
+def test_what_cannot_run_backwards() -> None:
+    for collective, name in (("all_reduce", "ring"), ("barrier", "dissemination")):
+        with pytest.raises(ScheduleError, match="run backwards"):
+            made(collective, name, 2).reversed()
+
+
+@pytest.mark.parametrize("key", ALGORITHMS, ids="-".join)
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_refining_changes_nothing_but_the_number_of_rows(key: tuple[str, str], chunks: int) -> None:
+    for p in (1, 2, 5):
+        schedule = made(*key, p)
+        fine = schedule.refine(chunks)
+        assert (fine.num_chunks, fine.num_rows) == (schedule.num_chunks * chunks, schedule.num_rows * chunks)
+        before, after = holds(schedule), holds(fine)
+        assert (after.labels, after.sent, after.num_steps) == (before.labels, before.sent, before.num_steps)
+        inputs = [np.random.default_rng(rank).standard_normal(10 * p).astype(np.float32) for rank in range(p)]
+        for left, right in zip(reference.run(schedule, inputs), reference.run(fine, inputs), strict=True):
+            assert (left is None and right is None) or np.array_equal(left, right)
+
+
+def test_refining_strided_rows() -> None:
+    schedule = Builder("all_reduce", 2, 4)
+    with schedule.step():
+        schedule.reduce(src=[0, 1], dst=[1, 0], chunk=0, count=2, stride=2)
+        schedule.reduce(src=[0, 1], dst=[1, 0], chunk=1, count=2, stride=2)
+    holds(schedule.finish().refine(3))
+
+
+@given(st.permutations(range(5)), st.sampled_from(list(ALGORITHMS)), st.integers(1, 2))
+@settings(max_examples=40, deadline=None)
+def test_on_a_permutation_of_ranks_a_schedule_still_holds(ranks: list[int], key: tuple[str, str], chunks: int) -> None:
+    schedule = made(*key, 5, 2 if key[0] in ("broadcast", "reduce") else 0).refine(chunks)
+    moved = schedule.on(ranks, 5)
+    assert holds(moved).sent == holds(schedule).sent
+    assert moved.root == (ranks[2] if schedule.kind.rooted else 0)
+
+
+def test_on_the_same_ranks_is_the_same() -> None:
+    schedule = made("all_reduce", "ring", 4)
+    assert schedule.on(range(4), 4).digest == schedule.digest
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_hierarchical_all_reduce_over_unequal_groups(sizes: list[int], random) -> None:
+    """Reduce in every group, all_reduce among their leaders, broadcast in every group."""
+    p = sum(sizes)
+    ranks = list(range(p))
+    random.shuffle(ranks)
+    groups = [ranks[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+    up, down = (
+        [made(kind, "binomial", len(group)).on(group, p) for group in groups] for kind in ("reduce", "broadcast")
+    )
+    middle = made("all_reduce", "ring", len(groups)).on([group[0] for group in groups], p)
+
+    def side_by_side(parts: list[Schedule]) -> Schedule:
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.beside(part, collective="all_reduce")
+        return whole
+
+    whole = side_by_side(up).then(middle, collective="all_reduce").then(side_by_side(down), collective="all_reduce")
+    assert "same_on_all_ranks" in holds(whole).labels
+    inputs = [np.arange(7) * (rank + 1) for rank in range(p)]
+    for output in reference.run(whole, inputs):
+        assert np.array_equal(output, sum(inputs))
+
+
+def test_two_level_reduce_scatter_and_all_gather() -> None:
+    """Groups of two: scatter inside, all_reduce each half across, gather inside. Parts stay periodic."""
+    p, groups = 4, ([0, 1], [2, 3])
+    scatter, gather = (made(kind, "ring", 2) for kind in ("reduce_scatter", "all_gather"))
+    inside, back = (
+        kind.on(groups[0], p, collective="all_reduce").beside(kind.on(groups[1], p, collective="all_reduce"))
+        for kind in (scatter, gather)
+    )
+    across = Builder("all_reduce", p, 2)
+    with across.step():
+        across.reduce(src=[0, 1, 2, 3], dst=[2, 3, 0, 1], chunk=[0, 1, 0, 1])
+    whole = inside.then(across.finish(), collective="all_reduce").then(back, collective="all_reduce")
+    assert holds(whole).num_steps == 3
+
+
+def test_rings_side_by_side_stay_periodic() -> None:
+    ring = made("reduce_scatter", "ring", 4)
+    both = ring.on(range(4), 8, collective="all_reduce").beside(ring.on(range(4, 8), 8, collective="all_reduce"))
+    assert len(both.blocks) == 1 and both.num_steps == 3 and both.num_rows == 2 * ring.num_rows
+
+
+def test_side_by_side_with_other_periods() -> None:
+    """Three repetitions beside one step and then two: cut where they meet."""
+    ring = made("all_gather", "ring", 4).on(range(4), 7, collective="all_reduce")
+    other = made("broadcast", "binomial", 3).on([4, 5, 6], 7).refine(4)
+    both = ring.beside(other, collective="all_reduce")
+    assert both.num_steps == 3
+    rows = [len(step.expanded()) for step in both.steps()]
+    assert rows == [4 + 4, 4 + 4, 4]
+
+
+def test_scratch_of_the_second_lies_behind_that_of_the_first() -> None:
+    def part(src: int, dst: int) -> Schedule:
+        schedule = Builder("broadcast", 3, 1)
+        with schedule.step():
+            schedule.copy(src=src, dst=dst, chunk=0, dst_buffer="scratch")
+        with schedule.step():
+            schedule.copy(src=dst, dst=dst, chunk=0, src_buffer="scratch")
+        return schedule.finish()
+
+    both = part(0, 1).beside(part(0, 2))
+    assert both.num_scratch == 2
+    holds(both)
+    assert part(0, 1).then(part(0, 2), collective="broadcast").num_scratch == 1
+
+
+def test_then_takes_the_common_chunks() -> None:
+    scatter = made("reduce_scatter", "ring", 3).refine(2)
+    gather = made("all_gather", "direct", 3).refine(3)
+    whole = scatter.then(gather)
+    assert (whole.collective, whole.num_chunks) == ("all_reduce", 18)
+    holds(whole)
+    for root in range(3):
+        holds(made("reduce", "binomial", 3, root).then(made("broadcast", "binomial", 3, root)))
+
+
+def test_what_does_not_compose() -> None:
+    ring = made("all_gather", "ring", 4)
+    broadcast = made("broadcast", "binomial", 4)
+    explicit = Builder("broadcast", 2, 1)
+    with explicit.step():
+        explicit.copy(src=0, dst=[0, 1], chunk=0, src_buffer="input", dst_buffer="output")
+    wrong = [
+        (lambda: ring.then(broadcast), "reduce_scatter then all_gather"),
+        (lambda: made("reduce", "binomial", 2, 0).then(made("broadcast", "binomial", 2, 1)), "one root, found 0 and 1"),
+        (lambda: made("reduce_scatter", "ring", 2).then(ring), "equal rank counts, found 2 and 4"),
+        (lambda: ring.beside(broadcast), "found all_gather and broadcast"),
+        (lambda: broadcast.beside(broadcast), "no place that both write in one step, found 1 in step 0"),
+        (lambda: ring.on([0, 1, 2], 4), "4 different ranks"),
+        (lambda: ring.on([0, 1, 2, 2], 4), "4 different ranks"),
+        (lambda: ring.on([0, 1, 2, 4], 4), "ranks from 0 to 3"),
+        (lambda: ring.on([0, 1, 2, 3], 8), "the whole that it is a part of"),
+        (lambda: ring.refine(0), "1 or more, found 0"),
+        (lambda: explicit.finish().reversed(), "schedule on data"),
+    ]
+    for compose, message in wrong:
+        with pytest.raises(ScheduleError, match=message):
+            compose()
+
+
+def test_a_part_is_not_the_whole() -> None:
+    with pytest.raises(VerifyError, match="law 2"):
+        holds(made("all_reduce", "ring", 2).on([0, 2], 3))

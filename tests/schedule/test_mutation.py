@@ -1,0 +1,216 @@
+"""Mutation: break one row of a built-in schedule, or drop one dependency of its plans; verify must notice.
+
+What counts as broken is decided without verify: a schedule by what the reference computes from random data, plans by
+500 random interleavings. `python -m tests.schedule.test_mutation 5000` runs more of them than the test does.
+"""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hocket.algorithms import ALGORITHMS
+from hocket.errors import ScheduleError
+from hocket.schedule import reference
+from hocket.schedule.interpreter import Interpreter
+from hocket.schedule.ir import Block, Schedule, Step
+from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.races import check_plans
+from hocket.schedule.verify import verify
+from tests.schedule.random_schedules import random_inputs
+
+INTERLEAVINGS = 500
+Mutation = Callable[[list[Step], int, int, Schedule, random.Random], None]
+
+
+@dataclass
+class Score:
+    """Counts by kind of mutation: broken ones and, of these, caught; harmless ones and, of these, refused."""
+
+    broken: Counter[str] = field(default_factory=Counter)
+    caught: Counter[str] = field(default_factory=Counter)
+    harmless: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
+
+    def count(self, kind: str, broken: bool, rejected: bool, name: str) -> None:
+        (self.broken if broken else self.harmless)[kind] += 1
+        if rejected:
+            (self.caught if broken else self.refused)[kind] += 1
+        elif broken:
+            self.missed.append(f"{kind}: {name}")
+
+    def __str__(self) -> str:
+        lines = [f"mutants caught: {self.caught.total()} of {self.broken.total()} that are broken"]
+        for kind in sorted(self.broken | self.harmless):
+            lines.append(
+                f"  {kind:18} {self.caught[kind]:4} of {self.broken[kind]:4}"
+                f"   (harmless: {self.harmless[kind]}, of which refused: {self.refused[kind]})"
+            )
+        return "\n".join(lines + self.missed)
+
+
+def drop(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    steps[step] = steps[step].take(np.delete(np.arange(len(steps[step])), row))
+
+
+def duplicate(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    rows = np.insert(np.arange(len(steps[step])), choice.randint(0, len(steps[step])), row)
+    steps[step] = steps[step].take(rows)
+
+
+def redirect(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    _change(steps, step, row, choice.choice(("src", "dst")), choice.randrange(schedule.num_ranks))
+
+
+def swap_chunk(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    chunk = choice.randrange(schedule.num_chunks)
+    for column in choice.choice((("src_chunk",), ("dst_chunk",), ("src_chunk", "dst_chunk"))):
+        _change(steps, step, row, column, chunk)
+
+
+def flip(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    _change(steps, step, row, "reduce", not steps[step].reduce[row])
+
+
+def reorder_rows(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    rows = np.arange(len(steps[step]))
+    other = choice.randrange(len(rows))
+    rows[[row, other]] = rows[[other, row]]
+    steps[step] = steps[step].take(rows)
+
+
+def reorder_steps(steps: list[Step], step: int, row: int, schedule: Schedule, choice: random.Random) -> None:
+    other = choice.randrange(len(steps))
+    steps[step], steps[other] = steps[other], steps[step]
+
+
+def _change(steps: list[Step], step: int, row: int, column: str, value: object) -> None:
+    values = getattr(steps[step], column).copy()
+    values[row] = value
+    steps[step] = replace(steps[step], **{column: values}, _pattern=None)
+
+
+ROW_MUTATIONS: tuple[Mutation, ...] = (drop, duplicate, redirect, swap_chunk, flip, reorder_rows, reorder_steps)
+
+
+def mutate_row(schedule: Schedule, mutation: Mutation, choice: random.Random) -> Schedule:
+    """The schedule with one row broken; every step stands by itself."""
+    steps = list(schedule.steps())
+    step = choice.randrange(len(steps))
+    mutation(steps, step, choice.randrange(len(steps[step])), schedule, choice)
+    return replace(schedule, blocks=tuple(Block(step) for step in steps if len(step)))
+
+
+def keeps_its_promise(schedule: Schedule) -> bool:
+    """Whether the reference computes from random data what the collective is for."""
+    kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
+    k = schedule.chunks_per_block
+    block = 2 * k + 1 if k > 1 else 2
+    generator = np.random.default_rng(0)
+    sizes = [len(kind.input_blocks(rank, p, root)) * block for rank in range(p)]
+    if kind.exactly_once:
+        trials = [[generator.integers(-(2**62), 2**62, size) if size else None for size in sizes]]
+    else:  # The token of each rank in turn must reach everybody.
+        trials = [[np.full(size, rank == sender, np.int64) for rank, size in enumerate(sizes)] for sender in range(p)]
+    for inputs in trials:
+        known = [array for array in inputs if array is not None]
+        total = (
+            np.max(known, 0) if not kind.exactly_once else np.sum(known, 0) if kind.reduces else np.concatenate(known)
+        )
+        try:
+            outputs = reference.run(schedule, inputs, "sum")
+        except (ScheduleError, ValueError, IndexError):
+            return False
+        for rank, output in enumerate(outputs):
+            blocks = kind.output_blocks(rank, p, root)
+            expected = total[blocks.start * block : blocks.stop * block]
+            if len(expected) and not (output is not None and np.array_equal(output, expected)):
+                return False
+    return True
+
+
+def is_rejected(check: Callable[[], object]) -> bool:
+    try:
+        check()
+    except ScheduleError:
+        return True
+    return False
+
+
+def drop_dependency(plan: Plan, index: int) -> Plan:
+    """The plan without entry `index` of its dependencies."""
+    instructions = plan.instructions.copy()
+    instructions[instructions[:, 4] > index, 4] -= 1
+    return replace(plan, instructions=instructions, dependencies=np.delete(plan.dependencies, index))
+
+
+def differs_from_reference(plans: list[Plan], schedule: Schedule) -> bool:
+    """Whether some of INTERLEAVINGS random interleavings gives other bits than the reference, or a deadlock."""
+    trials, reduction = [random_inputs(schedule, schedule.chunks_per_block + 1, seed=1)], "sum"
+    if schedule.collective == "barrier":  # the token of each rank in turn must reach everybody
+        p, reduction = schedule.num_ranks, "max"
+        trials = [[np.array([rank == sender], np.uint8) for rank in range(p)] for sender in range(p)]
+    expected = [reference.run(schedule, inputs, reduction) for inputs in trials]
+    interpreters = [Interpreter(plans, capacity=capacity) for capacity in (1, 2)]
+    for seed in range(INTERLEAVINGS):
+        trial = seed // 2 % len(trials)
+        found = interpreters[seed % 2].run(trials[trial], reduction, seed)
+        for left, right in zip(expected[trial], found, strict=True):
+            if left is not None and (right is None or left.tobytes() != right.tobytes()):
+                return True
+    return False
+
+
+def random_built_in(choice: random.Random, most_ranks: int) -> tuple[str, Schedule]:
+    key = choice.choice(list(ALGORITHMS))
+    num_ranks = choice.randint(2, most_ranks)
+    root = choice.randrange(num_ranks) if key[0] in ("broadcast", "reduce") else 0
+    return f"{' '.join(key)}, {num_ranks} ranks, root {root}", ALGORITHMS[key].build(num_ranks, root)
+
+
+def mutation_score(num_rows: int, num_dependencies: int, seed: int = 0) -> Score:
+    """Try this many mutants of rows, of schedules of 2 to 8 ranks, and of dependencies, of plans of 2 to 5 ranks."""
+    choice, score = random.Random(seed), Score()
+    for i in range(num_rows):
+        name, schedule = random_built_in(choice, 8)
+        mutation = ROW_MUTATIONS[i % len(ROW_MUTATIONS)]
+        mutant = mutate_row(schedule, mutation, choice)
+        if mutant.digest != schedule.digest:
+            rejected = is_rejected(lambda mutant=mutant: verify(mutant))
+            score.count(mutation.__name__, not keeps_its_promise(mutant), rejected, name)
+    for _ in range(num_dependencies):
+        name, schedule = random_built_in(choice, 5)
+        plans = lower_all(schedule, in_place=choice.random() < 0.5)
+        candidates = [plan.rank for plan in plans if len(plan.dependencies)]
+        if candidates:
+            rank = choice.choice(candidates)
+            index = choice.randrange(len(plans[rank].dependencies))
+            plans[rank] = drop_dependency(plans[rank], index)
+            rejected = is_rejected(lambda plans=plans, schedule=schedule: check_plans(plans, schedule))
+            score.count("drop_dependency", differs_from_reference(plans, schedule), rejected, f"{name}, rank {rank}")
+    return score
+
+
+def test_verify_rejects_every_broken_mutant() -> None:
+    score = mutation_score(num_rows=1400, num_dependencies=200)
+    print(score)
+    assert not score.missed
+    assert all(score.broken[mutation.__name__] >= 20 for mutation in ROW_MUTATIONS if mutation is not reorder_rows)
+    assert score.broken["drop_dependency"] >= 50
+
+
+def test_untouched_schedules_keep_their_promise() -> None:
+    for key, algorithm in ALGORITHMS.items():
+        for num_ranks in (1, 2, 3, 6, 8):
+            assert keeps_its_promise(algorithm.build(num_ranks)), (key, num_ranks)
+
+
+if __name__ == "__main__":
+    mutants = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    result = mutation_score(mutants, mutants // 5, seed=random.randrange(1 << 30))
+    print(result)
+    sys.exit(bool(result.missed))

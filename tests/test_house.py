@@ -1,0 +1,128 @@
+"""The house keeps its own rules: the Makefile explains itself, documents name what exists, nothing is unfinished."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hocket
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MAKEFILE = (ROOT / "Makefile").read_text()
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
+MAX_LINES = 500
+LONG_FILES: dict[str, str] = {}  # path -> why it is above MAX_LINES
+
+
+def files() -> Iterator[Path]:
+    """Yield every text file of the project; what is built, cached or hidden is not the project."""
+    hidden = {"build", "dist", "__pycache__"}
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        if any(part in hidden or (part.startswith(".") and part != ".ci") for part in parts):
+            continue
+        if path.is_file() and path.suffix in TEXT:
+            yield path
+
+
+def targets() -> dict[str, str]:
+    """Return what the Makefile says of each of its targets."""
+    return dict(re.findall(r"^([a-z]+):.*?## (.+)$", MAKEFILE, re.MULTILINE))
+
+
+def test_every_target_is_explained() -> None:
+    phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    assert sorted(targets()) == sorted(phony[1].split())
+    assert {"demo", "test", "check", "bench", "sanitize", "mutation", "format", "build", "size", "clean"} <= set(
+        targets()
+    )
+
+
+def test_make_alone_lists_the_targets() -> None:
+    command = ["make", "--no-print-directory", "help"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ".DEFAULT_GOAL := help" in MAKEFILE
+    for name, meaning in targets().items():
+        assert re.search(rf"^  make {name} +{re.escape(meaning)}$", listed, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_document_names_only_what_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"(?:`|^\$ )make ([a-z]+)", text, re.MULTILINE):
+        assert target in targets(), f"{document}: make {target}"
+    paths = re.findall(r"`((?:src|csrc|tests|examples|benchmarks)/[\w./-]*)", text)
+    paths += [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    for path in paths:
+        assert (ROOT / path).exists(), f"{document}: {path}"
+
+
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md"])
+def test_document_names_only_commands_that_exist(document: str) -> None:
+    from hocket.cli import _COMMANDS
+
+    for command in re.findall(r"(?:`|^\$ )hocket ([a-z]+)", (ROOT / document).read_text(), re.MULTILINE):
+        assert command in _COMMANDS, f"{document}: hocket {command}"
+
+
+def test_licence() -> None:
+    licence = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence and "Version 2.0, January 2004" in licence
+    assert "TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    notice = (ROOT / "NOTICE").read_text()
+    for data in (ROOT / "src" / "hocket" / "training").glob("*.csv.gz"):
+        assert data.name in notice, f"{data.name} comes from elsewhere: NOTICE must give credit"
+
+
+def test_installation_needs_little() -> None:
+    names = {re.split(r"[<>=!~ ]", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
+    assert names == {"numpy", "msgspec", "rich"}
+    assert PROJECT["project"]["optional-dependencies"]["torch"] == ["torch==2.13.0"]
+    assert (ROOT / "src" / "hocket" / "py.typed").is_file()
+
+
+def test_every_public_name_resolves() -> None:
+    for name in hocket.__all__:
+        assert getattr(hocket, name) is not None
+        assert name in dir(hocket)
+
+
+def test_nothing_is_left_unfinished() -> None:
+    # Put together here, so that this file does not find itself.
+    marks = ["TO" + "DO", "FIX" + "ME", "X" + "XX", "NotImplemented" + "Error", "pragma: no " + "cover"]
+    words = re.compile("|".join(rf"\b{mark}\b" for mark in marks))
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if words.search(line)
+    ]
+    assert found == []
+
+
+def test_no_path_of_somebodys_machine() -> None:
+    homes = re.compile(r"/(?:home|root|Users)/\w")
+    found = [str(path.relative_to(ROOT)) for path in files() if homes.search(path.read_text(errors="replace"))]
+    assert found == []
+
+
+def test_headers_are_included_once() -> None:
+    for path in (ROOT / "csrc").rglob("*.h"):
+        assert path.read_text().count("#pragma once") == 1, path
+
+
+def test_files_are_of_a_size_to_read() -> None:
+    long = {
+        str(path.relative_to(ROOT))
+        for path in files()
+        if path.suffix in {".py", ".h", ".cpp"} and len(path.read_text().splitlines()) > MAX_LINES
+    }
+    assert long == set(LONG_FILES), "split the file, or give the reason in LONG_FILES"
