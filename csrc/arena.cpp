@@ -24,7 +24,7 @@ Mapping::~Mapping() { munmap(base_, num_bytes_); }
 std::shared_ptr<const Mapping> Mapping::of(int descriptor) {
     static std::mutex mutex; // guards `known`
     static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const Mapping>> known;
-    struct stat status {};
+    struct stat status{};
     if (fstat(descriptor, &status) != 0) throw Failure::resource("fstat of an arena");
     const std::scoped_lock lock(mutex);
     std::erase_if(known, [](const auto &entry) { return entry.second.expired(); });

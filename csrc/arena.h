@@ -53,7 +53,7 @@ class Arena {
   private:
     int descriptor_ = -1;
     std::shared_ptr<const Mapping> mapping_;
-    std::mutex mutex_;                       // guards the two below
+    std::mutex mutex_;                        // guards the two below
     std::map<std::size_t, std::size_t> used_; // offset -> bytes
     std::map<std::size_t, std::size_t> holes_;
 };

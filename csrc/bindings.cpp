@@ -35,9 +35,9 @@ std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str
 }
 
 [[noreturn]] void refuse_layout(nb::handle object, const char *found, const char *next) {
-    throw nb::value_error(("expected a C-contiguous, aligned array, found a " + class_name(object) + " that is " + found +
-                           "; " + next)
-                              .c_str());
+    throw nb::value_error(
+        ("expected a C-contiguous, aligned array, found a " + class_name(object) + " that is " + found + "; " + next)
+            .c_str());
 }
 
 Dtype dtype_of_format(nb::handle object, const char *format, Py_ssize_t item_size) {
@@ -67,14 +67,16 @@ void check_alignment(nb::handle object, const Array &array) {
 
 Array array_of_buffer(nb::handle object, bool writable) {
     Py_buffer buffer;
-    if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer,
+                           PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0) {
         PyErr_Clear();
         if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
             PyBuffer_Release(&buffer);
             refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
         }
         PyErr_Clear();
-        refuse_layout(object, "not C-contiguous", "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
+        refuse_layout(object, "not C-contiguous",
+                      "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
     }
     Array array;
     try {
@@ -93,9 +95,9 @@ Array array_of_buffer(nb::handle object, bool writable) {
 Array array_of_dlpack(nb::handle object, bool writable) {
     nb::ndarray<nb::ro, nb::device::cpu> view;
     if (!nb::try_cast(object, view, false)) {
-        throw nb::type_error(("expected an array in CPU memory with the buffer protocol or DLPack, found " +
-                              class_name(object))
-                                 .c_str());
+        throw nb::type_error(
+            ("expected an array in CPU memory with the buffer protocol or DLPack, found " + class_name(object))
+                .c_str());
     }
     std::int64_t expected = 1;
     for (std::size_t dim = view.ndim(); dim-- > 0;) {
@@ -116,14 +118,17 @@ Array array_of_dlpack(nb::handle object, bool writable) {
     else if (view.dtype() == nb::dtype<std::int32_t>()) array.dtype = Dtype::int32;
     else if (view.dtype() == nb::dtype<std::int64_t>()) array.dtype = Dtype::int64;
     else if (view.dtype() == nb::dtype<std::uint8_t>()) array.dtype = Dtype::uint8;
-    else refuse_type(object, "DLPack type code " + std::to_string(view.dtype().code) + ", " + std::to_string(view.dtype().bits) + " bits");
+    else
+        refuse_type(object, "DLPack type code " + std::to_string(view.dtype().code) + ", " +
+                                std::to_string(view.dtype().bits) + " bits");
     check_alignment(object, array);
     return array;
 }
 
 /// (address, number of elements, dtype) of anything with the buffer protocol or DLPack.
 nb::tuple describe(nb::handle object, bool writable) {
-    const Array array = PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(object, writable) : array_of_dlpack(object, writable);
+    const Array array =
+        PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(object, writable) : array_of_dlpack(object, writable);
     return nb::make_tuple(array.address, array.count, static_cast<int>(array.dtype));
 }
 
@@ -194,7 +199,8 @@ struct Registered {
 nb::object allocate(const std::shared_ptr<Arena> &arena, std::size_t num_bytes) {
     auto memory = std::make_unique<Registered>(arena, arena->allocate(num_bytes));
     std::byte *address = arena->mapping()->base() + memory->offset;
-    const nb::capsule owner(memory.release(), [](void *pointer) noexcept { delete static_cast<Registered *>(pointer); });
+    const nb::capsule owner(memory.release(),
+                            [](void *pointer) noexcept { delete static_cast<Registered *>(pointer); });
     return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(address, {num_bytes}, owner));
 }
 
@@ -209,24 +215,23 @@ NB_MODULE(_core, m) {
     m.attr("OPS") = nb::make_tuple("sum", "prod", "min", "max", "avg");
     m.attr("PIECE_BYTES") = piece_bytes;
 
-    nb::class_<Plan>(m, "Plan")
-        .def(
-            "__init__",
-            [](Plan *self, int num_ranks, int rank, int chunks_per_block, int num_input_chunks, int num_output_chunks,
-               int num_scratch, std::string label, const Table &instructions, const Table &sources,
-               const Table &destinations, const Table &dependencies) {
-                const PlanShape shape{num_ranks, rank, chunks_per_block, num_input_chunks, num_output_chunks, num_scratch};
-                new (self) Plan(shape, std::move(label), span_of(instructions), span_of(sources), span_of(destinations),
-                                span_of(dependencies));
-            },
-            "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "num_input_chunks"_a, "num_output_chunks"_a, "num_scratch"_a,
-            "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+    nb::class_<Plan>(m, "Plan").def(
+        "__init__",
+        [](Plan *self, int num_ranks, int rank, int chunks_per_block, int num_input_chunks, int num_output_chunks,
+           int num_scratch, std::string label, const Table &instructions, const Table &sources,
+           const Table &destinations, const Table &dependencies) {
+            const PlanShape shape{num_ranks, rank, chunks_per_block, num_input_chunks, num_output_chunks, num_scratch};
+            new (self) Plan(shape, std::move(label), span_of(instructions), span_of(sources), span_of(destinations),
+                            span_of(dependencies));
+        },
+        "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "num_input_chunks"_a, "num_output_chunks"_a, "num_scratch"_a,
+        "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
 
     nb::class_<Transport>(m, "Transport")
         .def(
             "publish",
-            [](Transport &self, const std::vector<int> &peers, const nb::ndarray<const std::uint8_t, nb::c_contig> &data,
-               std::uint32_t tag, bool may_lend) {
+            [](Transport &self, const std::vector<int> &peers,
+               const nb::ndarray<const std::uint8_t, nb::c_contig> &data, std::uint32_t tag, bool may_lend) {
                 const auto *bytes = reinterpret_cast<const std::byte *>(data.data());
                 const Published published = self.publish(peers, Bytes(bytes, data.size()), tag, may_lend);
                 return nb::make_tuple(published.num_bytes, published.lent);
@@ -245,19 +250,25 @@ NB_MODULE(_core, m) {
     nb::class_<ShmTransport, Transport>(m, "ShmTransport");
     nb::class_<ByteStreamTransport, Transport>(m, "ByteStreamTransport");
     nb::class_<ByteStreams>(m, "ByteStreams")
-        .def("__init__", [](ByteStreams *self, int num_ranks) { new (self) ByteStreams(num_ranks); }, "num_ranks"_a)
-        .def("endpoint", [](std::shared_ptr<ByteStreams> self, int rank) {
-            return std::make_unique<ByteStreamTransport>(std::move(self), rank).release();
-        }, nb::rv_policy::take_ownership, "rank"_a);
+        .def(
+            "__init__", [](ByteStreams *self, int num_ranks) { new (self) ByteStreams(num_ranks); }, "num_ranks"_a)
+        .def(
+            "endpoint",
+            [](std::shared_ptr<ByteStreams> self, int rank) {
+                return std::make_unique<ByteStreamTransport>(std::move(self), rank).release();
+            },
+            nb::rv_policy::take_ownership, "rank"_a);
 
     // One step of the machine at a time: the driver of tests that choose the order in which ranks move.
     nb::class_<Executor>(m, "Executor")
-        .def(nb::init<const Plan &, Transport &>(), "plan"_a, "transport"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+        .def(nb::init<const Plan &, Transport &>(), "plan"_a, "transport"_a, nb::keep_alive<1, 2>(),
+             nb::keep_alive<1, 3>())
         .def(
             "start",
-            [](Executor &self, int dtype, int op, std::size_t block, std::uintptr_t input, std::uintptr_t output, std::uint32_t tag) {
-                self.start({static_cast<Dtype>(dtype), static_cast<Op>(op), block, reinterpret_cast<const std::byte *>(input),
-                            reinterpret_cast<std::byte *>(output), tag});
+            [](Executor &self, int dtype, int op, std::size_t block, std::uintptr_t input, std::uintptr_t output,
+               std::uint32_t tag) {
+                self.start({static_cast<Dtype>(dtype), static_cast<Op>(op), block,
+                            reinterpret_cast<const std::byte *>(input), reinterpret_cast<std::byte *>(output), tag});
             },
             "dtype"_a, "op"_a, "block"_a, "input"_a, "output"_a, "tag"_a)
         .def("advance", &Executor::advance)
@@ -265,34 +276,47 @@ NB_MODULE(_core, m) {
         .def("waiting_for", &Executor::waiting_for);
 
     nb::class_<Arena>(m, "Arena")
-        .def("__init__", [](Arena *self, std::size_t capacity) { new (self) Arena(capacity); }, "capacity"_a)
+        .def(
+            "__init__", [](Arena *self, std::size_t capacity) { new (self) Arena(capacity); }, "capacity"_a)
         .def_prop_ro("descriptor", &Arena::descriptor)
         .def("allocate", &allocate, "num_bytes"_a);
 
     nb::class_<Context>(m, "Context")
-        .def("__init__", [](Context *self, std::shared_ptr<Arena> arena) { new (self) Context(std::move(arena)); }, "arena"_a)
+        .def(
+            "__init__", [](Context *self, std::shared_ptr<Arena> arena) { new (self) Context(std::move(arena)); },
+            "arena"_a)
         .def_prop_ro("presence_offset", &Context::presence_offset)
-        .def("add_endpoint", [](Context &self, int num_members) {
-            return self.add_endpoint(Endpoint::committed_bytes(num_members), Endpoint::reserved_bytes(num_members));
-        }, "num_members"_a)
-        .def("join", [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets) {
-            self.join(rank, descriptors, offsets);
-        }, "rank"_a, "descriptors"_a, "presence_offsets"_a);
+        .def(
+            "add_endpoint",
+            [](Context &self, int num_members) {
+                return self.add_endpoint(Endpoint::committed_bytes(num_members), Endpoint::reserved_bytes(num_members));
+            },
+            "num_members"_a)
+        .def(
+            "join",
+            [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets) {
+                self.join(rank, descriptors, offsets);
+            },
+            "rank"_a, "descriptors"_a, "presence_offsets"_a);
 
     nb::class_<Work>(m, "Work")
-        .def("wait", [](Work &self, double seconds) {
-            const auto limit = Clock::now() + duration(seconds);
-            for (;;) {
-                const auto slice = std::min<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::milliseconds(100));
-                bool done = false;
-                {
-                    const nb::gil_scoped_release release;
-                    done = self.wait(std::max(slice, std::chrono::nanoseconds(0)));
+        .def(
+            "wait",
+            [](Work &self, double seconds) {
+                const auto limit = Clock::now() + duration(seconds);
+                for (;;) {
+                    const auto slice =
+                        std::min<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::milliseconds(100));
+                    bool done = false;
+                    {
+                        const nb::gil_scoped_release release;
+                        done = self.wait(std::max(slice, std::chrono::nanoseconds(0)));
+                    }
+                    if (done || Clock::now() >= limit) return done;
+                    check_signals();
                 }
-                if (done || Clock::now() >= limit) return done;
-                check_signals();
-            }
-        }, "seconds"_a)
+            },
+            "seconds"_a)
         .def("is_completed", &Work::is_completed, nb::call_guard<nb::gil_scoped_release>())
         .def("exception", [](Work &self) {
             const auto failure = self.failure();
@@ -300,30 +324,38 @@ NB_MODULE(_core, m) {
         });
 
     nb::class_<Communicator>(m, "Communicator")
-        .def("__init__", [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
-                            const std::vector<std::size_t> &offsets, bool spin) {
-            new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin);
-        }, "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
-        .def("run", [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
-                       std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
-            Call call = make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
-            const nb::gil_scoped_release release;
-            self.run(std::move(call), check_signals);
-        })
-        .def("submit", [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
-                          std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
-            Call call = make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
-            const nb::gil_scoped_release release;
-            return self.submit(std::move(call));
-        })
+        .def(
+            "__init__",
+            [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
+               const std::vector<std::size_t> &offsets,
+               bool spin) { new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin); },
+            "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
+        .def("run",
+             [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
+                std::size_t count, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
+                std::uintptr_t output, double timeout) {
+                 Call call =
+                     make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+                 const nb::gil_scoped_release release;
+                 self.run(std::move(call), check_signals);
+             })
+        .def("submit",
+             [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
+                std::size_t count, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
+                std::uintptr_t output, double timeout) {
+                 Call call =
+                     make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+                 const nb::gil_scoped_release release;
+                 return self.submit(std::move(call));
+             })
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
-        .def("close", [](Communicator &self) {
-            const nb::gil_scoped_release release;
-            self.close(check_signals);
-        })
-        .def_prop_ro("busy_seconds", [](const Communicator &self) {
-            return std::chrono::duration<double>(self.busy_time()).count();
-        })
+        .def("close",
+             [](Communicator &self) {
+                 const nb::gil_scoped_release release;
+                 self.close(check_signals);
+             })
+        .def_prop_ro("busy_seconds",
+                     [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
         .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
 
     m.def("fork_generation", &fork_generation);

@@ -41,7 +41,8 @@ View ByteStreamTransport::view(int peer) {
 
 void ByteStreamTransport::release(int peer, std::size_t num_bytes) {
     ByteStreams::Cell &cell = streams_->cell(peer, rank_);
-    if (num_bytes > 0) cell.released.store(cell.released.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    if (num_bytes > 0)
+        cell.released.store(cell.released.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 } // namespace hocket

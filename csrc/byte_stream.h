@@ -14,7 +14,7 @@ namespace hocket {
 class ByteStreams {
   public:
     struct Cell {
-        std::atomic<std::uint64_t> posted{0}; // by the writer, after byte and tag
+        std::atomic<std::uint64_t> posted{0};   // by the writer, after byte and tag
         std::atomic<std::uint64_t> released{0}; // by the reader: the cell is free when both are equal
         std::byte byte{};
         std::uint32_t tag = 0;

@@ -209,9 +209,7 @@ void Communicator::serve() {
         std::optional<Failure> failure;
         try {
             run_to_end(work->call_, [] {});
-        } catch (const Failure &error) {
-            failure = error;
-        }
+        } catch (const Failure &error) { failure = error; }
         {
             const std::scoped_lock lock(mutex_);
             busy_ = false;
@@ -426,14 +424,14 @@ void Communicator::record(const Failure &failure) {
             state = AbortRecord::none;
         }
     }
-    record.cause = static_cast<std::int32_t>(failure.cause == Cause::resource || failure.cause == Cause::internal
-                                                 ? Cause::aborted
-                                                 : failure.cause);
+    record.cause = static_cast<std::int32_t>(
+        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
     record.rank = failure.rank;
     record.sequence = failure.sequence;
     record.seconds = failure.seconds;
     record.missing.fill(0);
-    for (int member : failure.missing) record.missing[static_cast<std::size_t>(member) / 64] |= std::uint64_t{1} << member % 64;
+    for (int member : failure.missing)
+        record.missing[static_cast<std::size_t>(member) / 64] |= std::uint64_t{1} << member % 64;
     const std::size_t length = std::min(failure.text.size(), record.text.size() - 1);
     record.text.fill('\0');
     std::memcpy(record.text.data(), failure.text.data(), length);
@@ -456,7 +454,8 @@ std::optional<Failure> Communicator::recorded_failure() const {
     failure.seconds = record.seconds;
     failure.text = record.text.data();
     for (int member = 0; member < size(); ++member) {
-        if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0) failure.missing.push_back(member);
+        if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
+            failure.missing.push_back(member);
         const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
         if (call.sequence != 0) failure.calls[member] = call;
     }

@@ -48,7 +48,8 @@ class Work {
     std::condition_variable changed_;
 };
 
-/// Once per rank and communicator. Calls from several threads are ordered by a lock; all ranks have to order alike. After a failure only close() works.
+/// Once per rank and communicator. Calls from several threads are ordered by a lock; all ranks have to order alike.
+/// After a failure only close() works.
 class Communicator {
   public:
     /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether every rank has a core.
@@ -58,8 +59,8 @@ class Communicator {
     Communicator &operator=(const Communicator &) = delete;
     ~Communicator();
 
-    /// Runs a call to its end: in this thread where the communicator is idle, else on its stream. `interrupted` is asked
-    /// every tenth of a second and after each signal; it may throw, which aborts the communicator.
+    /// Runs a call to its end: in this thread where the communicator is idle, else on its stream. `interrupted` is
+    /// asked every tenth of a second and after each signal; it may throw, which aborts the communicator.
     void run(Call call, const std::function<void()> &interrupted);
 
     /// Puts a call on the stream. Its memory must stay until the work is completed.
@@ -68,8 +69,8 @@ class Communicator {
     /// Tells the peers why this rank gives up; their waits end.
     void abort(const std::string &reason);
 
-    /// Leaves, once the stream is done and no open member is behind this one: a call that the others turn out not to have
-    /// made is then found. Throws the failure that a peer has reported, once everything is released.
+    /// Leaves, once the stream is done and no open member is behind this one: a call that the others turn out not to
+    /// have made is then found. Throws the failure that a peer has reported, once everything is released.
     void close(const std::function<void()> &interrupted);
 
     /// Wall time that calls have taken so far, their waits included.
@@ -111,7 +112,7 @@ class Communicator {
     std::optional<Failure> failure_; // once set, every call fails with it
     std::uint64_t sequence_ = 0;
     std::chrono::nanoseconds last_timeout_{}; // of the last call
-    std::atomic<std::int64_t> busy_time_{0}; // nanoseconds; atomic for readers
+    std::atomic<std::int64_t> busy_time_{0};  // nanoseconds; atomic for readers
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
     unsigned polls_ = 0; // since the last move

@@ -94,11 +94,12 @@ void Context::return_slot(std::size_t offset) {
     free_slots_.push_back(offset);
 }
 
-// The guard ------------------------------------------------------------------------------------------------------------
+// The guard
+// ------------------------------------------------------------------------------------------------------------
 //
-// Each rank's guard holds its own robust word and sleeps on that of the next rank. When a process dies, however it dies,
-// the kernel marks the words that its threads hold and wakes the sleeper, which tells everybody and goes on to the rank
-// after the dead one. Linux documents the protocol in "robust futexes"; the list has one entry here.
+// Each rank's guard holds its own robust word and sleeps on that of the next rank. When a process dies, however it
+// dies, the kernel marks the words that its threads hold and wakes the sleeper, which tells everybody and goes on to
+// the rank after the dead one. Linux documents the protocol in "robust futexes"; the list has one entry here.
 
 void Context::guard() {
     block_signals();

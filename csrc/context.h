@@ -52,12 +52,13 @@ class Context {
     /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
     bool shares_process(int rank) const { return at(rank).shares_process; }
 
-    /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved bytes
-    /// the first `committed` get memory now. It stays for the life of the arena, as a peer that learns of a death late may
-    /// still write an alarm to it.
+    /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
+    /// bytes the first `committed` get memory now. It stays for the life of the arena, as a peer that learns of a death
+    /// late may still write an alarm to it.
     std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
 
-    /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need it.
+    /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
+    /// it.
     std::optional<std::size_t> take_slot();
     void return_slot(std::size_t offset);
 

@@ -8,9 +8,11 @@ namespace hocket {
 
 std::uint32_t Fingerprint::tag() const {
     std::uint64_t hash = 0x9e3779b97f4a7c15U;
-    const auto signless = [](std::int32_t value) { return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)); };
-    for (std::uint64_t word : {sequence, count, schedule, signless(kind) << 32 | signless(dtype),
-                               signless(op) << 32 | signless(root)}) {
+    const auto signless = [](std::int32_t value) {
+        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value));
+    };
+    for (std::uint64_t word :
+         {sequence, count, schedule, signless(kind) << 32 | signless(dtype), signless(op) << 32 | signless(root)}) {
         hash = (hash ^ word) * 0xff51afd7ed558ccdU;
         hash ^= hash >> 32;
     }

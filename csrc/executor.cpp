@@ -66,9 +66,8 @@ Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transp
     }
     for (auto *cursors : {&sends_, &receives_}) {
         for (Cursor &cursor : *cursors) {
-            std::ranges::stable_sort(cursor.entries, {}, [](const Cursor::Entry &entry) {
-                return std::tuple(entry.step, entry.order);
-            });
+            std::ranges::stable_sort(cursor.entries, {},
+                                     [](const Cursor::Entry &entry) { return std::tuple(entry.step, entry.order); });
         }
     }
 }
@@ -80,8 +79,7 @@ std::byte *Executor::place(const Operand &operand) const {
     case Space::input: return const_cast<std::byte *>(launch_.input) + offset;
     case Space::output: return launch_.output + offset;
     case Space::scratch:
-        return const_cast<std::byte *>(scratch_.data()) +
-               static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
+        return const_cast<std::byte *>(scratch_.data()) + static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
     case Space::remote: break;
     }
     return nullptr;
@@ -132,7 +130,8 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
 }
 
 /// How many bytes of its current piece a task may work on. An exchange writes the very piece that a staged send copies,
-/// and a channel may hold less than a piece: there the fold follows byte by byte, or both ends would wait for each other.
+/// and a channel may hold less than a piece: there the fold follows byte by byte, or both ends would wait for each
+/// other.
 std::size_t Executor::allowance(Task &task, std::size_t size) {
     for (std::int32_t index : task.instruction->dependencies) {
         Task &before = tasks_[static_cast<std::size_t>(index)];
@@ -145,9 +144,8 @@ std::size_t Executor::allowance(Task &task, std::size_t size) {
 
 bool Executor::at_turn(const Task &task, std::size_t index) const {
     const auto &cursors = task.peers.empty() ? receives_ : sends_;
-    return std::ranges::all_of(task.cursors, [&](std::size_t cursor) {
-        return !cursors[cursor].done() && cursors[cursor].task() == index;
-    });
+    return std::ranges::all_of(
+        task.cursors, [&](std::size_t cursor) { return !cursors[cursor].done() && cursors[cursor].task() == index; });
 }
 
 void Executor::finish_piece(Task &task) {

@@ -82,14 +82,14 @@ class Executor {
         const Instruction *instruction = nullptr;
         std::size_t num_bytes = 0; // of the whole chunk
         std::size_t pieces = 0;
-        std::size_t done = 0;    // pieces sent or folded
-        std::size_t settled = 0; // pieces whose dependants may run
-        std::size_t within = 0;  // bytes of the current piece that are done
+        std::size_t done = 0;                   // pieces sent or folded
+        std::size_t settled = 0;                // pieces whose dependants may run
+        std::size_t within = 0;                 // bytes of the current piece that are done
         std::vector<const std::byte *> sources; // local ones; nullptr where remote
         std::byte *destination = nullptr;
-        std::vector<std::size_t> cursors; // of its channels
-        std::vector<Remote> remotes;      // in the order of its remote sources
-        std::vector<int> peers;           // it sends to
+        std::vector<std::size_t> cursors;   // of its channels
+        std::vector<Remote> remotes;        // in the order of its remote sources
+        std::vector<int> peers;             // it sends to
         std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
     };
 

@@ -49,8 +49,8 @@ void check_operand(const PlanShape &shape, const Operand &operand, std::size_t i
 Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions,
            std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations,
            std::span<const std::int32_t> dependencies)
-    : shape_(shape), label_(std::move(label)), sources_(read_operands(sources)), destinations_(read_operands(destinations)),
-      dependencies_(dependencies.begin(), dependencies.end()) {
+    : shape_(shape), label_(std::move(label)), sources_(read_operands(sources)),
+      destinations_(read_operands(destinations)), dependencies_(dependencies.begin(), dependencies.end()) {
     constexpr std::size_t columns = 6;
     if (instructions.size() % columns != 0) throw Failure::internal("plan: instructions have six columns");
     if (shape_.chunks_per_block < 1) throw Failure::internal("plan: a block has at least one chunk");
@@ -80,7 +80,8 @@ Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> ins
         for (const Operand &operand : next.sources) check_operand(shape_, operand, row);
         for (const Operand &operand : next.destinations) check_operand(shape_, operand, row);
         if (next.sends()) {
-            if (next.sources.size() != 1 || next.sources[0].space == Space::remote) refuse(row, "it sends more than one place");
+            if (next.sources.size() != 1 || next.sources[0].space == Space::remote)
+                refuse(row, "it sends more than one place");
             for (const Operand &operand : next.destinations) {
                 if (operand.space != Space::remote) refuse(row, "it both sends and stores");
             }

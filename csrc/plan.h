@@ -46,8 +46,9 @@ class Plan : public std::enable_shared_from_this<Plan> {
   public:
     /// instructions (n, 6), sources and destinations (n, 3), dependencies (n): row-major, as in schedule/lower.py.
     /// `label` says in words what the plan does, for people who wait for it.
-    Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions, std::span<const std::int32_t> sources,
-         std::span<const std::int32_t> destinations, std::span<const std::int32_t> dependencies);
+    Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions,
+         std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations,
+         std::span<const std::int32_t> dependencies);
     Plan(const Plan &) = delete; // instructions point into the members below
     Plan &operator=(const Plan &) = delete;
 

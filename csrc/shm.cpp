@@ -56,7 +56,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < size; ++i) {
-        const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)], &theirs = endpoints_[static_cast<std::size_t>(i)];
+        const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
+                       &theirs = endpoints_[static_cast<std::size_t>(i)];
         peer_at(i).outgoing = mine.ring(i);
         peer_at(i).outgoing_released = &theirs.released(rank_);
         peer_at(i).incoming = theirs.ring(rank_);
@@ -85,8 +86,8 @@ void ShmTransport::collect() {
 std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers) {
     collect();
     if (const auto offset = context_.take_slot()) return Staged{.offset = *offset, .readers = {}};
-    // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law 3
-    // proves every schedule under just that condition.
+    // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
+    // 3 proves every schedule under just that condition.
     const int owner = std::ranges::min(peers);
     const auto at = static_cast<std::size_t>(owner);
     if (reserved_in_use_[at]) return std::nullopt;
@@ -102,7 +103,8 @@ void ShmTransport::post(int peer, const Endpoint::Line &message) {
     line.tag = message.tag;
     line.num_bytes = message.num_bytes;
     line.tier = message.tier;
-    if (message.tier == Endpoint::Tier::in_line) std::memcpy(line.bytes.data(), message.bytes.data(), message.num_bytes);
+    if (message.tier == Endpoint::Tier::in_line)
+        std::memcpy(line.bytes.data(), message.bytes.data(), message.num_bytes);
     else line.offset = message.offset;
     ++to.posted;
     // Sequentially consistent against `sleeping`: either the reader sees the message, or ring() sees the sleeper.
@@ -149,7 +151,9 @@ View ShmTransport::view(int peer) {
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
     if (line.number.load(std::memory_order_seq_cst) != static_cast<std::uint32_t>(from.received + 1)) return {};
     // A peer's word is never trusted beyond what this rank knows by itself.
-    const auto refuse = [peer] { throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message"); };
+    const auto refuse = [peer] {
+        throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
+    };
     const std::byte *start = nullptr;
     const std::size_t num_bytes = line.num_bytes;
     switch (line.tier) {

@@ -14,7 +14,8 @@
 namespace hocket {
 
 /// One rank's end of a communicator in its arena: the control page, then a ring of lines and a release counter for each
-/// peer, the calls of an abort record, then a reserved staging slot for each peer, which only takes memory when the shared pool was ever exhausted.
+/// peer, the calls of an abort record, then a reserved staging slot for each peer, which only takes memory when the
+/// shared pool was ever exhausted.
 class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
@@ -86,15 +87,15 @@ class ShmTransport final : public Transport {
         const Endpoint::Line *incoming = nullptr;             // the peer's
         Endpoint::Counter *incoming_released = nullptr;
         std::uint64_t posted = 0;
-        std::uint64_t received = 0;   // messages released here
-        std::size_t consumed = 0;     // bytes of the message at hand
+        std::uint64_t received = 0; // messages released here
+        std::size_t consumed = 0;   // bytes of the message at hand
         bool shares_process = false;
     };
 
     /// A slot that readers may still look at.
     struct Staged {
         std::size_t offset = 0;
-        int reserved_for = -1; // -1: from the pool
+        int reserved_for = -1;                              // -1: from the pool
         std::vector<std::pair<int, std::uint64_t>> readers; // (peer, its message)
     };
 

@@ -30,7 +30,8 @@ inline void futex_wake(std::atomic<std::uint32_t> &word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Grows in each forked child. What was made under another generation belongs to the parent, threads and locks included.
+/// Grows in each forked child. What was made under another generation belongs to the parent, threads and locks
+/// included.
 unsigned fork_generation();
 
 /// For our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.

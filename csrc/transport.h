@@ -22,8 +22,8 @@ struct Published {
 
 /// Ordered byte streams from this rank to each peer and back: one per communicator, used by one thread at a time.
 ///
-/// What several peers shall read is published once. A channel has room for at least one byte whatever the other channels
-/// do, and only a peer that does not release holds it up. Nothing here blocks.
+/// What several peers shall read is published once. A channel has room for at least one byte whatever the other
+/// channels do, and only a peer that does not release holds it up. Nothing here blocks.
 class Transport {
   public:
     virtual ~Transport() = default;

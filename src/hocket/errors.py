@@ -58,7 +58,9 @@ class VerifyError(ScheduleError):
     ) -> None:
         self.law, self.step, self.rank, self.chunk = law, step, rank, chunk
         self.expected, self.found = expected, found
-        place = [f"{name} {value}" for name, value in (("step", step), ("rank", rank), ("chunk", chunk)) if value is not None]
+        place = [
+            f"{name} {value}" for name, value in (("step", step), ("rank", rank), ("chunk", chunk)) if value is not None
+        ]
         text = f"law {law}" + (f" ({', '.join(place)})" if place else "") + f": {message}"
         if expected is not None or found is not None:
             text += f"; expected {expected}, found {found}"

@@ -81,7 +81,7 @@ def assert_same_bits(found: list[Any], expected: list[Any]) -> None:
 
 
 def check_transport(transport: Any, rank: int, size: int, barrier: Callable[[], object]) -> None:
-    """Holds one rank's end of a transport to the contract. All `size` ranks call it at the same time, each with its own.
+    """Holds one rank's end of a transport to the contract. All `size` ranks call it at once, each with its own.
 
     They may be processes or threads; nothing else may use the transport meanwhile. `barrier` blocks until all ranks
     have called it, by other means than this transport. AssertionError names the broken clause; a transport that stops
@@ -210,7 +210,9 @@ def _check_independence(transport: Any, rank: int, others: list[int], barrier: C
         raise AssertionError(f"a channel that nobody reads took {_MORE_THAN_A_CHANNEL_TAKES} messages")
     barrier()
     fillers = others if rank == 0 else [0] if rank == 1 else []
-    outgoing = [_Outgoing(transport, [peer], _content(rank, peer, tag, num_bytes), tag, may_lend=False) for peer in busy]
+    outgoing = [
+        _Outgoing(transport, [peer], _content(rank, peer, tag, num_bytes), tag, may_lend=False) for peer in busy
+    ]
     incoming = [
         _Incoming(transport, peer, _content(peer, rank, tag, num_bytes), tag, seed=1)
         for peer in others

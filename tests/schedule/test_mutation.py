@@ -1,4 +1,4 @@
-"""Mutation: break one row of a built-in schedule, or drop one dependency of its plans; verify must notice.
+"""Mutation: break one row of a built-in schedule, or its plans: one dependency, one number. Verify must notice.
 
 What counts as broken is decided without verify: a schedule by what the reference computes from random data, plans by
 500 random interleavings. `python -m tests.schedule.test_mutation 5000` runs more of them than the test does.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
@@ -23,6 +24,8 @@ from hocket.schedule.verify import verify
 from tests.schedule.random_schedules import random_inputs
 
 INTERLEAVINGS = 500
+ARRAYS = ("instructions", "sources", "destinations", "dependencies")
+Inputs = list[np.ndarray | None]
 Mutation = Callable[[list[Step], int, int, Schedule, random.Random], None]
 
 
@@ -148,21 +151,38 @@ def drop_dependency(plan: Plan, index: int) -> Plan:
     return replace(plan, instructions=instructions, dependencies=np.delete(plan.dependencies, index))
 
 
+def change_number(plan: Plan, choice: random.Random) -> Plan:
+    """The plan with one number of one of its arrays changed."""
+    name = choice.choice([name for name in ARRAYS if getattr(plan, name).size])
+    array = getattr(plan, name).copy()
+    index = choice.randrange(array.size)
+    array.flat[index] = choice.choice((array.flat[index] - 1, array.flat[index] + 1, choice.randrange(5)))
+    return replace(plan, **{name: array})
+
+
 def differs_from_reference(plans: list[Plan], schedule: Schedule) -> bool:
     """Whether some of INTERLEAVINGS random interleavings gives other bits than the reference, or a deadlock."""
-    trials, reduction = [random_inputs(schedule, schedule.chunks_per_block + 1, seed=1)], "sum"
+    trials, reduction = [random_inputs(schedule, schedule.chunks_per_block + 1, seed=1)], "avg"
     if schedule.collective == "barrier":  # the token of each rank in turn must reach everybody
         p, reduction = schedule.num_ranks, "max"
         trials = [[np.array([rank == sender], np.uint8) for rank in range(p)] for sender in range(p)]
     expected = [reference.run(schedule, inputs, reduction) for inputs in trials]
-    interpreters = [Interpreter(plans, capacity=capacity) for capacity in (1, 2)]
-    for seed in range(INTERLEAVINGS):
-        trial = seed // 2 % len(trials)
-        found = interpreters[seed % 2].run(trials[trial], reduction, seed)
-        for left, right in zip(expected[trial], found, strict=True):
-            if left is not None and (right is None or left.tobytes() != right.tobytes()):
-                return True
-    return False
+    try:
+        interpreters = [Interpreter(plans, capacity=capacity) for capacity in (1, 2)]
+        return any(_differs(interpreters, trials, expected, reduction, seed) for seed in range(INTERLEAVINGS))
+    except (ScheduleError, LookupError, ValueError):  # a deadlock, or numbers that make no sense at all
+        return True
+
+
+def _differs(
+    interpreters: list[Interpreter], trials: list[Inputs], expected: list[Inputs], reduction: str, seed: int
+) -> bool:
+    trial = seed // 2 % len(trials)
+    found = interpreters[seed % 2].run(trials[trial], reduction, seed)
+    return any(
+        left is not None and (right is None or left.tobytes() != right.tobytes())
+        for left, right in zip(expected[trial], found, strict=True)
+    )
 
 
 def random_built_in(choice: random.Random, most_ranks: int) -> tuple[str, Schedule]:
@@ -172,8 +192,8 @@ def random_built_in(choice: random.Random, most_ranks: int) -> tuple[str, Schedu
     return f"{' '.join(key)}, {num_ranks} ranks, root {root}", ALGORITHMS[key].build(num_ranks, root)
 
 
-def mutation_score(num_rows: int, num_dependencies: int, seed: int = 0) -> Score:
-    """Try this many mutants of rows, of schedules of 2 to 8 ranks, and of dependencies, of plans of 2 to 5 ranks."""
+def mutation_score(num_rows: int, num_plans: int, seed: int = 0) -> Score:
+    """Try mutants: num_rows of schedules of 2 to 8 ranks, and of plans of 2 to 5 ranks num_plans of each kind."""
     choice, score = random.Random(seed), Score()
     for i in range(num_rows):
         name, schedule = random_built_in(choice, 8)
@@ -182,25 +202,30 @@ def mutation_score(num_rows: int, num_dependencies: int, seed: int = 0) -> Score
         if mutant.digest != schedule.digest:
             rejected = is_rejected(lambda mutant=mutant: verify(mutant))
             score.count(mutation.__name__, not keeps_its_promise(mutant), rejected, name)
-    for _ in range(num_dependencies):
+    for i in range(2 * num_plans):
         name, schedule = random_built_in(choice, 5)
         plans = lower_all(schedule, in_place=choice.random() < 0.5)
-        candidates = [plan.rank for plan in plans if len(plan.dependencies)]
-        if candidates:
-            rank = choice.choice(candidates)
-            index = choice.randrange(len(plans[rank].dependencies))
-            plans[rank] = drop_dependency(plans[rank], index)
+        rank = choice.choice([plan.rank for plan in plans if len(plan.dependencies) or i % 2] or [0])
+        plan = plans[rank]
+        if i % 2:
+            plans[rank] = change_number(plan, choice)
+        elif len(plan.dependencies):
+            plans[rank] = drop_dependency(plan, choice.randrange(len(plan.dependencies)))
+        if any(not np.array_equal(getattr(plan, array), getattr(plans[rank], array)) for array in ARRAYS):
             rejected = is_rejected(lambda plans=plans, schedule=schedule: check_plans(plans, schedule))
-            score.count("drop_dependency", differs_from_reference(plans, schedule), rejected, f"{name}, rank {rank}")
+            broken = differs_from_reference(plans, schedule)
+            score.count(("drop_dependency", "change_number")[i % 2], broken, rejected, f"{name}, rank {rank}")
     return score
 
 
+@pytest.mark.slow("harmless mutants of plans are known by 500 interleavings each")
 def test_verify_rejects_every_broken_mutant() -> None:
-    score = mutation_score(num_rows=1400, num_dependencies=200)
+    score = mutation_score(num_rows=1400, num_plans=200)
     print(score)
     assert not score.missed
     assert all(score.broken[mutation.__name__] >= 20 for mutation in ROW_MUTATIONS if mutation is not reorder_rows)
     assert score.broken["drop_dependency"] >= 50
+    assert score.broken["change_number"] >= 50
 
 
 def test_untouched_schedules_keep_their_promise() -> None:
@@ -211,6 +236,6 @@ def test_untouched_schedules_keep_their_promise() -> None:
 
 if __name__ == "__main__":
     mutants = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
-    result = mutation_score(mutants, mutants // 5, seed=random.randrange(1 << 30))
+    result = mutation_score(mutants, mutants // 5 + 1, seed=random.randrange(1 << 30))
     print(result)
     sys.exit(bool(result.missed))

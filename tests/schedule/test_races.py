@@ -11,7 +11,7 @@ from hocket.schedule.interpreter import run_plans
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import lower_all
 from hocket.schedule.races import check, check_plans
-from tests.schedule.plan_text import plans_of
+from tests.schedule.plan_text import listing, plan_of, plans_of
 from tests.schedule.random_schedules import random_inputs
 
 
@@ -48,7 +48,7 @@ def test_many_ranks_pass(num_ranks: int) -> None:
 def test_a_correct_plan_of_one_exchange_passes() -> None:
     lines = ["0: o0 -> 1#0 | flags 2", "0: o0 + 1#1 -> o0 | after 0"]
     mirror = ["0: o0 -> 0#1 | flags 2", "0: 0#0 + o0 -> o0 | after 0"]
-    check_plans(plans_of(exchange(), True, lines, mirror), exchange())
+    check_plans(plans_of(exchange(), True, lines, mirror), exchange(), meaning=False)
 
 
 MISMATCHED = {
@@ -151,7 +151,7 @@ def test_lent_source_overwritten_before_it_is_read_elsewhere() -> None:
 def test_a_message_orders_what_no_dependency_does() -> None:
     # Rank 0 may overwrite what it lent: the message that it waits for is sent after rank 1 has read.
     lines = ["0: o0 -> 1#0", "1: 1#0 -> o0"], ["0: 0#0 -> s0", "1: s0 -> 0#0 | after 0"]
-    check_plans(plans_of(exchange(), True, *lines), exchange())
+    check_plans(plans_of(exchange(), True, *lines), exchange(), meaning=False)
 
 
 def test_a_channel_of_capacity_one_orders_no_memory() -> None:
@@ -167,7 +167,7 @@ def test_a_channel_of_capacity_one_orders_no_memory() -> None:
 
 def test_in_place_input_and_output_are_one_location() -> None:
     lines = ["0: i0 -> 1#0", "1: 1#0 -> o0"], ["0: 0#0 -> s0", "1: i0 -> 0#0", "2: s0 -> o0 | after 0"]
-    check_plans(plans_of(exchange(), False, *lines), exchange())
+    check_plans(plans_of(exchange(), False, *lines), exchange(), meaning=False)
     error = refusal(exchange(), True, *lines)
     assert "race for output[0]" in str(error)
 
@@ -175,7 +175,7 @@ def test_in_place_input_and_output_are_one_location() -> None:
 def test_in_place_block_of_the_output_is_the_input() -> None:
     schedule = ALGORITHMS["all_gather", "direct"].build(2)
     lines = ["0: i0 -> 1#0", "0: 1#1 -> o1", "0: i0 -> o0 | after 0"], ["0: i0 -> 0#1", "0: 0#0 -> o1", "0: i0 -> o0"]
-    check_plans(plans_of(schedule, False, *lines), schedule)
+    check_plans(plans_of(schedule, False, *lines), schedule, meaning=False)
     error = refusal(schedule, True, *lines)
     assert (error.rank, "race for output[1]" in str(error)) == (1, True)
 
@@ -219,6 +219,28 @@ def test_lists_that_do_not_fit_their_ends_are_refused() -> None:
     plans = lower_all(exchange(), False)
     broken = type(plans[0])(**{**vars(plans[0]), "sources": plans[0].sources[:-1]})
     with pytest.raises(VerifyError, match="does not cut its list"):
-        check_plans([broken, plans[1]], exchange())
+        check_plans([broken, plans[1]], exchange(), meaning=False)
     with pytest.raises(VerifyError, match="plans are missing"):
-        check_plans(plans[:1], exchange())
+        check_plans(plans[:1], exchange(), meaning=False)
+
+
+MEANINGLESS = {
+    "another order": ("0: i0 + 1#1 -> o0 | flags 1", "0: 1#1 + i0 -> o0 | flags 1"),
+    "no division": ("0: i0 + 1#1 -> o0 | flags 1", "0: i0 + 1#1 -> o0"),
+    "another chunk": ("1: o0 -> 1#0 | after 1", "1: i0 -> 1#0"),
+}
+
+
+@pytest.mark.parametrize("case", MEANINGLESS)
+def test_plans_must_compute_what_the_schedule_means(case: str) -> None:
+    schedule = ALGORITHMS["all_reduce", "ring"].build(2)
+    plans = lower_all(schedule, in_place=False)
+    check_plans(plans, schedule)
+    lines = listing(plans[0])
+    right, wrong = MEANINGLESS[case]
+    lines[lines.index(right)] = wrong
+    plans[0] = plan_of(plans[0], lines)
+    check_plans(plans, schedule, meaning=False)
+    with pytest.raises(VerifyError, match="another value than the schedule") as caught:
+        check_plans(plans, schedule)
+    assert (caught.value.law, caught.value.chunk) == (3, 0)

@@ -150,7 +150,7 @@ def _results(jobs: list[_Job]) -> Iterator[_Result]:
             for future in as_completed(futures):
                 yield future.result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _with_progress(results: Iterator[_Result], count: int) -> Iterator[_Result]:

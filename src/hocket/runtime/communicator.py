@@ -109,7 +109,7 @@ class Communicator:
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Folds the x of all ranks, element by element, and gives everyone the result: in place, or in `out` (like x)."""
+        """Folds the x of all ranks, element by element; everyone gets the result, in place or in `out` (like x)."""
         input, output = _core.describe(x, out is None), _NOTHING
         if out is None:
             out, output = x, input
@@ -119,7 +119,13 @@ class Communicator:
         return self._launch("all_reduce", input, output, input[1], op, 0, algorithm, timeout, async_op, out, x)
 
     def all_gather(
-        self, x: Any, *, out: Any = None, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
     ) -> Any:
         """Concatenates the x of all ranks along dim 0, in rank order; x of 0 dims gives shape (size,).
 
@@ -152,7 +158,8 @@ class Communicator:
         if out is None:
             if not shape or shape[0] % self._size:
                 raise ValueError(
-                    f"reduce_scatter: expected x with a dim 0 that {self._size} ranks can split evenly, found shape {shape}; pad it"
+                    f"reduce_scatter: expected x with a dim 0 that {self._size} ranks can split evenly, found shape "
+                    f"{shape}; pad it"
                 )
             out = _new_like(x, (shape[0] // self._size, *shape[1:]), input[2])
         output = _core.describe(out, True)
@@ -173,7 +180,7 @@ class Communicator:
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Gives the root's x to everyone: in x itself, or in `out`; off the root x is then only looked at for its size."""
+        """Gives the root's x to everyone: in x itself, or in `out`; then x only tells its size off the root."""
         self._check_root("broadcast", root)
         at_root = self._rank == root
         input = _core.describe(x, out is None and not at_root)
@@ -181,13 +188,21 @@ class Communicator:
         if out is not None:
             output = _core.describe(out, True)
             _check_like("broadcast", "out", output, input[1], input[2])
-        elif at_root:
-            out = x
         else:
             out = x
         count = input[1]
         return self._launch(
-            "broadcast", input if at_root else _NOTHING, output, count, "sum", root, algorithm, timeout, async_op, out, x
+            "broadcast",
+            input if at_root else _NOTHING,
+            output,
+            count,
+            "sum",
+            root,
+            algorithm,
+            timeout,
+            async_op,
+            out,
+            x,
         )
 
     def reduce(
@@ -288,7 +303,9 @@ class Communicator:
         if number is None:
             raise ValueError(f"{collective}: expected op to be one of {', '.join(OPS)}; found {op!r}")
         if number == _AVG and dtype not in _FLOATS:
-            raise TypeError(f"{collective}: op 'avg' has no meaning for {DTYPES[dtype]}; use 'sum' and divide as you wish")
+            raise TypeError(
+                f"{collective}: op 'avg' has no meaning for {DTYPES[dtype]}; use 'sum' and divide as you wish"
+            )
         if timeout is None:
             timeout = DEFAULT_OPERATION_SECONDS
         elif not timeout > 0:
@@ -296,8 +313,8 @@ class Communicator:
         item_bytes = _ITEM_BYTES[dtype]
         in_place = self._in_place(collective, input, output, item_bytes)
         if algorithm is None:
-            num_bytes = max(input[1], output[1]) * item_bytes
-            algorithm = choose(collective, num_bytes if collective != "broadcast" else block * item_bytes)
+            num_bytes = max(block, input[1], output[1]) * item_bytes
+            algorithm = choose(collective, self._size, num_bytes)
         key = (collective, algorithm, root, in_place)
         prepared = self._plans.get(key)
         if prepared is None:
@@ -340,8 +357,8 @@ class Communicator:
             aliased = start == out_start
         if not aliased and start < out_start + out_count * item_bytes and out_start < start + count * item_bytes:
             raise ValueError(
-                f"{collective}: x and out overlap, but not as an in-place call does (see its docstring); pass arrays that "
-                "share no memory"
+                f"{collective}: x and out overlap, but not as an in-place call does (see its docstring); pass arrays "
+                "that share no memory"
             )
         return aliased
 
@@ -371,7 +388,8 @@ class Communicator:
 def _check_like(collective: str, name: str, found: tuple[int, int, int], count: int, dtype: int) -> None:
     if found[1] != count or found[2] != dtype:
         raise ValueError(
-            f"{collective}: expected {name} with {count} elements of {DTYPES[dtype]}, found {found[1]} of {DTYPES[found[2]]}"
+            f"{collective}: expected {name} with {count} elements of {DTYPES[dtype]}, "
+            f"found {found[1]} of {DTYPES[found[2]]}"
         )
 
 

@@ -41,7 +41,9 @@ def exception_of(
     label: str,
 ) -> HocketError:
     """The exception for a failure; the arguments are the fields of csrc/error.h."""
-    where = f"rank {this_rank}" + (f", {label} (call {sequence})" if label and sequence else f", {label}" if label else "")
+    where = f"rank {this_rank}" + (
+        f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
+    )
     where = where if this_rank >= 0 else "close"
     if cause == _MISMATCH:
         return _mismatch(where, sequence, calls)
@@ -55,14 +57,18 @@ def exception_of(
             sequence=sequence,
         )
     if cause == _DIED:
-        return PeerDied(f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank)
+        return PeerDied(
+            f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
+        )
     if cause == _ABORTED:
         who = f"rank {rank}" if rank != this_rank else "this rank itself"
         return PeerAborted(
             f"{where}: {who} gave up: {text or 'without a reason'}. {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text
         )
     if cause == _FORKED:
-        return ForkedUse("a communicator belongs to the process that made it, and this is a forked child; call hocket.init here")
+        return ForkedUse(
+            "a communicator belongs to the process that made it, and this is a forked child; call hocket.init here"
+        )
     if cause == _RESOURCE:
         return ResourceError(
             f"{where}: {text} failed: {os.strerror(error_number)}; see `hocket doctor`", errno=error_number, call=text
@@ -83,7 +89,9 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]]) -
     sides = ", ".join(f"{value} on {_name_ranks(ranks)}" for value, ranks in found.items())
     kinds = sorted({_value("kind", call["kind"]) for call in by_rank.values()})
     advice = (
-        "all ranks must use the same algorithm" if field == "schedule" else "all ranks must call the same collectives in the same order"
+        "all ranks must use the same algorithm"
+        if field == "schedule"
+        else "all ranks must call the same collectives in the same order"
     )
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field} at call {sequence} ({' against '.join(kinds)}): {sides}; {advice}. "

@@ -52,7 +52,9 @@ def find(collective: str, name: str) -> Algorithm:
             return fitting[0]
         raise ValueError(f"{name} registers no algorithm for {collective}")
     names = sorted(known for kind, known in ALGORITHMS if kind == collective)
-    raise ValueError(f"expected an algorithm for {collective}, one of {', '.join(names)} or FILE.py:NAME; found {name!r}")
+    raise ValueError(
+        f"expected an algorithm for {collective}, one of {', '.join(names)} or FILE.py:NAME; found {name!r}"
+    )
 
 
 @functools.cache

@@ -2,17 +2,18 @@
 
 import math
 
-# collective -> (up to so many bytes, algorithm); the first line that fits. Bytes are those of the whole vector.
-_DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
-    "all_reduce": ((64 << 10, "direct"), (math.inf, "direct_two_shot")),
-    "all_gather": ((math.inf, "direct"),),
-    "reduce_scatter": ((math.inf, "direct"),),
-    "broadcast": ((math.inf, "binomial"),),
-    "reduce": ((math.inf, "binomial"),),
-    "barrier": ((math.inf, "dissemination"),),
+# For each collective, from the top: up to so many ranks, up to so many bytes of the whole vector, this algorithm.
+# In shared memory a step costs more than reading a small vector several times; measured on 2 cores.
+_DEFAULTS: dict[str, tuple[tuple[float, float, str], ...]] = {
+    "all_reduce": ((2, 4 << 20, "direct"), (math.inf, 32 << 10, "direct"), (math.inf, math.inf, "direct_two_shot")),
+    "all_gather": ((math.inf, math.inf, "direct"),),
+    "reduce_scatter": ((math.inf, math.inf, "direct"),),
+    "broadcast": ((math.inf, math.inf, "binomial"),),
+    "reduce": ((math.inf, math.inf, "binomial"),),
+    "barrier": ((math.inf, math.inf, "dissemination"),),
 }
 
 
-def choose(collective: str, num_bytes: int) -> str:
-    """The name of the algorithm for a vector of this size."""
-    return next(name for limit, name in _DEFAULTS[collective] if num_bytes <= limit)
+def choose(collective: str, num_ranks: int, num_bytes: int) -> str:
+    """The name of the algorithm for a vector of this size among so many ranks."""
+    return next(name for ranks, limit, name in _DEFAULTS[collective] if num_ranks <= ranks and num_bytes <= limit)

@@ -28,7 +28,7 @@ class Work:
             raise ValueError(f"timeout is {timeout}; expected seconds of at least 0, or None")
         if not self._core.wait(_FOREVER_SECONDS if timeout is None else timeout):
             raise CollectiveTimeout(
-                f"{self._what} was not done within the {timeout:g} s of this wait; it goes on, and may be waited for again",
+                f"{self._what} was not done within the {timeout:g} s of this wait; it goes on: wait for it again",
                 missing=(),
                 seconds=timeout or 0.0,
                 sequence=0,

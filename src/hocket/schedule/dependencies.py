@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 INPUT, OUTPUT, SCRATCH, REMOTE = range(4)
 """Spaces of a plan's sources and destinations; the first three are local memory, REMOTE is a channel."""
 
-SPACE_NAMES = ("input", "output", "scratch", "remote")
+SPACE_NAMES = {INPUT: "input", OUTPUT: "output", SCRATCH: "scratch", REMOTE: "remote"}
 
 READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE = range(3)
 """Kinds of a conflict: what the later access is to the earlier one."""

@@ -1,9 +1,9 @@
 """Runs the plans of all ranks in one thread, in a seeded random interleaving: what any executor may do, and no more.
 
 A task is one piece of one instruction. It runs once everything it waits for has happened, and among the tasks that may
-run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece. Staged memory is read when
-it is sent; lent memory then or when the receiver runs, since a transport may copy what it could lend. Memory that was
-never written holds garbage. So a plan that breaks law 3 gives wrong results under some seed. Bits are reference.py's.
+run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece. Staged memory is read
+when it is sent; lent memory then, or when the receiver runs, since a transport may copy what it could lend. Memory that
+was never written holds garbage. So a plan that breaks law 3 goes wrong under some seed. Bits are those of reference.py.
 """
 
 import heapq

@@ -2,7 +2,8 @@
 
 What is asked: the arrays are well formed; each channel's sends and receives match; no wait cycle under channels of
 capacity one (waits.py); every two conflicting accesses of a location are ordered in all timings; nothing is read before
-it is written, all output is written, and the input stays as it is unless the call is in place.
+it is written, all output is written, the input stays as it is unless the call is in place; and what is computed is
+what the schedule means (meaning.py).
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,10 @@ from hocket.schedule.dependencies import (
 )
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import lower_all
+from hocket.schedule.meaning import check_meaning
 from hocket.schedule.plan import COMPLETES, STAGED, Plan
 from hocket.schedule.waits import Waits, match_messages
-from hocket.schedule.world import World, place_name, shared_offset
+from hocket.schedule.world import World, memory, place_name, shared_offset
 
 _KINDS = ("reads what is not certainly written", "overwrites what is not certainly read", "may be overtaken by")
 
@@ -36,8 +38,11 @@ def check(schedule: Schedule, in_place: bool) -> None:
     check_plans(lower_all(schedule, in_place), schedule)
 
 
-def check_plans(plans: Sequence[Plan], schedule: Schedule) -> None:
-    """Hold given plans, one for each rank in order, to law 3. Errors as `check`."""
+def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = True) -> None:
+    """Hold given plans, one for each rank in order, to law 3. Errors as `check`.
+
+    Without `meaning` they only have to be safe: they need not compute what the schedule means.
+    """
     for rank, plan in enumerate(plans):
         _check_arrays(plan, rank, schedule)
     if len(plans) != schedule.num_ranks:
@@ -51,6 +56,8 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule) -> None:
     found = conflicts(touched)
     _check_order(world, waits, found)
     _check_contents(world, touched, found)
+    if meaning:
+        check_meaning(world, messages, schedule)
 
 
 def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
@@ -143,7 +150,7 @@ def _check_order(world: World, waits: Waits, found: Conflicts) -> None:
 def _check_contents(world: World, touched: Accesses, found: Conflicts) -> None:
     """Nothing is read that holds nothing, or a chunk of another length; every output chunk gets a content."""
     num_ranks = len(world.plans)
-    held, wanted = (np.concatenate([_memory(world, plan, space) for plan in world.plans]) for space in (INPUT, OUTPUT))
+    held, wanted = (np.concatenate([memory(world, plan, space) for plan in world.plans]) for space in (INPUT, OUTPUT))
     order = np.lexsort((touched.write, touched.instruction, touched.location))
     first = order[np.unique(touched.location[order], return_index=True)[1]]
     empty = first[~touched.write[first] & ~np.isin(touched.location[first], held)]
@@ -160,12 +167,3 @@ def _check_contents(world: World, touched: Accesses, found: Conflicts) -> None:
     scratch = (found.kind == READ_AFTER_WRITE) & (found.location // num_ranks & 3 == SCRATCH)
     differ = scratch & (world.chunk[found.earlier] != world.chunk[found.later])
     _refuse(world, differ, "reads a chunk of another size class from scratch", found.later)
-
-
-def _memory(world: World, plan: Plan, space: int) -> NDArray[np.int64]:
-    """The locations of a rank's whole input or output, as World.accesses names them."""
-    index = np.arange(plan.num_input_chunks if space == INPUT else plan.num_output_chunks, dtype=np.int64)
-    loses, offset = shared_offset(plan)
-    if space == loses:
-        space, index = INPUT + OUTPUT - space, index + offset
-    return (index * 4 + space) * len(world.plans) + plan.rank

@@ -42,10 +42,13 @@ class World:
 
     def accesses(self) -> Accesses:
         """Every touch of memory; a location is told apart by rank, and memory that is shared in place has one name."""
-        sources = _unify(self, self.sources, self.source_owner)
-        destinations = _unify(self, self.destinations, self.destination_owner)
+        sources, destinations = self.unified()
         touched = accesses(self._joined[:, 0], self._joined[:, 1], sources, destinations)
         return touched._replace(location=touched.location * len(self.plans) + self.rank[touched.instruction])
+
+    def unified(self) -> tuple[Ints, Ints]:
+        """Sources and destinations, with the one name of memory that input and output share in place: the larger's."""
+        return _unify(self, self.sources, self.source_owner), _unify(self, self.destinations, self.destination_owner)
 
     def describe(self, instruction: int) -> str:
         """One instruction in words: rank, number, step, what it reads and writes."""
@@ -66,7 +69,6 @@ class World:
 
 
 def _unify(world: World, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
-    """Sources or destinations with the one name of memory that input and output share in place: the larger's."""
     table = np.array([shared_offset(plan) for plan in world.plans], np.int64)
     loses, offset = table[world.rank[owner], 0], table[world.rank[owner], 1]
     renamed = entries[:, 1] == loses
@@ -89,7 +91,7 @@ def shared_offset(plan: Plan) -> tuple[int, int]:
 
 def _words(entries: NDArray[np.int64]) -> str:
     return " + ".join(
-        f"message {index} of rank {peer}" if space == REMOTE else f"{SPACE_NAMES[space]}[{index}]"
+        f"message {index} of rank {peer}" if space == REMOTE else f"{SPACE_NAMES.get(space, space)}[{index}]"
         for peer, space, index in entries.tolist()
     )
 
@@ -98,3 +100,12 @@ def place_name(location: int, num_ranks: int) -> str:
     """A location of World.accesses in words, without its rank."""
     code = location // num_ranks
     return f"{SPACE_NAMES[code & 3]}[{code >> 2}]"
+
+
+def memory(world: World, plan: Plan, space: int) -> NDArray[np.int64]:
+    """The locations of a rank's whole input or output, as World.accesses names them."""
+    index = np.arange(plan.num_input_chunks if space == INPUT else plan.num_output_chunks, dtype=np.int64)
+    loses, offset = shared_offset(plan)
+    if space == loses:
+        space, index = INPUT + OUTPUT - space, index + offset
+    return (index * 4 + space) * len(world.plans) + plan.rank

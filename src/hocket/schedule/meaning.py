@@ -1,0 +1,102 @@
+"""That plans compute what their schedule means: the same folds of the same operands, in the same order.
+
+Every value is named by how it came about: a chunk of some rank's input, or a fold of named values (with a mark where
+avg divides). Names are 64-bit hashes. Free of races, plans give the same values in every timing, so following each
+read to the write before it is enough. Copies keep a name, wherever they lie.
+"""
+
+import numpy as np
+
+from hocket.errors import VerifyError
+from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE
+from hocket.schedule.ir import Schedule
+from hocket.schedule.places import Places
+from hocket.schedule.plan import COMPLETES
+from hocket.schedule.waits import Messages
+from hocket.schedule.world import World, memory, place_name
+
+
+def check_meaning(world: World, messages: Messages, schedule: Schedule) -> None:
+    """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value."""
+    expected = scheduled_outputs(schedule)
+    found = planned_outputs(world, messages)
+    for rank, plan in enumerate(world.plans):
+        for index, location in enumerate(memory(world, plan, OUTPUT).tolist()):
+            if found.get(location) != expected[rank][index]:
+                place, chunk = place_name(location, len(world.plans)), index % plan.chunks_per_block
+                text = f"the plans leave in {place} of rank {rank} another value than the schedule"
+                raise VerifyError(text, law=3, rank=rank, chunk=chunk)
+
+
+def scheduled_outputs(schedule: Schedule) -> list[list[int]]:
+    """Names of the values that a schedule leaves in each rank's output, chunk by chunk."""
+    places, p = Places(schedule), schedule.num_ranks
+    divides = schedule.kind.reduces and schedule.kind.exactly_once
+    name, contributions = [0] * places.count, [0] * places.count
+    position = [0] * p
+    for place, rank, _ in zip(*(column.tolist() for column in places.inputs()), strict=True):
+        name[place], contributions[place] = _input_name(rank, position[rank]), 1
+        position[rank] += 1
+    for fold in places.folds():
+        starts, counts = fold.pattern.starts.tolist(), fold.pattern.counts.tolist()
+        reads, results = fold.reads.tolist(), []
+        for start, count in zip(starts, counts, strict=True):
+            operands = reads[start : start + count]
+            total = sum([contributions[read] for read in operands])
+            names = [name[read] for read in operands]
+            results.append((names[0] if count == 1 else hash((divides and total == p, *names)), total))
+        for place, (value, total) in zip(fold.writes.tolist(), results, strict=True):
+            name[place], contributions[place] = value, total
+    outputs: list[list[int]] = [[] for _ in range(p)]
+    for place, rank, _ in zip(*(column.tolist() for column in places.outputs()), strict=True):
+        outputs[rank].append(name[place])
+    return outputs
+
+
+def planned_outputs(world: World, messages: Messages) -> dict[int, int]:
+    """Names of the values that plans leave in each location of their memory, coded as in World.accesses."""
+    n = world.num_instructions
+    last: dict[int, int] = {}  # location -> the instruction that wrote it last; beyond n: what it held before
+    names = [0] * n
+    for rank, plan in enumerate(world.plans):
+        for index, location in enumerate(memory(world, plan, INPUT).tolist()):
+            last[location] = len(names)
+            names.append(_input_name(rank, index))
+    reader = messages.fold * len(world.plans) + world.rank[messages.send]
+    sender = dict(zip(reader.tolist(), messages.send.tolist(), strict=True))
+    operands: list[list[int]] = [[] for _ in range(n)]
+    sources, destinations = world.unified()
+    reads = zip(world.source_owner.tolist(), sources.tolist(), strict=True)
+    writes = dict(zip(world.destination_owner.tolist(), destinations.tolist(), strict=True))
+    num_ranks, rank_of = len(world.plans), world.rank.tolist()
+    read = next(reads, None)
+    for instruction in range(n):
+        while read is not None and read[0] == instruction:
+            peer, space, index = read[1]
+            if space == REMOTE:
+                operands[instruction].append(sender[instruction * num_ranks + peer])
+            else:
+                operands[instruction].append(last[(index * 4 + space) * num_ranks + rank_of[instruction]])
+            read = next(reads, None)
+        _, space, index = writes[instruction]
+        if space != REMOTE:
+            last[(index * 4 + space) * num_ranks + rank_of[instruction]] = instruction
+    completes = (world.flags & COMPLETES > 0).tolist()
+    named = [False] * n + [True] * (len(names) - n)
+    for instruction in np.argsort(world.step, kind="stable").tolist():
+        stack = [instruction]
+        while stack:
+            top = stack[-1]
+            missing = [operand for operand in operands[top] if not named[operand]]
+            if missing and not named[top]:
+                stack += missing
+                continue
+            stack.pop()
+            values = [names[operand] for operand in operands[top]]
+            names[top] = values[0] if len(values) == 1 else hash((completes[top], *values))
+            named[top] = True
+    return {location: names[instruction] for location, instruction in last.items()}
+
+
+def _input_name(rank: int, index: int) -> int:
+    return hash((rank, index))
