@@ -75,6 +75,11 @@ Array array_of_buffer(nb::handle object, bool writable) {
             refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
         }
         PyErr_Clear();
+        if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_FULL_RO) != 0) { // NumPy's dates, for example
+            PyErr_Clear();
+            refuse_type(object, "a type that the buffer protocol cannot show");
+        }
+        PyBuffer_Release(&buffer);
         refuse_layout(object, "not C-contiguous",
                       "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
     }
@@ -94,7 +99,7 @@ Array array_of_buffer(nb::handle object, bool writable) {
 
 Array array_of_dlpack(nb::handle object, bool writable) {
     nb::ndarray<nb::ro, nb::device::cpu> view;
-    if (!nb::try_cast(object, view, false)) {
+    if (object.is_none() || !nb::try_cast(object, view, false)) {
         throw nb::type_error(
             ("expected an array in CPU memory with the buffer protocol or DLPack, found " + class_name(object))
                 .c_str());
@@ -210,7 +215,7 @@ NB_MODULE(_core, m) {
     m.doc() = "Hocket's core: plans, shared memory, reductions, waiting. Used by hocket.runtime only.";
     nb::register_exception_translator(translate);
 
-    m.def("describe", &describe, "array"_a, "writable"_a);
+    m.def("describe", &describe, "array"_a.none(), "writable"_a);
     m.attr("DTYPES") = nb::make_tuple("float32", "float64", "int32", "int64", "uint8");
     m.attr("OPS") = nb::make_tuple("sum", "prod", "min", "max", "avg");
     m.attr("PIECE_BYTES") = piece_bytes;

@@ -59,7 +59,7 @@ Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transp
             cursors[cursor].entries.push_back({instruction.step, operand.index, index});
             task.cursors.push_back(cursor);
             if (instruction.sends()) task.peers.push_back(operand.peer);
-            else task.remotes.push_back({.cursor = cursor});
+            else task.remotes.push_back({.cursor = cursor, .carry = {}});
         }
         if (task.cursors.empty()) locals_.push_back(index);
         task.sources.resize(instruction.sources.size());
@@ -99,7 +99,10 @@ void Executor::start(const Launch &launch) {
         task.pieces = (task.num_bytes + piece_bytes - 1) / piece_bytes;
         task.done = task.settled = task.within = 0;
         task.tickets.clear();
-        for (Remote &remote : task.remotes) remote.filled = 0;
+        for (Remote &remote : task.remotes) {
+            remote.carry.clear();
+            remote.used = 0;
+        }
         for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
         task.destination = place(instruction.destinations[0]);
         if (task.pieces > 0) ++num_unfinished_;
@@ -129,17 +132,10 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
     return task.settled >= needed;
 }
 
-/// How many bytes of its current piece a task may work on. An exchange writes the very piece that a staged send copies,
-/// and a channel may hold less than a piece: there the fold follows byte by byte, or both ends would wait for each
-/// other.
-std::size_t Executor::allowance(Task &task, std::size_t size) {
-    for (std::int32_t index : task.instruction->dependencies) {
-        Task &before = tasks_[static_cast<std::size_t>(index)];
-        if (is_settled(before, task.done)) continue;
-        if (!before.instruction->staged || before.done != task.done) return 0;
-        size = std::min(size, before.within);
-    }
-    return size;
+bool Executor::ready(Task &task) {
+    return std::ranges::all_of(task.instruction->dependencies, [&](std::int32_t before) {
+        return is_settled(tasks_[static_cast<std::size_t>(before)], task.done);
+    });
 }
 
 bool Executor::at_turn(const Task &task, std::size_t index) const {
@@ -157,8 +153,8 @@ void Executor::finish_piece(Task &task) {
 }
 
 bool Executor::try_send(Task &task, std::size_t index) {
+    if (!at_turn(task, index) || !ready(task)) return false;
     const std::size_t size = piece_size(task);
-    if (!at_turn(task, index) || allowance(task, size) < size) return false;
     const std::byte *piece = task.sources[0] + task.done * piece_bytes;
     bool progress = false;
     while (task.within < size) {
@@ -181,51 +177,67 @@ bool Executor::try_send(Task &task, std::size_t index) {
     return true;
 }
 
-/// Collects an element that views deliver in parts. How many elements lie ready in one place, and where.
-Executor::Ready Executor::gather(Remote &remote, std::size_t element, bool &progress) {
+/// The bytes of a source that lie ready in one place, in whole elements; an element that comes in parts is put together.
+Bytes Executor::gather(Remote &remote, std::size_t element, bool &progress) {
     const int peer = receives_[remote.cursor].peer;
-    while (remote.filled < element) {
+    for (;;) {
+        const std::size_t held = remote.carry.size() - remote.used;
+        if (held >= element) return Bytes(remote.carry).subspan(remote.used, held / element * element);
         const View view = transport_.view(peer);
         if (view.bytes.empty()) return {};
         if (view.tag != launch_.tag) throw ForeignMessage{peer};
-        if (remote.filled == 0 && view.bytes.size() >= element) {
-            return {.data = view.bytes.data(), .num_bytes = view.bytes.size() / element * element};
-        }
-        const std::size_t part = std::min(element - remote.filled, view.bytes.size());
-        std::memcpy(remote.carry.data() + remote.filled, view.bytes.data(), part);
-        remote.filled += part;
-        transport_.release(peer, part);
+        if (held == 0 && view.bytes.size() >= element) return view.bytes.first(view.bytes.size() / element * element);
+        carry_over(remote, view.bytes.first(std::min(element - held, view.bytes.size())));
         progress = true;
     }
-    return {.data = remote.carry.data(), .num_bytes = element};
+}
+
+void Executor::carry_over(Remote &remote, Bytes bytes) {
+    remote.carry.insert(remote.carry.end(), bytes.begin(), bytes.end());
+    transport_.release(receives_[remote.cursor].peer, bytes.size());
+}
+
+/// Takes what a channel shows of a piece that cannot be folded yet, unless it shows all of it. So a channel holds at least
+/// one piece, however little its transport holds, and law 3 has proved the plan for just that.
+bool Executor::make_room(Task &task, std::size_t cursor) {
+    Remote &remote = *std::ranges::find(task.remotes, cursor, &Remote::cursor);
+    const View view = transport_.view(receives_[cursor].peer);
+    if (view.bytes.empty()) return false;
+    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};
+    const std::size_t held = remote.carry.size() - remote.used, missing = piece_size(task) - task.within - held;
+    if (missing == 0 || (held == 0 && view.bytes.size() >= missing)) return false;
+    carry_over(remote, view.bytes.first(std::min(missing, view.bytes.size())));
+    return true;
 }
 
 bool Executor::try_fold(Task &task, std::size_t index) {
-    if (!at_turn(task, index)) return false;
+    if (!at_turn(task, index) || !ready(task)) return false;
     const std::size_t size = piece_size(task), element = size_of(launch_.dtype);
-    const std::size_t allowed = allowance(task, size) / element * element;
     const int divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1;
     bool progress = false;
     while (task.within < size) {
-        // Parts of elements are taken from all sources even while nothing may be folded yet: it frees their channels.
-        std::size_t available = allowed - task.within;
+        std::size_t available = size - task.within;
         operands_.clear();
         auto remote = task.remotes.begin();
         for (const std::byte *local : task.sources) {
             if (local != nullptr) {
                 operands_.push_back(local + task.done * piece_bytes + task.within);
-            } else {
-                const Ready ready = gather(*remote++, element, progress);
-                available = std::min(available, ready.num_bytes);
-                operands_.push_back(ready.data);
+                continue;
             }
+            const Bytes bytes = gather(*remote++, element, progress);
+            if (bytes.empty()) return progress;
+            available = std::min(available, bytes.size());
+            operands_.push_back(bytes.data());
         }
-        if (available == 0) return progress;
         fold(launch_.dtype, launch_.op, task.destination + task.done * piece_bytes + task.within, operands_,
              available / element, divisor);
         for (Remote &used : task.remotes) {
-            if (used.filled == 0) transport_.release(receives_[used.cursor].peer, available);
-            used.filled = 0;
+            if (used.carry.empty()) {
+                transport_.release(receives_[used.cursor].peer, available);
+            } else if ((used.used += available) == used.carry.size()) {
+                used.carry.clear();
+                used.used = 0;
+            }
         }
         task.within += available;
         progress = true;
@@ -237,17 +249,21 @@ bool Executor::try_fold(Task &task, std::size_t index) {
 
 bool Executor::run_ready() {
     bool progress = false;
+    // Each channel tries the instruction whose turn it is; one with several channels is driven by its first.
     for (std::size_t i = 0; i < sends_.size(); ++i) {
         while (!sends_[i].done()) {
             Task &task = tasks_[sends_[i].task()];
-            if (task.cursors.front() != i || !try_send(task, sends_[i].task())) break; // its first channel drives it
+            if (task.cursors.front() != i || !try_send(task, sends_[i].task())) break;
             progress = true;
         }
     }
     for (std::size_t i = 0; i < receives_.size(); ++i) {
         while (!receives_[i].done()) {
             Task &task = tasks_[receives_[i].task()];
-            if (task.cursors.front() != i || !try_fold(task, receives_[i].task())) break;
+            if (task.cursors.front() != i || !try_fold(task, receives_[i].task())) {
+                progress = make_room(task, i) || progress;
+                break;
+            }
             progress = true;
         }
     }

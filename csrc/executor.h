@@ -4,7 +4,6 @@
 #include "plan.h"
 #include "transport.h"
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -69,13 +68,8 @@ class Executor {
 
     struct Remote { // a source that comes over a channel
         std::size_t cursor = 0;
-        std::array<std::byte, largest_element> carry{}; // an element that views deliver in parts
-        std::size_t filled = 0;
-    };
-
-    struct Ready {
-        const std::byte *data = nullptr;
-        std::size_t num_bytes = 0; // a multiple of the element
+        std::vector<std::byte> carry; // bytes that had to leave the channel before they could be folded
+        std::size_t used = 0;         // of them folded
     };
 
     struct Task {
@@ -94,11 +88,13 @@ class Executor {
     };
 
     std::size_t piece_size(const Task &task) const;
-    std::size_t allowance(Task &task, std::size_t size);
+    bool ready(Task &task);
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);
-    Ready gather(Remote &remote, std::size_t element, bool &progress);
+    Bytes gather(Remote &remote, std::size_t element, bool &progress);
+    void carry_over(Remote &remote, Bytes bytes);
+    bool make_room(Task &task, std::size_t cursor);
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     bool run_ready();

@@ -21,7 +21,6 @@ constexpr std::size_t size_of(Dtype dtype) {
     return 0;
 }
 
-inline constexpr std::size_t largest_element = 16;
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page = 4096;
 

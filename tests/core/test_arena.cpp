@@ -1,0 +1,162 @@
+// Reserving, freeing and joining holes; memory that the system does not have; what a mapping says of addresses.
+
+#include "arena.h"
+
+#include "check.h"
+#include "error.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <random>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+template <typename Action> Failure resource_failure_of(Action action) {
+    try {
+        action();
+    } catch (const Failure &failure) {
+        CHECK(failure.cause == Cause::resource);
+        return failure;
+    }
+    throw CheckFailed("nothing was thrown");
+}
+
+std::size_t bytes_in_use(const Arena &arena) {
+    struct stat status {};
+    CHECK(fstat(arena.descriptor(), &status) == 0);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+}
+
+} // namespace
+
+TEST(arena_allocates_zeroed_pages_and_gives_them_back) {
+    Arena arena(64 * page);
+    CHECK(bytes_in_use(arena) == 0);
+    const std::size_t offset = arena.allocate(3 * page - 1);
+    CHECK(offset % page == 0 && bytes_in_use(arena) == 3 * page);
+    std::byte *memory = arena.mapping()->base() + offset;
+    for (std::size_t i = 0; i < 3 * page; ++i) CHECK(memory[i] == std::byte{0}, i);
+    std::memset(memory, 1, 3 * page);
+    arena.free(offset);
+    CHECK(bytes_in_use(arena) == 0);
+    CHECK(arena.allocate(3 * page) == offset, "the lowest hole that fits is taken");
+    for (std::size_t i = 0; i < 3 * page; ++i) CHECK(memory[i] == std::byte{0}, i);
+}
+
+TEST(arena_joins_neighbouring_holes) {
+    for (int order = 0; order < 6; ++order) {
+        Arena arena(3 * page);
+        const std::size_t offsets[] = {arena.allocate(1), arena.allocate(0), arena.allocate(page)};
+        CHECK(resource_failure_of([&] { arena.reserve(1); }).error_number == ENOMEM);
+        const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+        for (int which : orders[order]) arena.free(offsets[which]);
+        CHECK(arena.reserve(3 * page) == 0, "order", order);
+    }
+}
+
+TEST(arena_survives_a_random_life) {
+    std::mt19937 random(7);
+    constexpr std::size_t num_pages = 40;
+    Arena arena(num_pages * page);
+    std::vector<std::pair<std::size_t, std::size_t>> used; // offset, pages; each page holds the owner's mark
+    for (int round = 0; round < 3000; ++round) {
+        if (random() % 2 == 0 || used.empty()) {
+            const std::size_t size = random() % 6 + 1;
+            try {
+                const std::size_t offset = arena.allocate(size * page);
+                CHECK(offset + size * page <= num_pages * page);
+                for (const auto &[other, pages] : used) {
+                    CHECK(offset + size * page <= other || other + pages * page <= offset, "ranges overlap");
+                }
+                used.emplace_back(offset, size);
+            } catch (const Failure &failure) { CHECK(failure.error_number == ENOMEM); }
+        } else {
+            const std::size_t which = random() % used.size();
+            arena.free(used[which].first);
+            used[which] = used.back();
+            used.pop_back();
+        }
+    }
+    for (const auto &[offset, pages] : used) arena.free(offset);
+    CHECK(arena.reserve(num_pages * page) == 0, "all holes have joined again");
+}
+
+TEST(arena_serves_threads_at_once) {
+    Arena arena(256 * page);
+    std::vector<std::thread> threads;
+    for (int mark = 1; mark <= 4; ++mark) {
+        threads.emplace_back([&arena, mark] {
+            for (int round = 0; round < 200; ++round) {
+                const std::size_t offset = arena.allocate(page + 1);
+                std::memset(arena.mapping()->base() + offset, mark, 2 * page);
+                arena.free(offset);
+            }
+        });
+    }
+    for (std::thread &thread : threads) thread.join();
+    CHECK(arena.reserve(256 * page) == 0);
+}
+
+TEST(arena_refuses_what_it_has_not) {
+    Arena arena(4 * page);
+    CHECK(resource_failure_of([&] { arena.allocate(5 * page); }).error_number == ENOMEM);
+    bool refused = false;
+    try {
+        arena.free(page);
+    } catch (const Failure &failure) { refused = failure.cause == Cause::internal; }
+    CHECK(refused, "freed what was not allocated");
+    CHECK(arena.reserve(4 * page) == 0, "a refused allocation leaves no trace");
+}
+
+/// What a full system does is shown by the limit on file sizes, which fallocate() obeys: no page is touched before.
+TEST(arena_reports_memory_that_the_system_has_not) {
+    Arena arena(1024 * page);
+    rlimit before{};
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN); // else the limit kills
+    const rlimit small{.rlim_cur = 16 * page, .rlim_max = before.rlim_max};
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    const auto restore = [&] {
+        setrlimit(RLIMIT_FSIZE, &before);
+        std::signal(SIGXFSZ, handler);
+    };
+    try {
+        CHECK(arena.allocate(8 * page) == 0);
+        const Failure failure = resource_failure_of([&] { arena.allocate(64 * page); });
+        CHECK(failure.error_number == EFBIG, failure.error_number, failure.text);
+        CHECK(failure.text.find("fallocate") != std::string::npos, failure.text);
+    } catch (...) {
+        restore();
+        throw;
+    }
+    restore();
+    CHECK(arena.allocate(1016 * page) == 8 * page, "the range that got no memory is free again");
+}
+
+TEST(arena_cannot_be_shrunk_or_grown_by_a_peer) {
+    const Arena arena(4 * page);
+    CHECK(ftruncate(arena.descriptor(), page) != 0 && errno == EPERM);
+    CHECK(ftruncate(arena.descriptor(), 8 * page) != 0 && errno == EPERM);
+    CHECK((fcntl(arena.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST(mapping_is_shared_within_a_process_and_knows_its_addresses) {
+    const Arena arena(4 * page), other(4 * page);
+    const auto mapping = Mapping::of(arena.descriptor());
+    CHECK(mapping == arena.mapping() && mapping != other.mapping());
+    const std::byte *base = mapping->base();
+    CHECK(mapping->contains(base, 4 * page) && mapping->contains(base + 4 * page, 0) && mapping->contains(base + 1, 1));
+    CHECK(!mapping->contains(base, 4 * page + 1) && !mapping->contains(base + 4 * page, 1));
+    CHECK(!mapping->contains(base - 1, 1) && !mapping->contains(base + 1, ~std::size_t{0}));
+    CHECK(!mapping->contains(other.mapping()->base(), 1));
+}

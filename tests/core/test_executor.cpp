@@ -1,0 +1,135 @@
+// The machine in one thread, moved step by step: what may run when, and what it says that it waits for.
+
+#include "byte_stream.h"
+#include "check.h"
+#include "executor.h"
+#include "fixtures.h"
+
+#include <random>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+using Row = std::vector<std::int32_t>;
+
+/// The executors of all ranks of one fixture, over byte streams, on int64.
+struct Machines {
+    Machines(const Fixture &fixture, std::size_t block)
+        : streams(std::make_shared<ByteStreams>(fixture.num_ranks)), inputs(fixture.plans.size()), outputs(inputs) {
+        for (int rank = 0; rank < fixture.num_ranks; ++rank) {
+            const auto at = static_cast<std::size_t>(rank);
+            inputs[at].assign(block + 1, rank + 1);
+            outputs[at].assign(block + 1, 0);
+            transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
+            executors.push_back(std::make_unique<Executor>(*fixture.plans[at], *transports.back()));
+            executors.back()->start({.dtype = Dtype::int64,
+                                     .op = Op::sum,
+                                     .block = block,
+                                     .input = reinterpret_cast<const std::byte *>(inputs[at].data()),
+                                     .output = reinterpret_cast<std::byte *>(outputs[at].data()),
+                                     .tag = 1});
+        }
+    }
+
+    std::shared_ptr<ByteStreams> streams;
+    std::vector<std::vector<std::int64_t>> inputs, outputs;
+    std::vector<std::unique_ptr<ByteStreamTransport>> transports;
+    std::vector<std::unique_ptr<Executor>> executors;
+};
+
+} // namespace
+
+TEST(executor_runs_in_any_order_of_ranks) {
+    for (const Fixture &one : fixtures()) {
+        if (one.in_place || one.collective != "all_reduce") continue;
+        for (unsigned seed = 0; seed < 5; ++seed) {
+            Machines machines(one, 5);
+            std::mt19937 random(seed);
+            std::vector<bool> done(machines.executors.size());
+            for (std::size_t num_done = 0, turns = 0; num_done < done.size(); ++turns) {
+                CHECK(turns < 1'000'000, "no rank gets on:", one.name());
+                const std::size_t rank = random() % done.size();
+                if (done[rank] || !machines.executors[rank]->advance()) continue;
+                done[rank] = true;
+                ++num_done;
+            }
+            for (const auto &output : machines.outputs) {
+                for (std::size_t i = 0; i < 5; ++i) CHECK(output[i] == one.num_ranks * (one.num_ranks + 1) / 2);
+                CHECK(output[5] == 0);
+            }
+        }
+    }
+}
+
+TEST(executor_names_whom_it_waits_for) {
+    Machines machines(fixture("all_reduce", "direct", 4), 1);
+    const std::vector<int> all{0, 2, 3};
+    CHECK(!machines.executors[1]->advance());
+    CHECK(machines.executors[1]->waiting_for() == all);
+    CHECK(!machines.executors[2]->advance());
+    const auto moves = machines.executors[1]->num_moves();
+    CHECK(!machines.executors[1]->advance());
+    CHECK(machines.executors[1]->num_moves() > moves);
+    const auto still = machines.executors[1]->num_moves();
+    CHECK(!machines.executors[1]->advance());
+    CHECK(machines.executors[1]->num_moves() == still, "nothing moved, so nothing is counted");
+}
+
+TEST(executor_refuses_a_message_of_another_call) {
+    Machines machines(fixture("all_reduce", "direct", 2), 1);
+    CHECK(!machines.executors[0]->advance());
+    std::int64_t memory[2] = {};
+    machines.executors[1]->start({.dtype = Dtype::int64,
+                                  .op = Op::sum,
+                                  .block = 1,
+                                  .input = reinterpret_cast<const std::byte *>(memory),
+                                  .output = reinterpret_cast<std::byte *>(memory + 1),
+                                  .tag = 2});
+    int guilty = -1;
+    try {
+        machines.executors[1]->advance();
+    } catch (const ForeignMessage &message) { guilty = message.peer; }
+    CHECK(guilty == 0, guilty);
+    CHECK(memory[1] == 0, "nothing of it was stored");
+}
+
+TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
+    // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the chunk in
+    // the middle is empty, so nothing that the last one waits for says directly that the first has been sent.
+    const PlanShape sender{.num_ranks = 3, .rank = 0, .chunks_per_block = 2, .num_input_chunks = 4, .num_scratch = 1};
+    constexpr std::int32_t input = 0, scratch = 2, remote = 3;
+    const Row instructions{0, 1, 1, 1, 0, 0, 1, 1, 2, 2, 1, 0, 2, 0, 3, 3, 2, 0,
+                           3, 0, 4, 4, 3, 0, 4, 1, 5, 5, 4, 0, 5, 1, 6, 6, 5, 0};
+    const Row sources{-1, input, 1, -1, scratch, 0, -1, input, 0, -1, scratch, 0, -1, input, 3, -1, scratch, 0};
+    const Row destinations{-1, scratch, 0, 1, remote, 0, -1, scratch, 0, 2, remote, 0, -1, scratch, 0, 2, remote, 0};
+    const Row dependencies{0, 1, 2, 3, 4};
+    const Plan plan(sender, "test", instructions, sources, destinations, dependencies);
+
+    PlanShape reader{.num_ranks = 3, .rank = 1, .chunks_per_block = 2, .num_output_chunks = 2};
+    const Row receive{1, 1, 1, 1, 0, 0}, message{0, remote, 0}, place{-1, 1, 1};
+    const Plan first(reader, "test", receive, message, place, {});
+    reader.rank = 2;
+    const Row receive_later{5, 1, 1, 1, 0, 0};
+    const Plan second(reader, "test", receive_later, message, place, {});
+
+    const auto streams = std::make_shared<ByteStreams>(3);
+    ByteStreamTransport transports[] = {{streams, 0}, {streams, 1}, {streams, 2}};
+    Executor executors[] = {{plan, transports[0]}, {first, transports[1]}, {second, transports[2]}};
+    const std::int32_t data[] = {0x01020304, 0x05060708};
+    std::int32_t results[3] = {};
+    for (int rank = 0; rank < 3; ++rank) {
+        executors[rank].start({.dtype = Dtype::int32,
+                               .block = 1,
+                               .input = reinterpret_cast<const std::byte *>(data),
+                               .output = reinterpret_cast<std::byte *>(&results[rank]),
+                               .tag = 1});
+    }
+    CHECK(!executors[0].advance() && !executors[2].advance() && !executors[0].advance()); // rank 1 takes its time
+    for (bool done = false; !done;) {
+        done = true;
+        for (Executor &executor : executors) done = executor.advance() && done;
+    }
+    CHECK(results[1] == data[0] && results[2] == data[1], std::hex, results[1], results[2]);
+}

@@ -1,0 +1,101 @@
+// A malformed table is refused when a plan is made, because the executor indexes without further tests.
+
+#include "check.h"
+#include "error.h"
+#include "plan.h"
+
+#include <functional>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+using Row = std::vector<std::int32_t>;
+
+/// Rank 0 of 2 sends its chunk and folds what rank 1 sends; each test breaks one thing of it.
+struct Tables {
+    PlanShape shape{.num_ranks = 2, .rank = 0, .chunks_per_block = 1, .num_input_chunks = 1, .num_output_chunks = 1};
+    Row instructions{0, 0, 1, 1, 0, 0, /* fold: */ 0, 0, 3, 2, 1, 1};
+    Row sources{-1, 0, 0, /* own, and a message: */ -1, 0, 0, 1, 3, 0};
+    Row destinations{1, 3, 0, /* output: */ -1, 1, 0};
+    Row dependencies{0};
+
+    Plan plan() const { return {shape, "test", instructions, sources, destinations, dependencies}; }
+};
+
+void refuses(const char *expected, const std::function<void(Tables &)> &change) {
+    Tables tables;
+    change(tables);
+    std::string text = "accepted";
+    try {
+        const Plan plan = tables.plan();
+    } catch (const Failure &failure) {
+        CHECK(failure.cause == Cause::internal);
+        text = failure.text;
+    }
+    CHECK(text.find(expected) != std::string::npos, "expected", expected, "found", text);
+}
+
+} // namespace
+
+TEST(plan_reads_tables) {
+    const Plan plan = Tables{}.plan();
+    CHECK(plan.instructions().size() == 2);
+    const Instruction &send = plan.instructions()[0], &fold = plan.instructions()[1];
+    CHECK(send.sends() && !send.completes && send.destinations[0].peer == 1 && send.dependencies.empty());
+    CHECK(!fold.sends() && fold.completes && !fold.staged && fold.sources.size() == 2);
+    CHECK(fold.sources[1].space == Space::remote && fold.dependencies[0] == 0);
+}
+
+TEST(plan_bounds_of_chunks) {
+    Tables tables;
+    tables.shape.chunks_per_block = 3;
+    tables.shape.num_input_chunks = 6;
+    const Plan plan = tables.plan();
+    const std::size_t expected[] = {0, 2, 4, 7, 9, 11}; // two blocks of 7
+    for (int chunk = 0; chunk < 6; ++chunk) CHECK(plan.offset_of(chunk, 7) == expected[chunk], chunk);
+    CHECK(plan.elements_of(0, 7) == 2 && plan.elements_of(1, 7) == 2 && plan.elements_of(2, 7) == 3);
+    CHECK(plan.elements_of(0, 0) == 0 && plan.elements_of(2, 1) == 1);
+}
+
+TEST(plan_refuses_malformed_tables) {
+    refuses("six columns", [](Tables &t) { t.instructions.pop_back(); });
+    refuses("three columns", [](Tables &t) { t.sources.pop_back(); });
+    refuses("three columns", [](Tables &t) { t.destinations.push_back(0); });
+    refuses("at least one chunk", [](Tables &t) { t.shape.chunks_per_block = 0; });
+    refuses("do not ascend", [](Tables &t) { t.instructions[2] = -1; });
+    refuses("do not ascend", [](Tables &t) { t.instructions[8] = 0; });
+    refuses("do not ascend", [](Tables &t) { t.instructions[8] = 4; });
+    refuses("do not ascend", [](Tables &t) { t.instructions[9] = 3; });
+    refuses("do not ascend", [](Tables &t) { t.instructions[10] = 2; });
+    refuses("steps do not ascend", [](Tables &t) { t.instructions[0] = 1; });
+    refuses("steps do not ascend", [](Tables &t) { t.instructions[0] = -1; });
+    refuses("its chunk does not exist", [](Tables &t) { t.instructions[1] = 1; });
+    refuses("its chunk does not exist", [](Tables &t) { t.instructions[7] = -1; });
+    refuses("no source", [](Tables &t) { t.instructions[2] = 0; });
+    refuses("no source", [](Tables &t) { t.instructions[9] = 1; });
+    refuses("later instruction", [](Tables &t) { t.dependencies[0] = 1; });
+    refuses("later instruction", [](Tables &t) { t.dependencies[0] = -1; });
+}
+
+TEST(plan_refuses_operands_that_do_not_exist) {
+    refuses("no channel", [](Tables &t) { t.destinations[0] = 0; }); // to itself
+    refuses("no channel", [](Tables &t) { t.destinations[0] = 2; });
+    refuses("no channel", [](Tables &t) { t.sources[6] = -1; });
+    refuses("does not exist", [](Tables &t) { t.sources[2] = 1; });
+    refuses("does not exist", [](Tables &t) { t.sources[2] = -1; });
+    refuses("does not exist", [](Tables &t) { t.sources[1] = 2; }); // there is no scratch
+    refuses("does not exist", [](Tables &t) { t.sources[1] = 4; }); // nor a fifth space
+    refuses("does not exist", [](Tables &t) { t.sources[0] = 1; }); // local memory of a peer
+    refuses("does not exist", [](Tables &t) { t.destinations[5] = 1; });
+    refuses("sends more than one place", [](Tables &t) {
+        t.sources[0] = 1;
+        t.sources[1] = 3;
+    });
+    refuses("both sends and stores", [](Tables &t) { t.instructions[3] = 2; });
+    refuses("more than one place", [](Tables &t) {
+        t.destinations.insert(t.destinations.end(), {-1, 1, 0});
+        t.instructions[9] = 3;
+    });
+}

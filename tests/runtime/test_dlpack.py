@@ -1,0 +1,188 @@
+"""Every kind of array that holds its elements in one piece takes part, and is written where it lies."""
+
+import array
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.runtime.launch import run_ranks
+
+
+class OnlyDLPack:
+    """An array of a library that knows nothing but DLPack."""
+
+    def __init__(self, inner: Any, *, version: bool = True) -> None:
+        self.inner, self.version = inner, version
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        if not self.version and keywords:
+            raise TypeError("__dlpack__ of an older library takes no keywords")
+        return self.inner.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> Any:
+        return self.inner.__dlpack_device__()
+
+
+def of_older_library(inner: Any) -> OnlyDLPack:
+    return OnlyDLPack(inner, version=False)
+
+
+KINDS = [
+    np.asarray,
+    memoryview,
+    OnlyDLPack,
+    of_older_library,
+    lambda x: memoryview(x).cast("B").cast(x.dtype.char),
+    lambda x: x.view(type("Subclass", (np.ndarray,), {})),
+]
+
+
+def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> list[Any]:
+    def main() -> Any:
+        with hocket.init() as comm:
+            return function(comm)
+
+    return run_ranks(main, size, kind="thread")
+
+
+@pytest.mark.parametrize("wrap", KINDS, ids=["numpy", "memoryview", "dlpack", "old dlpack", "cast", "subclass"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+def test_an_array_of_any_kind_takes_part(wrap: Callable[[Any], Any], dtype: str) -> None:
+    def main(comm: hocket.Communicator) -> None:
+        x = np.full(1000, comm.rank + 1, dtype)
+        wrapped, out = wrap(x), np.zeros(1000, dtype)
+        assert comm.all_reduce(wrapped) is wrapped and (x == 6).all()
+        result = wrap(out)
+        assert comm.all_reduce(wrapped, out=result) is result and (out == 18).all() and (x == 6).all()
+        gathered = comm.all_gather(wrap(np.full(7, comm.rank, dtype)))
+        assert isinstance(gathered, np.ndarray) and gathered.dtype == dtype
+        assert (gathered == np.repeat([0, 1, 2], 7)).all()
+        assert comm.broadcast(wrapped, root=1) is wrapped
+
+    in_threads(3, main)
+
+
+def test_the_standard_library_s_arrays_take_part() -> None:
+    def main(comm: hocket.Communicator) -> None:
+        for code in "fdiqlB":
+            values = array.array(code, [comm.rank, 1])
+            assert comm.all_reduce(values) is values and values.tolist() == [1, 2]
+        data = bytearray([comm.rank, 7])
+        assert comm.all_reduce(data, op="max") is data and data == bytearray([1, 7])
+        # Bytes of text can be given, though not written.
+        assert comm.all_gather(b"ab" if comm.rank == 0 else b"cd").tobytes() == b"abcd"
+        assert comm.broadcast(b"from the root" if comm.rank == 0 else bytearray(13)) == b"from the root"
+
+    in_threads(2, main)
+
+
+def test_ranks_may_pass_different_kinds() -> None:
+    def main(comm: hocket.Communicator) -> None:
+        x = np.full(50_000, 2, "int64")
+        comm.all_reduce(KINDS[comm.rank](x), op="prod")
+        assert (x == 16).all()
+
+    in_threads(4, main)
+
+
+def test_length_zero_of_any_kind() -> None:
+    def main(comm: hocket.Communicator) -> None:
+        for empty in (bytearray(), array.array("f"), np.zeros((3, 0)), OnlyDLPack(np.zeros(0, "int32"))):
+            assert comm.all_reduce(empty) is empty
+        assert comm.all_gather(b"").shape == (0,)
+
+    in_threads(2, main)
+
+
+REFUSED = [
+    # Every second element.
+    (ValueError, "C-contiguous", lambda: OnlyDLPack(np.zeros(8)[::2])),
+    (ValueError, "C-contiguous", lambda: memoryview(bytearray(8))[::2]),
+    # Columns first.
+    (ValueError, "C-contiguous", lambda: OnlyDLPack(np.zeros((2, 3), order="F"))),
+    # A type that is not among the five.
+    (TypeError, "float32", lambda: OnlyDLPack(np.zeros(3, "uint16"))),
+    (TypeError, "float32", lambda: OnlyDLPack(np.zeros(3, "complex128"))),
+    (TypeError, "float32", lambda: array.array("h", [1])),
+    (TypeError, "float32", lambda: memoryview(bytearray(8)).cast("?")),
+    # A type like one of the five, but of the other byte order.
+    (TypeError, "float32", lambda: np.zeros(3, ">i4")),
+    # Elements at addresses that are no multiples of their size.
+    (ValueError, "aligned", lambda: OnlyDLPack(np.frombuffer(bytearray(17), "int64", 2, offset=1))),
+    # Not written to by anybody.
+    (ValueError, "read-only", lambda: memoryview(b"abc")),
+    # Elsewhere than in memory that a processor reads.
+    (TypeError, "CPU memory", lambda: OnAnotherDevice()),
+    # It says that it has DLPack, but fails.
+    (Exception, "CPU memory|broken", lambda: Broken()),
+]
+
+
+class OnAnotherDevice(OnlyDLPack):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        raise BufferError("this memory is in an accelerator")
+
+    def __dlpack_device__(self) -> Any:
+        return (2, 0)
+
+
+class Broken(OnlyDLPack):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        raise RuntimeError("broken")
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)
+
+
+@pytest.mark.parametrize(("error", "words", "make"), REFUSED)
+def test_what_cannot_take_part_is_refused(error: type[Exception], words: str, make: Callable[[], Any]) -> None:
+    def main(comm: hocket.Communicator) -> None:
+        if comm.rank == 0:
+            with pytest.raises(error, match=words):
+                comm.all_reduce(make())
+        comm.barrier()
+
+    in_threads(2, main)
+
+
+def test_memory_shown_by_dlpack_is_given_back() -> None:
+    x, data = np.zeros(10), bytearray(16)
+    with hocket.init(0, 1) as comm:
+        before = sys.getrefcount(x)
+        comm.all_reduce(OnlyDLPack(x))
+        assert sys.getrefcount(x) == before
+        comm.all_reduce(data)
+        data.extend(b"a bytearray that is still looked at cannot grow")
+
+
+def test_tensors_of_torch_take_part_and_make_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is")
+
+    def main(comm: hocket.Communicator) -> None:
+        x = torch.full((3, 4), comm.rank + 1.0)
+        assert comm.all_reduce(x) is x and bool((x == 3).all())
+        gathered = comm.all_gather(torch.full((2, 3), comm.rank, dtype=torch.int64))
+        assert isinstance(gathered, torch.Tensor) and gathered.shape == (4, 3) and gathered.dtype == torch.int64
+        assert gathered[:, 0].tolist() == [0, 0, 1, 1]
+        block = comm.reduce_scatter(torch.ones(4, 2))
+        assert isinstance(block, torch.Tensor) and block.shape == (2, 2) and bool((block == 2).all())
+        point = torch.tensor(1, dtype=torch.int32)
+        assert comm.all_reduce(point) is point and int(point) == 2
+        if comm.rank == 0:
+            with pytest.raises(ValueError, match="C-contiguous"):
+                comm.all_reduce(torch.zeros(3, 4).t())
+            with pytest.raises(TypeError, match="float32"):
+                comm.all_reduce(torch.zeros(3, dtype=torch.float16))
+        comm.barrier()
+
+    in_threads(2, main)

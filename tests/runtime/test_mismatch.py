@@ -1,0 +1,251 @@
+"""Ranks that call different things: all are told the same, and nobody gets data that depends on such a call."""
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CollectiveMismatch
+from hocket.runtime.environment import discover
+from hocket.runtime.launch import run_ranks
+
+Comm = hocket.Communicator
+SMALL, MIDDLE, LARGE = 3, 900, 70_000  # inside the flag's cache line; staged; lent or several pieces
+
+
+class Call(NamedTuple):
+    """What one rank calls."""
+
+    kind: str = "all_reduce"
+    count: int = SMALL
+    dtype: str = "float64"
+    op: str = "sum"
+    root: int = 0
+    algorithm: str | None = None
+
+
+def make(comm: Comm, call: Call) -> tuple[Any, Any]:
+    """The array as it was and what came back."""
+    x = np.full(call.count, comm.rank + 1, call.dtype)
+    keywords: dict[str, Any] = {"algorithm": call.algorithm, "timeout": 60}
+    if call.kind == "barrier":
+        return None, comm.barrier(**keywords)
+    if call.kind in ("broadcast", "reduce"):
+        keywords["root"] = call.root
+    if call.kind in ("all_reduce", "reduce_scatter", "reduce"):
+        keywords["op"] = call.op
+    return x.copy(), getattr(comm, call.kind)(x, **keywords)
+
+
+# The field in which the calls differ, what most ranks call, and what one rank calls.
+DIFFERENT = [
+    pytest.param(field, most, one, id=f"{field}-{size}-{number}")
+    for size, count in (("small", SMALL), ("middle", MIDDLE), ("large", LARGE))
+    for number, (field, most, one) in enumerate(
+        [
+            ("count", Call(count=count), Call(count=count + 1)),
+            ("count", Call(count=count), Call(count=0)),
+            ("count", Call("broadcast", count=count), Call("broadcast", count=count - 1)),
+            ("count", Call("all_gather", count=count), Call("all_gather", count=2 * count)),
+            ("count", Call("reduce", count=0), Call("reduce", count=count)),
+            # As many bytes.
+            ("dtype", Call(count=count), Call(count=count, dtype="int64")),
+            ("dtype", Call("broadcast", count=count), Call("broadcast", count=count, dtype="float32")),
+            ("dtype", Call("all_gather", count=count, dtype="int32"), Call("all_gather", count=count, dtype="float32")),
+            ("op", Call(count=count), Call(count=count, op="max")),
+            ("op", Call("reduce", count=count, op="sum"), Call("reduce", count=count, op="avg")),
+            ("kind", Call(count=count), Call("broadcast", count=count)),
+            ("kind", Call(count=count), Call("barrier")),
+            ("kind", Call("all_gather", count=count), Call("reduce", count=count)),
+            ("kind", Call("broadcast", count=count), Call("reduce", count=count)),
+            ("root", Call("broadcast", count=count), Call("broadcast", count=count, root=1)),
+            ("root", Call("reduce", count=count, root=1), Call("reduce", count=count, root=0)),
+            ("schedule", Call(count=count, algorithm="ring"), Call(count=count, algorithm="direct")),
+            ("schedule", Call("all_gather", count, algorithm="ring"), Call("all_gather", count, algorithm="direct")),
+        ]
+    )
+]
+
+
+class Report(NamedTuple):
+    """What one rank saw."""
+
+    called: Any  # the value of the field in its own call
+    when: str  # "call", "next call" or "close"
+    field: str
+    values: dict[int, Any]
+    sequence: int
+    text: str
+
+
+def differ(comm: Comm, field: str, call: Call, num_before: int, then: str) -> Report | None:
+    """Some right calls, then the different one, then, if that returned, one more call or none, and close."""
+    for turn in range(num_before):
+        assert (comm.all_reduce(np.full(5, turn, "int32")) == turn * comm.size).all()
+    when = "call"
+    try:
+        x, result = make(comm, call)
+        may_stay = call.kind == "barrier" or (call.kind == "reduce" and comm.rank != call.root)
+        # Only what does not depend on what the others called may come back.
+        if call.kind == "broadcast":
+            assert call.count == 0 or (result == call.root + 1).all()
+        else:
+            assert may_stay or call.count == 0, f"rank {comm.rank} got {result} for {x} from {call}"
+        if then == "next call":
+            when = "next call"
+            comm.barrier(timeout=60)
+        when = "close"
+        comm.close()
+    except CollectiveMismatch as error:
+        own = {"schedule": call.algorithm}.get(field) or getattr(call, field)
+        try:
+            comm.barrier()
+        except CollectiveMismatch as again:
+            assert when == "close" or (again.field, again.values, again.sequence) == (
+                error.field,
+                error.values,
+                error.sequence,
+            )
+        except hocket.errors.CommunicationError:
+            assert when == "close"
+        else:
+            raise AssertionError("a communicator that has failed went on") from None
+        return Report(own, when, error.field, error.values, error.sequence, str(error))
+    finally:
+        try:
+            comm.close()
+        except CollectiveMismatch:
+            raise AssertionError("close raised what had been raised before") from None
+    return None
+
+
+def judge(reports: list[Report | None], field: str, sequence: int) -> None:
+    assert None not in reports, [report and report.when for report in reports]
+    told = [report for report in reports if report is not None]
+    assert {report.field for report in told} == {field}, told
+    assert {report.sequence for report in told} == {sequence}
+    for report in told:
+        assert report.values == told[0].values, "all ranks are told the same values"
+        assert f"differ in {field} at call {sequence}" in report.text
+    values = told[0].values
+    assert len(set(values.values())) == 2
+    if field != "schedule":
+        assert all(value == told[rank].called for rank, value in values.items())
+        assert all(str(value) in told[0].text for value in values.values())
+    else:
+        by_name: dict[Any, set[Any]] = {}
+        for rank, value in values.items():
+            by_name.setdefault(told[rank].called, set()).add(value)
+        assert all(len(digests) == 1 for digests in by_name.values()) and len(by_name) == 2
+
+
+@pytest.mark.parametrize(("field", "most", "one"), DIFFERENT)
+def test_all_ranks_are_told_the_same(field: str, most: Call, one: Call) -> None:
+    for size in (2, 3, 4):
+        variants = list(itertools.product((0, size - 1), (0, 11), ("next call", "close")))
+
+        def main(size: int = size, variants: Any = variants) -> list[Report | None]:
+            reports = []
+            for number, (odd, num_before, then) in enumerate(variants):
+                comm = hocket.init(address=f"{discover().address}-{number}")
+                call = one if comm.rank == odd else most
+                reports.append(differ(comm, field, call, num_before, then))
+            return reports
+
+        by_rank = run_ranks(main, size, kind="thread")
+        for number, (_, num_before, _) in enumerate(variants):
+            judge([reports[number] for reports in by_rank], field, num_before + 1)
+
+
+def differ_in_all_ways() -> list[tuple[str, Report | None]]:
+    reports = []
+    for number, parameters in enumerate(DIFFERENT):
+        field, most, one = parameters.values
+        comm = hocket.init(address=f"{discover().address}-{number}")
+        then = ("next call", "close")[number % 2]
+        reports.append((field, differ(comm, field, one if comm.rank == number % comm.size else most, 2, then)))
+    return reports
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_are_told_the_same(size: int) -> None:
+    by_rank = run_ranks(differ_in_all_ways, size, kind="process")
+    for one in zip(*by_rank, strict=True):
+        judge([report for _, report in one], one[0][0], 3)
+
+
+@pytest.mark.parametrize("count", [0, 1, SMALL, MIDDLE])
+@pytest.mark.parametrize("ahead", [3, 7, 8, 9, 15, 16, 17, 40])
+def test_a_root_far_ahead_of_a_rank_that_calls_something_else(ahead: int, count: int) -> None:
+    """The root is as far ahead as it may come when the other rank makes its first call."""
+
+    def main() -> Any:
+        comm = hocket.init()
+        try:
+            if comm.rank == 0:
+                try:
+                    for _ in range(ahead):
+                        comm.broadcast(np.ones(count, "float32"), timeout=60)
+                        made.release()
+                finally:
+                    made.release(ahead)
+            else:
+                for _ in range(min(ahead, 6)):
+                    made.acquire()
+                comm.broadcast(np.ones(SMALL, "int32"), timeout=60)
+            comm.close()
+        except CollectiveMismatch as error:
+            return error.field, error.values, error.sequence
+        return None
+
+    made = threading.Semaphore(0)
+    found = run_ranks(main, 2, kind="thread")
+    assert found == [("dtype", {0: "float32", 1: "int32"}, 1)] * 2
+
+
+def test_calls_on_the_stream_fail_like_others() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        good = comm.all_reduce(np.ones(5), async_op=True)
+        bad = comm.all_reduce(np.ones(5 + comm.rank), async_op=True)
+        after = comm.barrier(async_op=True)
+        assert (good.wait() == 2).all()
+        for work in (bad, after):
+            with pytest.raises(CollectiveMismatch) as caught:
+                work.wait()
+            assert (caught.value.field, caught.value.values, caught.value.sequence) == ("count", {0: 5, 1: 6}, 2)
+            assert isinstance(work.exception(), CollectiveMismatch) and work.is_completed()
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_arrays_that_differ_in_shape_but_not_in_length_agree() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            assert (comm.all_reduce(np.ones((6, 1) if comm.rank else (2, 3))) == 2).all()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_call_that_one_rank_leaves_out_is_found_at_the_next_that_differs() -> None:
+    def main() -> Any:
+        comm = hocket.init()
+        calls: list[Callable[[], Any]] = [
+            lambda: comm.all_reduce(np.ones(4)),
+            lambda: comm.broadcast(np.ones(4)),
+            lambda: comm.barrier(),
+        ]
+        with pytest.raises(CollectiveMismatch) as caught:
+            for number, call in enumerate(calls):
+                if number != 1 or comm.rank != 2:
+                    call()
+            comm.close()
+        comm.close()
+        return caught.value.field, caught.value.sequence, caught.value.values[2]
+
+    assert run_ranks(main, 3, kind="thread") == [("kind", 2, "barrier")] * 3
