@@ -118,8 +118,8 @@ std::size_t Executor::piece_size(const Task &task) const {
 }
 
 bool Executor::is_settled(Task &task, std::size_t piece) {
-    if (task.pieces == 0) return true;
-    const std::size_t needed = std::min(piece + 1, task.pieces), num_peers = task.peers.size();
+    if (task.settled > piece) return true;
+    const std::size_t num_peers = task.peers.size();
     const auto all_released = [&](std::size_t at) {
         for (std::size_t i = 0; i < num_peers; ++i) {
             if (transport_.released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
@@ -127,9 +127,18 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
         return true;
     };
     if (!task.tickets.empty()) { // sent on loan: settled as the readers release
-        while (task.settled < needed && task.settled < task.done && all_released(task.settled)) ++task.settled;
+        while (task.settled <= piece && task.settled < task.done && all_released(task.settled)) ++task.settled;
     }
-    return task.settled >= needed;
+    // A shorter chunk may have lain between two longer ones in a slot of scratch. It has no such piece, and hands on what
+    // it waits for itself, or the last one would not wait for the first.
+    const auto is_reached = [&](std::int32_t before) {
+        return is_settled(tasks_[static_cast<std::size_t>(before)], task.settled);
+    };
+    while (task.settled <= piece && task.settled >= task.pieces &&
+           std::ranges::all_of(task.instruction->dependencies, is_reached)) {
+        ++task.settled;
+    }
+    return task.settled > piece;
 }
 
 bool Executor::ready(Task &task) {

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from hocket.errors import VerifyError
 from hocket.schedule.collective import chunk_bounds
 from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SCRATCH
+from hocket.schedule.joint import JointPlans, shared_offset
 from hocket.schedule.plan import COMPLETES, Plan
 from hocket.schedule.reduction import fold
 from hocket.schedule.waits import match_messages
-from hocket.schedule.world import World, shared_offset
 
 Array = NDArray[Any]
 
@@ -48,22 +48,22 @@ class Interpreter:
 
     def __init__(self, plans: Sequence[Plan], num_pieces: int = 1, capacity: int = 1) -> None:
         self.plans, self.num_pieces = plans, num_pieces
-        self.world = world = World(plans)
-        self.messages = match_messages(world)
-        n = world.num_instructions
+        self.joint = joint = JointPlans(plans)
+        self.messages = match_messages(joint)
+        n = joint.num_instructions
         self.num_tasks = n * num_pieces  # task = piece * n + instruction
-        self.sends, self.lent = world.sends.tolist(), world.lent.tolist()
-        self.rank, self.step = world.rank.tolist(), world.step.tolist()
-        self.completes = ((world.flags & COMPLETES) > 0).tolist()
+        self.sends, self.lent = joint.sends.tolist(), joint.lent.tolist()
+        self.rank, self.step = joint.rank.tolist(), joint.step.tolist()
+        self.completes = ((joint.flags & COMPLETES) > 0).tolist()
         # What each instruction reads: (sending instruction, REMOTE, _) or (-1, space, index).
         self.reads: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         sender = {}
         for send, receiver in zip(self.messages.send.tolist(), self.messages.fold.tolist(), strict=True):
             sender[receiver, self.rank[send]] = send
-        for owner, (peer, space, index) in zip(world.source_owner.tolist(), world.sources.tolist(), strict=True):
+        for owner, (peer, space, index) in zip(joint.source_owner.tolist(), joint.sources.tolist(), strict=True):
             self.reads[owner].append((sender[owner, peer] if space == REMOTE else -1, space, index))
         self.writes: list[tuple[int, int]] = [(REMOTE, 0)] * n
-        for owner, (_, space, index) in zip(world.destination_owner.tolist(), world.destinations.tolist(), strict=True):
+        for owner, (_, space, index) in zip(joint.destination_owner.tolist(), joint.destinations.tolist(), strict=True):
             if space != REMOTE:
                 self.writes[owner] = (space, index)
         self.after: list[list[int]] = [[] for _ in range(self.num_tasks)]
@@ -72,7 +72,7 @@ class Interpreter:
 
     def _link(self, capacity: int) -> None:
         """Which tasks wait for which; memory is settled and a channel free when the last of some tasks has run."""
-        world, messages, n = self.world, self.messages, self.world.num_instructions
+        joint, messages, n = self.joint, self.messages, self.joint.num_instructions
         readers: dict[int, list[int]] = {}
         channels: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         for send, receiver in zip(messages.send.tolist(), messages.fold.tolist(), strict=True):
@@ -81,7 +81,7 @@ class Interpreter:
             queue.append((len(queue), send, receiver))
         edges: set[tuple[int, int]] = set()
         pieces = range(self.num_pieces)
-        for instruction, earlier in zip(world.dependent.tolist(), world.dependency.tolist(), strict=True):
+        for instruction, earlier in zip(joint.dependent.tolist(), joint.dependency.tolist(), strict=True):
             for task in readers[earlier] if self.lent[earlier] else (earlier,):
                 edges.update((task + piece * n, instruction + piece * n) for piece in pieces)
         for queue in channels.values():
@@ -107,12 +107,12 @@ class Interpreter:
         """One run; arguments and errors as `run_plans`."""
         layout = _Layout(self.plans, inputs, self.num_pieces)
         memory = layout.memory
-        n, num_ranks = self.world.num_instructions, len(self.plans)
+        n, num_ranks = self.joint.num_instructions, len(self.plans)
         copied: dict[int, Array] = {}
         copies = random.Random(~seed)
         for task in self._order(seed):
             piece, instruction = divmod(task, n)
-            chunk, rank = int(self.world.chunk[instruction]), self.rank[instruction]
+            chunk, rank = int(self.joint.chunk[instruction]), self.rank[instruction]
             operands = []
             for sender, space, index in self.reads[instruction]:
                 if sender < 0:
@@ -134,7 +134,7 @@ class Interpreter:
     def _order(self, seed: int) -> list[int]:
         """All tasks in an order that respects what they wait for."""
         choice = random.Random(seed)
-        n = self.world.num_instructions
+        n = self.joint.num_instructions
         by_rank, by_step = choice.choice((0, 0, 1, 100)), choice.choice((0, 0, 1, -1))
         favour = [by_rank * choice.random() for _ in self.plans]
         waits = self.waits.copy()
@@ -155,9 +155,9 @@ class Interpreter:
                     heapq.heappush(ready, entry(later))
         if len(order) < self.num_tasks:
             stuck = next(task for task in range(self.num_tasks) if waits[task]) % n
-            count, example = self.num_tasks - len(order), self.world.describe(stuck)
+            count, example = self.num_tasks - len(order), self.joint.describe(stuck)
             raise VerifyError(
-                f"deadlock: {count} tasks wait for ever, one of them {example}", **self.world.where(stuck)
+                f"deadlock: {count} tasks wait for ever, one of them {example}", **self.joint.where(stuck)
             )
         return order
 

@@ -10,20 +10,20 @@ import numpy as np
 from hocket.errors import VerifyError
 from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE
 from hocket.schedule.ir import Schedule
+from hocket.schedule.joint import JointPlans, memory, place_name
 from hocket.schedule.places import Places
 from hocket.schedule.plan import COMPLETES
 from hocket.schedule.waits import Messages
-from hocket.schedule.world import World, memory, place_name
 
 
-def check_meaning(world: World, messages: Messages, schedule: Schedule) -> None:
+def check_meaning(joint: JointPlans, messages: Messages, schedule: Schedule) -> None:
     """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value."""
     expected = scheduled_outputs(schedule)
-    found = planned_outputs(world, messages)
-    for rank, plan in enumerate(world.plans):
-        for index, location in enumerate(memory(world, plan, OUTPUT).tolist()):
+    found = planned_outputs(joint, messages)
+    for rank, plan in enumerate(joint.plans):
+        for index, location in enumerate(memory(joint, plan, OUTPUT).tolist()):
             if found.get(location) != expected[rank][index]:
-                place, chunk = place_name(location, len(world.plans)), index % plan.chunks_per_block
+                place, chunk = place_name(location, len(joint.plans)), index % plan.chunks_per_block
                 text = f"the plans leave in {place} of rank {rank} another value than the schedule"
                 raise VerifyError(text, law=3, rank=rank, chunk=chunk)
 
@@ -53,22 +53,22 @@ def scheduled_outputs(schedule: Schedule) -> list[list[int]]:
     return outputs
 
 
-def planned_outputs(world: World, messages: Messages) -> dict[int, int]:
-    """Names of the values that plans leave in each location of their memory, coded as in World.accesses."""
-    n = world.num_instructions
+def planned_outputs(joint: JointPlans, messages: Messages) -> dict[int, int]:
+    """Names of the values that plans leave in each location of their memory, coded as in JointPlans.accesses."""
+    n = joint.num_instructions
     last: dict[int, int] = {}  # location -> the instruction that wrote it last; beyond n: what it held before
     names = [0] * n
-    for rank, plan in enumerate(world.plans):
-        for index, location in enumerate(memory(world, plan, INPUT).tolist()):
+    for rank, plan in enumerate(joint.plans):
+        for index, location in enumerate(memory(joint, plan, INPUT).tolist()):
             last[location] = len(names)
             names.append(_input_name(rank, index))
-    reader = messages.fold * len(world.plans) + world.rank[messages.send]
+    reader = messages.fold * len(joint.plans) + joint.rank[messages.send]
     sender = dict(zip(reader.tolist(), messages.send.tolist(), strict=True))
     operands: list[list[int]] = [[] for _ in range(n)]
-    sources, destinations = world.unified()
-    reads = zip(world.source_owner.tolist(), sources.tolist(), strict=True)
-    writes = dict(zip(world.destination_owner.tolist(), destinations.tolist(), strict=True))
-    num_ranks, rank_of = len(world.plans), world.rank.tolist()
+    sources, destinations = joint.unified()
+    reads = zip(joint.source_owner.tolist(), sources.tolist(), strict=True)
+    writes = dict(zip(joint.destination_owner.tolist(), destinations.tolist(), strict=True))
+    num_ranks, rank_of = len(joint.plans), joint.rank.tolist()
     read = next(reads, None)
     for instruction in range(n):
         while read is not None and read[0] == instruction:
@@ -81,9 +81,9 @@ def planned_outputs(world: World, messages: Messages) -> dict[int, int]:
         _, space, index = writes[instruction]
         if space != REMOTE:
             last[(index * 4 + space) * num_ranks + rank_of[instruction]] = instruction
-    completes = (world.flags & COMPLETES > 0).tolist()
+    completes = (joint.flags & COMPLETES > 0).tolist()
     named = [False] * n + [True] * (len(names) - n)
-    for instruction in np.argsort(world.step, kind="stable").tolist():
+    for instruction in np.argsort(joint.step, kind="stable").tolist():
         stack = [instruction]
         while stack:
             top = stack[-1]

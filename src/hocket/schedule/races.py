@@ -24,11 +24,11 @@ from hocket.schedule.dependencies import (
     conflicts,
 )
 from hocket.schedule.ir import Schedule
+from hocket.schedule.joint import JointPlans, memory, place_name, shared_offset
 from hocket.schedule.lower import lower_all
 from hocket.schedule.meaning import check_meaning
 from hocket.schedule.plan import COMPLETES, STAGED, Plan
 from hocket.schedule.waits import Waits, match_messages
-from hocket.schedule.world import World, memory, place_name, shared_offset
 
 _KINDS = ("reads what is not certainly written", "overwrites what is not certainly read", "may be overtaken by")
 
@@ -47,17 +47,17 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
         _check_arrays(plan, rank, schedule)
     if len(plans) != schedule.num_ranks:
         raise VerifyError("plans are missing", law=3, expected=f"{schedule.num_ranks} plans", found=len(plans))
-    world = World(plans)
-    _check_entries(world)
-    messages = match_messages(world)
-    waits = Waits(world, messages)
+    joint = JointPlans(plans)
+    _check_entries(joint)
+    messages = match_messages(joint)
+    waits = Waits(joint, messages)
     waits.check_cycles()
-    touched = world.accesses()
+    touched = joint.accesses()
     found = conflicts(touched)
-    _check_order(world, waits, found)
-    _check_contents(world, touched, found)
+    _check_order(joint, waits, found)
+    _check_contents(joint, touched, found)
     if meaning:
-        check_meaning(world, messages, schedule)
+        check_meaning(joint, messages, schedule)
 
 
 def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
@@ -85,85 +85,85 @@ def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
             raise refuse(f"column {column} of the instructions does not cut its list", rising, ends)
 
 
-def _check_entries(world: World) -> None:
+def _check_entries(joint: JointPlans) -> None:
     """Every number of the arrays names something that exists; each instruction is a fold or a send."""
-    plans = world.plans
-    steps = np.array([plan.num_steps for plan in plans])[world.rank]
-    sizes = np.array([plan.chunks_per_block for plan in plans])[world.rank]
+    plans = joint.plans
+    steps = np.array([plan.num_steps for plan in plans])[joint.rank]
+    sizes = np.array([plan.chunks_per_block for plan in plans])[joint.rank]
     limits = np.array([(p.num_input_chunks, p.num_output_chunks, p.num_scratch, np.iinfo(np.int32).max) for p in plans])
-    _refuse(world, (world.step < 0) | (world.step >= steps), "has a step that does not exist")
-    _refuse(world, (world.chunk < 0) | (world.chunk >= sizes), "has a size class that does not exist")
-    backwards = (np.diff(world.step, prepend=0) < 0) & (np.diff(world.rank, prepend=-1) == 0)
-    _refuse(world, backwards, "is listed after one of a later step")
+    _refuse(joint, (joint.step < 0) | (joint.step >= steps), "has a step that does not exist")
+    _refuse(joint, (joint.chunk < 0) | (joint.chunk >= sizes), "has a size class that does not exist")
+    backwards = (np.diff(joint.step, prepend=0) < 0) & (np.diff(joint.rank, prepend=-1) == 0)
+    _refuse(joint, backwards, "is listed after one of a later step")
     for entries, owner, side in (
-        (world.sources, world.source_owner, "reads"),
-        (world.destinations, world.destination_owner, "writes"),
+        (joint.sources, joint.source_owner, "reads"),
+        (joint.destinations, joint.destination_owner, "writes"),
     ):
         peer, space, index = entries.T
-        rank = world.rank[owner]
+        rank = joint.rank[owner]
         wrong = (space < INPUT) | (space > REMOTE)
         wrong |= (index < 0) | (index >= limits[rank, np.clip(space, 0, 3)])
         remote = space == REMOTE
         wrong |= np.where(remote, (peer < 0) | (peer >= len(plans)) | (peer == rank), peer != -1)
-        _refuse(world, wrong, f"{side} a place or a rank that does not exist", owner)
+        _refuse(joint, wrong, f"{side} a place or a rank that does not exist", owner)
         fixed = (space == INPUT) | (space == OUTPUT)
-        differ = fixed & (index % sizes[owner] != world.chunk[owner])
-        _refuse(world, differ, f"{side} a chunk of another size class", owner)
-    num_sources = np.bincount(world.source_owner, minlength=world.num_instructions)
-    num_destinations = np.bincount(world.destination_owner, minlength=world.num_instructions)
-    local = np.bincount(world.destination_owner[world.destinations[:, 1] != REMOTE], minlength=world.num_instructions)
-    remote_sources = np.bincount(world.source_owner[world.sources[:, 1] == REMOTE], minlength=world.num_instructions)
-    send = (local == 0) & (num_sources == 1) & (remote_sources == 0) & (world.flags & ~STAGED == 0)
-    fold = (local == 1) & (num_destinations == 1) & (world.flags & ~COMPLETES == 0)
-    _refuse(world, ~(send | fold), "is neither a fold (one local destination) nor a send (one local source)")
-    apart = np.array([shared_offset(plan)[0] < 0 for plan in plans])[world.rank[world.destination_owner]]
-    _refuse(world, apart & (world.destinations[:, 1] == INPUT), "writes the input", world.destination_owner)
-    own = world.first[world.rank[world.dependent]]
-    wrong = (world.dependency >= world.dependent) | (world.dependency < own)
-    _refuse(world, wrong, "depends on an instruction that is not an earlier one of its rank", world.dependent)
+        differ = fixed & (index % sizes[owner] != joint.chunk[owner])
+        _refuse(joint, differ, f"{side} a chunk of another size class", owner)
+    num_sources = np.bincount(joint.source_owner, minlength=joint.num_instructions)
+    num_destinations = np.bincount(joint.destination_owner, minlength=joint.num_instructions)
+    local = np.bincount(joint.destination_owner[joint.destinations[:, 1] != REMOTE], minlength=joint.num_instructions)
+    remote_sources = np.bincount(joint.source_owner[joint.sources[:, 1] == REMOTE], minlength=joint.num_instructions)
+    send = (local == 0) & (num_sources == 1) & (remote_sources == 0) & (joint.flags & ~STAGED == 0)
+    fold = (local == 1) & (num_destinations == 1) & (joint.flags & ~COMPLETES == 0)
+    _refuse(joint, ~(send | fold), "is neither a fold (one local destination) nor a send (one local source)")
+    apart = np.array([shared_offset(plan)[0] < 0 for plan in plans])[joint.rank[joint.destination_owner]]
+    _refuse(joint, apart & (joint.destinations[:, 1] == INPUT), "writes the input", joint.destination_owner)
+    own = joint.first[joint.rank[joint.dependent]]
+    wrong = (joint.dependency >= joint.dependent) | (joint.dependency < own)
+    _refuse(joint, wrong, "depends on an instruction that is not an earlier one of its rank", joint.dependent)
 
 
-def _refuse(world: World, wrong: NDArray[np.bool_], message: str, owner: NDArray[np.int64] | None = None) -> None:
+def _refuse(joint: JointPlans, wrong: NDArray[np.bool_], message: str, owner: NDArray[np.int64] | None = None) -> None:
     if wrong.any():
         index = int(np.argmax(wrong))
         instruction = index if owner is None else int(owner[index])
-        raise VerifyError(f"{world.describe(instruction)} {message}", **world.where(instruction))
+        raise VerifyError(f"{joint.describe(instruction)} {message}", **joint.where(instruction))
 
 
-def _check_order(world: World, waits: Waits, found: Conflicts) -> None:
+def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
     """Every conflict is ordered: by a dependency of its own, or because other waits imply it."""
-    n = world.num_instructions
-    direct = np.isin(found.later * n + found.earlier, world.dependent * n + world.dependency)
+    n = joint.num_instructions
+    direct = np.isin(found.later * n + found.earlier, joint.dependent * n + joint.dependency)
     for index in np.flatnonzero(~direct).tolist():
         earlier, later, kind = int(found.earlier[index]), int(found.later[index]), int(found.kind[index])
         # Memory that was lent is read by other ranks' folds; everything else is over when the instruction has run.
-        ends = waits.readers(earlier) if kind == WRITE_AFTER_READ and world.lent[earlier] else [earlier]
+        ends = waits.readers(earlier) if kind == WRITE_AFTER_READ and joint.lent[earlier] else [earlier]
         if not all(waits.happens_before(end, later) for end in ends):
-            place = place_name(int(found.location[index]), len(world.plans))
+            place = place_name(int(found.location[index]), len(joint.plans))
             raise VerifyError(
-                f"race for {place}: {world.describe(later)} {_KINDS[kind]} {world.describe(earlier)};"
+                f"race for {place}: {joint.describe(later)} {_KINDS[kind]} {joint.describe(earlier)};"
                 " nothing orders the two",
-                **world.where(later),
+                **joint.where(later),
             )
 
 
-def _check_contents(world: World, touched: Accesses, found: Conflicts) -> None:
+def _check_contents(joint: JointPlans, touched: Accesses, found: Conflicts) -> None:
     """Nothing is read that holds nothing, or a chunk of another length; every output chunk gets a content."""
-    num_ranks = len(world.plans)
-    held, wanted = (np.concatenate([memory(world, plan, space) for plan in world.plans]) for space in (INPUT, OUTPUT))
+    num_ranks = len(joint.plans)
+    held, wanted = (np.concatenate([memory(joint, plan, space) for plan in joint.plans]) for space in (INPUT, OUTPUT))
     order = np.lexsort((touched.write, touched.instruction, touched.location))
     first = order[np.unique(touched.location[order], return_index=True)[1]]
     empty = first[~touched.write[first] & ~np.isin(touched.location[first], held)]
     if len(empty):
         instruction = int(touched.instruction[empty[0]])
         place = place_name(int(touched.location[empty[0]]), num_ranks)
-        text = f"{world.describe(instruction)} reads {place} before anything is written there"
-        raise VerifyError(text, **world.where(instruction))
+        text = f"{joint.describe(instruction)} reads {place} before anything is written there"
+        raise VerifyError(text, **joint.where(instruction))
     missing = wanted[~np.isin(wanted, np.concatenate((held, touched.location[touched.write])))]
     if len(missing):
         rank = int(missing[0]) % num_ranks
         place = place_name(int(missing[0]), num_ranks)
         raise VerifyError(f"rank {rank} never writes {place}, which belongs to its result", law=3, rank=rank)
     scratch = (found.kind == READ_AFTER_WRITE) & (found.location // num_ranks & 3 == SCRATCH)
-    differ = scratch & (world.chunk[found.earlier] != world.chunk[found.later])
-    _refuse(world, differ, "reads a chunk of another size class from scratch", found.later)
+    differ = scratch & (joint.chunk[found.earlier] != joint.chunk[found.later])
+    _refuse(joint, differ, "reads a chunk of another size class from scratch", found.later)

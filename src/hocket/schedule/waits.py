@@ -12,7 +12,7 @@ import numpy as np
 
 from hocket.errors import VerifyError
 from hocket.schedule.dependencies import REMOTE, Ints
-from hocket.schedule.world import World
+from hocket.schedule.joint import JointPlans
 
 
 class Messages(NamedTuple):
@@ -23,25 +23,25 @@ class Messages(NamedTuple):
     follows: Ints  # index of the message before it on its channel, or -1
 
 
-def match_messages(world: World) -> Messages:
+def match_messages(joint: JointPlans) -> Messages:
     """Match sends and receives of every channel one to one. VerifyError (law 3) names what has no counterpart."""
-    num_ranks = len(world.plans)
-    out, into = world.destinations[:, 1] == REMOTE, world.sources[:, 1] == REMOTE
-    send, fold = world.destination_owner[out], world.source_owner[into]
-    sent, received = world.destinations[out], world.sources[into]
-    sent_key = _sorted_key(world, send, world.rank[send] * num_ranks + sent[:, 0], sent[:, 2])
-    received_key = _sorted_key(world, fold, received[:, 0] * num_ranks + world.rank[fold], received[:, 2])
+    num_ranks = len(joint.plans)
+    out, into = joint.destinations[:, 1] == REMOTE, joint.sources[:, 1] == REMOTE
+    send, fold = joint.destination_owner[out], joint.source_owner[into]
+    sent, received = joint.destinations[out], joint.sources[into]
+    sent_key = _sorted_key(joint, send, joint.rank[send] * num_ranks + sent[:, 0], sent[:, 2])
+    received_key = _sorted_key(joint, fold, received[:, 0] * num_ranks + joint.rank[fold], received[:, 2])
     for key, name in ((sent_key, "sent"), (received_key, "received")):
         twice = np.flatnonzero((key[1:, :3] == key[:-1, :3]).all(axis=1))
         if len(twice):
             instruction = int(key[twice[0], 4])
             raise VerifyError(
-                f"a message is {name} twice, again by {world.describe(instruction)}", **world.where(instruction)
+                f"a message is {name} twice, again by {joint.describe(instruction)}", **joint.where(instruction)
             )
     common = min(len(sent_key), len(received_key))
     differ = np.flatnonzero((sent_key[:common, :4] != received_key[:common, :4]).any(axis=1))
     if len(differ) or len(sent_key) != len(received_key):
-        raise _unmatched(world, sent_key, received_key, int(differ[0]) if len(differ) else common)
+        raise _unmatched(joint, sent_key, received_key, int(differ[0]) if len(differ) else common)
     send, fold, channel = sent_key[:, 4], received_key[:, 4], sent_key[:, 0]
     follows = np.arange(-1, len(send) - 1)
     follows[np.flatnonzero(channel[1:] != channel[:-1]) + 1] = -1
@@ -49,24 +49,24 @@ def match_messages(world: World) -> Messages:
         disorder = np.flatnonzero((follows >= 0) & (end <= end[follows]))
         if len(disorder):
             later = int(end[disorder[0]])
-            earlier = world.describe(int(end[follows[disorder[0]]]))
-            text = f"{world.describe(later)} carries a later message of the channel, but is not listed after {earlier}"
-            raise VerifyError(f"pieces would pass a channel in another order: {text}", **world.where(later))
+            earlier = joint.describe(int(end[follows[disorder[0]]]))
+            text = f"{joint.describe(later)} carries a later message of the channel, but is not listed after {earlier}"
+            raise VerifyError(f"pieces would pass a channel in another order: {text}", **joint.where(later))
     return Messages(send, fold, follows)
 
 
-def _sorted_key(world: World, instruction: Ints, channel: Ints, order: Ints) -> Ints:
-    key = np.stack((channel, world.step[instruction], order, world.chunk[instruction], instruction), axis=1)
+def _sorted_key(joint: JointPlans, instruction: Ints, channel: Ints, order: Ints) -> Ints:
+    key = np.stack((channel, joint.step[instruction], order, joint.chunk[instruction], instruction), axis=1)
     return key[np.lexsort((order, key[:, 1], channel))]
 
 
-def _unmatched(world: World, sent: Ints, received: Ints, index: int) -> VerifyError:
+def _unmatched(joint: JointPlans, sent: Ints, received: Ints, index: int) -> VerifyError:
     def tell(key: Ints) -> str:
         if index >= len(key):
             return "none"
         channel, step, order, chunk, instruction = key[index].tolist()
-        source, target = divmod(channel, len(world.plans))
-        number = instruction - int(world.first[world.rank[instruction]])
+        source, target = divmod(channel, len(joint.plans))
+        number = instruction - int(joint.first[joint.rank[instruction]])
         return f"message {order} of step {step}, size class {chunk}, {source} -> {target} (instruction {number})"
 
     first = min((key[index].tolist() for key in (sent, received) if index < len(key)), key=lambda row: row[:4])
@@ -74,59 +74,59 @@ def _unmatched(world: World, sent: Ints, received: Ints, index: int) -> VerifyEr
         "sends and receives of a channel do not match",
         expected=f"every message sent to be received; next sent: {tell(sent)}",
         found=f"next received: {tell(received)}",
-        **world.where(first[4]),
+        **joint.where(first[4]),
     )
 
 
 class Waits:
     """The graph of waits. Node i < n is instruction i running; node n + i is send i having been read by all."""
 
-    def __init__(self, world: World, messages: Messages) -> None:
-        self.world, self.messages = world, messages
+    def __init__(self, joint: JointPlans, messages: Messages) -> None:
+        self.joint, self.messages = joint, messages
         self._before: list[list[int]] | None = None
 
     def check_cycles(self) -> None:
         """VerifyError (law 3) if waits of one step form a cycle, or one points to a later step."""
-        world, messages, n = self.world, self.messages, self.world.num_instructions
-        late = np.flatnonzero(world.step[world.dependency] > world.step[world.dependent])
+        joint, messages, n = self.joint, self.messages, self.joint.num_instructions
+        late = np.flatnonzero(joint.step[joint.dependency] > joint.step[joint.dependent])
         if len(late):
-            instruction = int(world.dependent[late[0]])
-            earlier = world.describe(int(world.dependency[late[0]]))
-            text = f"{world.describe(instruction)} depends on a later step: {earlier}"
-            raise VerifyError(text, **world.where(instruction))
+            instruction = int(joint.dependent[late[0]])
+            earlier = joint.describe(int(joint.dependency[late[0]]))
+            text = f"{joint.describe(instruction)} depends on a later step: {earlier}"
+            raise VerifyError(text, **joint.where(instruction))
         next_ = np.flatnonzero(messages.follows >= 0)
         previous = messages.follows[next_]
-        settled = world.dependency + n * world.lent[world.dependency]
+        settled = joint.dependency + n * joint.lent[joint.dependency]
         start = np.concatenate((settled, messages.send, messages.fold, messages.send[previous] + n))
-        end = np.concatenate((world.dependent, messages.fold, messages.send + n, messages.send[next_]))
-        within = np.flatnonzero(world.step[start % n] == world.step[end % n]) if n else np.zeros(0, np.int64)
+        end = np.concatenate((joint.dependent, messages.fold, messages.send + n, messages.send[next_]))
+        within = np.flatnonzero(joint.step[start % n] == joint.step[end % n]) if n else np.zeros(0, np.int64)
         start, end = start[within], end[within]  # every other wait points to an earlier step
         height = self._guess()
         if (height[start] < height[end]).all():
             return
         cycle = _find_cycle(2 * n, start, end)
         if cycle:
-            text = ", which waits for ".join(world.describe(node % n) for node in [*cycle, cycle[0]])
-            raise VerifyError(f"wait cycle: {text}", **world.where(cycle[0] % n))
+            text = ", which waits for ".join(joint.describe(node % n) for node in [*cycle, cycle[0]])
+            raise VerifyError(f"wait cycle: {text}", **joint.where(cycle[0] % n))
 
     def _guess(self) -> Ints:
         """A height for each node that all waits of a plan from lower.py climb; where one does not, a search decides."""
-        world, messages, n = self.world, self.messages, self.world.num_instructions
-        order = np.concatenate((world.destinations[:, 2], world.sources[:, 2]))
-        owner = np.concatenate((world.destination_owner, world.source_owner))
-        remote = np.concatenate((world.destinations[:, 1], world.sources[:, 1])) == REMOTE
+        joint, messages, n = self.joint, self.messages, self.joint.num_instructions
+        order = np.concatenate((joint.destinations[:, 2], joint.sources[:, 2]))
+        owner = np.concatenate((joint.destination_owner, joint.source_owner))
+        remote = np.concatenate((joint.destinations[:, 1], joint.sources[:, 1])) == REMOTE
         first, last = np.full(n, 1 << 40), np.full(n, -1)
         np.minimum.at(first, owner[remote], order[remote])
         np.maximum.at(last, owner[remote], order[remote])
         waiting = np.zeros(n, bool)
-        waiting[world.dependent[world.step[world.dependency] == world.step[world.dependent]]] = True
-        height = np.where(world.sends, 4 * first + 4, 4 * last + 5)
+        waiting[joint.dependent[joint.step[joint.dependency] == joint.step[joint.dependent]]] = True
+        height = np.where(joint.sends, 4 * first + 4, 4 * last + 5)
         height[last < 0] = np.where(waiting, 1 << 50, 0)[last < 0]
         behind = np.zeros(n, bool)
         queued = np.flatnonzero(messages.follows >= 0)
-        queued = queued[world.step[messages.send[queued]] == world.step[messages.send[messages.follows[queued]]]]
+        queued = queued[joint.step[messages.send[queued]] == joint.step[messages.send[messages.follows[queued]]]]
         behind[messages.send[queued]] = True
-        height[world.sends & ~world.lent & ~behind & ~waiting] = 1  # staged: folds of any row may wait for it
+        height[joint.sends & ~joint.lent & ~behind & ~waiting] = 1  # staged: folds of any row may wait for it
         drained = np.full(n, -1)
         np.maximum.at(drained, messages.send, height[messages.fold] + 1)
         return np.concatenate((height, drained))
@@ -137,7 +137,7 @@ class Waits:
         Capacity one is left out on purpose: a transport may have more. Exact, whatever the number of ranks.
         """
         before = self._predecessors()
-        step = self.world.step
+        step = self.joint.step
         seen, stack = {later}, [later]
         while stack:
             for node in before[stack.pop()]:
@@ -155,8 +155,8 @@ class Waits:
 
     def _predecessors(self) -> list[list[int]]:
         if self._before is None:
-            world, messages = self.world, self.messages
-            before: list[list[int]] = [[] for _ in range(world.num_instructions)]
+            joint, messages = self.joint, self.messages
+            before: list[list[int]] = [[] for _ in range(joint.num_instructions)]
             readers: dict[int, list[int]] = {}
             follows = messages.follows.tolist()
             send, fold = messages.send.tolist(), messages.fold.tolist()
@@ -166,8 +166,8 @@ class Waits:
                 if previous >= 0:
                     before[fold[message]].append(fold[previous])
                     before[send[message]].append(send[previous])
-            lent = world.lent.tolist()
-            for instruction, earlier in zip(world.dependent.tolist(), world.dependency.tolist(), strict=True):
+            lent = joint.lent.tolist()
+            for instruction, earlier in zip(joint.dependent.tolist(), joint.dependency.tolist(), strict=True):
                 before[instruction] += readers[earlier] if lent[earlier] else (earlier,)
             self._before = before
         return self._before

@@ -14,7 +14,7 @@ from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SPACE_NAMES, Acc
 from hocket.schedule.plan import STAGED, Plan
 
 
-class World:
+class JointPlans:
     """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with their owner."""
 
     def __init__(self, plans: Sequence[Plan]) -> None:
@@ -68,9 +68,9 @@ class World:
         }
 
 
-def _unify(world: World, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
-    table = np.array([shared_offset(plan) for plan in world.plans], np.int64)
-    loses, offset = table[world.rank[owner], 0], table[world.rank[owner], 1]
+def _unify(joint: JointPlans, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
+    table = np.array([shared_offset(plan) for plan in joint.plans], np.int64)
+    loses, offset = table[joint.rank[owner], 0], table[joint.rank[owner], 1]
     renamed = entries[:, 1] == loses
     if not renamed.any():
         return entries
@@ -97,15 +97,15 @@ def _words(entries: NDArray[np.int64]) -> str:
 
 
 def place_name(location: int, num_ranks: int) -> str:
-    """A location of World.accesses in words, without its rank."""
+    """A location of JointPlans.accesses in words, without its rank."""
     code = location // num_ranks
     return f"{SPACE_NAMES[code & 3]}[{code >> 2}]"
 
 
-def memory(world: World, plan: Plan, space: int) -> NDArray[np.int64]:
-    """The locations of a rank's whole input or output, as World.accesses names them."""
+def memory(joint: JointPlans, plan: Plan, space: int) -> NDArray[np.int64]:
+    """The locations of a rank's whole input or output, as JointPlans.accesses names them."""
     index = np.arange(plan.num_input_chunks if space == INPUT else plan.num_output_chunks, dtype=np.int64)
     loses, offset = shared_offset(plan)
     if space == loses:
         space, index = INPUT + OUTPUT - space, index + offset
-    return (index * 4 + space) * len(world.plans) + plan.rank
+    return (index * 4 + space) * len(joint.plans) + plan.rank
