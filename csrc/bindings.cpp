@@ -28,7 +28,13 @@ struct Array {
 
 std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(nb::type_name(object.type()))); }
 
-[[noreturn]] void refuse_type(nb::handle object, const std::string &dtype) {
+/// What the caller calls an array, for the errors about it: "all_reduce: x".
+struct Named {
+    nb::handle object;
+    const char *name;
+};
+
+[[noreturn]] void refuse_type(const Named &array, const std::string &dtype) {
     throw nb::type_error(("expected an array of float32, float64, int32, int64 or uint8, found " + class_name(object) +
                           " of " + dtype + "; convert it, for example with x.astype(\"float32\")")
                              .c_str());

@@ -1,9 +1,12 @@
 #include "communicator.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <sched.h>
+#include <stdexcept>
 #include <system_error>
 #include <unistd.h>
 
@@ -15,6 +18,7 @@ using namespace std::chrono_literals;
 constexpr auto attention = 100ms; // between looks at signals, clocks and what peers have written down
 constexpr auto spin_time = 200us;
 constexpr auto stall_time = 5s;
+constexpr auto reader_time = 500ms; // for peers to notice a failure, before a stopped one is not waited for any longer
 constexpr unsigned max_yields = 1000;
 constexpr unsigned polls_per_look = 64; // at the clock, while spinning
 
@@ -64,6 +68,15 @@ Communicator::~Communicator() {
         close([] {});
     } catch (...) { // the peers have been told already, and a destructor has nobody to tell
     }
+}
+
+/// Of a call by one thread while another closes.
+Failure Communicator::closed_here() const {
+    Failure failure;
+    failure.cause = Cause::aborted;
+    failure.rank = failure.self = rank_;
+    failure.text = "it closed its communicator";
+    return failure;
 }
 
 void Communicator::check_usable() const {
@@ -144,7 +157,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
 void Communicator::run(Call call, const std::function<void()> &interrupted) {
     check_usable();
     std::unique_lock lock(mutex_);
-    if (closing_) throw Failure::internal("the communicator is closed");
+    if (closing_) throw closed_here();
     if (busy_ || !queue_.empty()) {
         lock.unlock();
         const auto work = submit(std::move(call));
@@ -179,7 +192,7 @@ std::shared_ptr<Work> Communicator::submit(Call call) {
     auto work = std::make_shared<Work>();
     work->call_ = std::move(call);
     const std::scoped_lock lock(mutex_);
-    if (closing_) throw Failure::internal("the communicator is closed");
+    if (closing_) throw closed_here();
     if (!stream_.joinable()) {
         try {
             stream_ = std::thread([this] { serve(); });
@@ -209,7 +222,11 @@ void Communicator::serve() {
         std::optional<Failure> failure;
         try {
             run_to_end(work->call_, [] {});
-        } catch (const Failure &error) { failure = error; }
+        } catch (const Failure &error) {
+            failure = error;
+        } catch (const std::exception &error) { // out of memory, for example
+            failure = Failure::internal(error.what());
+        }
         {
             const std::scoped_lock lock(mutex_);
             busy_ = false;
@@ -226,40 +243,87 @@ void Communicator::run_to_end(Call &call, const std::function<void()> &interrupt
         const auto start = Clock::now();
         begin(call);
         for (auto until = start + attention; !drive(call, until); until = Clock::now() + attention) interrupted();
+        end();
         busy_time_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
     } catch (Failure &failure) {
         if (!failure_) { // this rank's own trouble: its peers shall not wait for it
             failure_ = failure;
             abort(failure.text);
         }
+        await_readers();
         failure.self = rank_;
         failure.label = call.plan->label();
         throw;
-    } catch (...) {
+    } catch (const std::bad_alloc &) {
+        abort("out of memory");
+        failure_ = recorded_failure();
+        await_readers();
+        throw;
+    } catch (...) { // out of `interrupted`
         abort("interrupted");
         failure_ = recorded_failure();
+        await_readers();
         throw;
     }
 }
 
 void Communicator::begin(Call &call) {
     if (failure_) throw *failure_;
-    if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(false);
+    // Before the look at the alarm: a member that fails either waits until this call ends, or is heard now.
+    own().in_call.store(1, std::memory_order_seq_cst);
+    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
     call.fingerprint.sequence = ++sequence_;
     last_timeout_ = call.timeout;
     call.launch.tag = call.fingerprint.tag();
     own().calls[sequence_ % ControlPage::history].write(call.fingerprint);
-    auto &[plan, executor] = executors_[call.plan.get()];
-    if (!executor) {
-        plan = call.plan;
-        executor = std::make_unique<Executor>(*plan, transport_);
+    const auto no_memory = [] {
+        errno = ENOMEM;
+        throw Failure::resource("memory for the scratch of a call");
+    };
+    try {
+        auto &[plan, executor] = executors_[call.plan.get()];
+        if (!executor) {
+            plan = call.plan;
+            executor = std::make_unique<Executor>(*plan, transport_);
+        }
+        executor_ = executor.get();
+        executor_->start(call.launch);
+    } catch (const std::bad_alloc &) {
+        no_memory();
+    } catch (const std::length_error &) { // a size that no vector can have
+        no_memory();
     }
-    executor_ = executor.get();
-    executor_->start(call.launch);
     seen_moves_ = executor_->num_moves();
     polls_ = 0;
     started_ = {};
     stall_told_ = false;
+}
+
+/// The call is done. If a member has failed at it meanwhile, this rank may have read what was no longer lent to it.
+void Communicator::end() {
+    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
+        const auto recorded = recorded_failure();
+        if (recorded && recorded->sequence <= sequence_) {
+            failure_ = *recorded;
+            throw *recorded;
+        }
+    }
+    own().in_call.store(0, std::memory_order_release);
+}
+
+/// After a failure: returns when no peer reads any longer what this rank has lent, so that its memory may go.
+void Communicator::await_readers() {
+    own().in_call.store(0, std::memory_order_seq_cst);
+    alarm_all(); // whoever has recorded the failure may not have come so far
+    const auto limit = Clock::now() + reader_time;
+    const auto reads = [this](int member) {
+        return transport_.released(member) < transport_.posted(member) &&
+               transport_.control(member).in_call.load(std::memory_order_seq_cst) != 0 &&
+               !context_->is_dead(members_[static_cast<std::size_t>(member)]);
+    };
+    for (int member = 0; member < size(); ++member) {
+        while (reads(member) && Clock::now() < limit) sched_yield();
+    }
 }
 
 /// True when the call is done, false when `until` has passed.
@@ -326,17 +390,27 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         failure.cause = Cause::timeout;
         failure.sequence = sequence_;
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
-        failure.missing = executor_->waiting_for();
+        failure.missing = missing();
         fail(failure);
     }
     if (waited >= stall_time && !stall_told_) {
         stall_told_ = true;
         std::string peers;
-        for (int peer : executor_->waiting_for()) peers += (peers.empty() ? "" : ", ") + std::to_string(peer);
+        for (int peer : missing()) peers += (peers.empty() ? "" : ", ") + std::to_string(peer);
         std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s (call %llu) for rank %s\n", rank_,
                      static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()),
                      call.plan->label().c_str(), static_cast<unsigned long long>(sequence_), peers.c_str());
     }
+}
+
+/// Who holds this call up: the members that have not made it, or else those that this rank waits for. Along a chain most
+/// wait for one that has come and waits itself.
+std::vector<int> Communicator::missing() const {
+    std::vector<int> members;
+    for (int member = 0; member < size(); ++member) {
+        if (last_call(member) < sequence_) members.push_back(member);
+    }
+    return members.empty() ? executor_->waiting_for() : members;
 }
 
 // Trouble -------------------------------------------------------------------------------------------------------------
@@ -350,6 +424,8 @@ void Communicator::examine(bool waiting) {
     }
     for (int member = 0; member < size(); ++member) {
         if (!context_->is_dead(members_[static_cast<std::size_t>(member)])) continue;
+        // One that had closed before has left in good order, and all that it sent is there.
+        if (transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed) continue;
         Failure failure;
         failure.cause = Cause::died;
         failure.rank = member;

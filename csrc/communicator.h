@@ -82,6 +82,7 @@ class Communicator {
 
   private:
     void begin(Call &call);
+    void end();
     bool drive(const Call &call, Clock::time_point until);
     void run_to_end(Call &call, const std::function<void()> &interrupted);
     bool rest(const Call &call, Clock::time_point until);
@@ -93,8 +94,11 @@ class Communicator {
     std::optional<Failure> find_mismatch() const;
     void alarm_all() const;
     void await_members(const std::function<void()> &interrupted) const;
+    void await_readers();
+    std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
+    Failure closed_here() const;
     void serve();
 
     ControlPage &own() const { return transport_.control(rank_); }

@@ -49,6 +49,7 @@ struct ControlPage {
 
     // Written by the owner.
     alignas(cache_line) std::atomic<std::uint32_t> state;
+    std::atomic<std::uint32_t> in_call; // 1 while it may read what others have lent; partner of `alarm`
     alignas(cache_line) std::array<CallRecord, history> calls;
 
     alignas(cache_line) AbortRecord abort;

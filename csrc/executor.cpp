@@ -211,10 +211,10 @@ void Executor::carry_over(Remote &remote, Bytes bytes) {
 bool Executor::make_room(Task &task, std::size_t cursor) {
     Remote &remote = *std::ranges::find(task.remotes, cursor, &Remote::cursor);
     const View view = transport_.view(receives_[cursor].peer);
-    if (view.bytes.empty()) return false;
-    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};
     const std::size_t held = remote.carry.size() - remote.used, missing = piece_size(task) - task.within - held;
-    if (missing == 0 || (held == 0 && view.bytes.size() >= missing)) return false;
+    if (view.bytes.empty() || missing == 0) return false; // with nothing missing, the peer may show its next call
+    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};
+    if (held == 0 && view.bytes.size() >= missing) return false;
     carry_over(remote, view.bytes.first(std::min(missing, view.bytes.size())));
     return true;
 }

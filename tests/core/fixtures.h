@@ -11,7 +11,7 @@ namespace hocket::test {
 
 /// Where input and output of a call lie. In place, both are in one memory.
 struct Layout {
-    int num_blocks = 0; // of the one memory
+    int num_blocks = 0;                      // of the one memory
     int input_block = -1, output_block = -1; // -1: this rank has none
 };
 

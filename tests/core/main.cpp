@@ -1,6 +1,7 @@
 // core_tests PLANS [PART]: runs the tests whose names contain PART, on the plans that export_plans.py wrote.
 
 #include "check.h"
+#include "executor.h"
 #include "fixtures.h"
 
 #include <chrono>
@@ -46,6 +47,10 @@ int main(int argc, char **argv) {
         } catch (const std::exception &error) {
             verdict = "FAILED";
             reason = error.what();
+            ++failed;
+        } catch (const hocket::ForeignMessage &message) {
+            verdict = "FAILED";
+            reason = "foreign message of rank " + std::to_string(message.peer);
             ++failed;
         }
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

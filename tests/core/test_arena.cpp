@@ -45,7 +45,7 @@ template <typename Action> Failure resource_failure_of(Action action) {
 }
 
 std::size_t bytes_in_use(const Arena &arena) {
-    struct stat status {};
+    struct stat status{};
     CHECK(fstat(arena.descriptor(), &status) == 0);
     return static_cast<std::size_t>(status.st_blocks) * 512;
 }

@@ -96,8 +96,8 @@ TEST(executor_refuses_a_message_of_another_call) {
 }
 
 TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
-    // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the chunk in
-    // the middle is empty, so nothing that the last one waits for says directly that the first has been sent.
+    // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the chunk
+    // in the middle is empty, so nothing that the last one waits for says directly that the first has been sent.
     const PlanShape sender{.num_ranks = 3, .rank = 0, .chunks_per_block = 2, .num_input_chunks = 4, .num_scratch = 1};
     constexpr std::int32_t input = 0, scratch = 2, remote = 3;
     const Row instructions{0, 1, 1, 1, 0, 0, 1, 1, 2, 2, 1, 0, 2, 0, 3, 3, 2, 0,

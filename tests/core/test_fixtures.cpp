@@ -1,5 +1,5 @@
-// Every built-in algorithm, natively, against the reference: all that a rank count has, back to back on one communicator
-// without a barrier between, so that rings and slots are used again while slow ranks still look at them.
+// Every built-in algorithm, natively, against the reference: all that a rank count has, back to back on one
+// communicator without a barrier between, so that rings and slots are used again while slow ranks still look at them.
 
 #include "byte_stream.h"
 #include "check.h"

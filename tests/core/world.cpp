@@ -54,8 +54,8 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
         descriptors.push_back(rank.arena->descriptor());
         presences.push_back(rank.context->presence_offset());
         for (auto &offsets : endpoints) {
-            offsets.push_back(rank.context->add_endpoint(Endpoint::committed_bytes(num_ranks),
-                                                         Endpoint::reserved_bytes(num_ranks)));
+            offsets.push_back(
+                rank.context->add_endpoint(Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks)));
         }
         if (options.as_processes) {
             auto *presence = reinterpret_cast<Presence *>(rank.arena->mapping()->base() + presences.back());
@@ -91,6 +91,14 @@ void World::run(const std::function<void(Rank &)> &body) {
     }
     for (std::thread &thread : threads) thread.join();
     if (first) std::rethrow_exception(first);
+}
+
+void World::meet() {
+    const int size = static_cast<int>(ranks_.size());
+    for (const int goal = (num_met_.fetch_add(1) / size + 1) * size; num_met_.load() < goal;
+         std::this_thread::yield()) {
+        CHECK(!has_failed(), "another rank failed");
+    }
 }
 
 // Calls ---------------------------------------------------------------------------------------------------------------
@@ -157,9 +165,7 @@ void Operands::check(const char *where) const {
 std::optional<Failure> failure_of(const std::function<void()> &action) {
     try {
         action();
-    } catch (const Failure &failure) {
-        return failure;
-    }
+    } catch (const Failure &failure) { return failure; }
     return std::nullopt;
 }
 

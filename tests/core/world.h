@@ -17,7 +17,8 @@ inline constexpr std::chrono::seconds patience{120}; // for what must not happen
 /// Where a test's arrays lie: on the heap, or in the rank's arena.
 enum class Memory { owned, registered };
 
-/// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its end.
+/// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its
+/// end.
 class Buffer {
   public:
     Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t num_bytes);
@@ -60,9 +61,12 @@ class World {
     int size() const { return static_cast<int>(ranks_.size()); }
     Rank &operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-    /// Runs `body` on one thread for each rank and throws the first exception that a rank has let go. Such a rank aborts
-    /// its communicators first, so the others end.
+    /// Runs `body` on one thread for each rank and throws the first exception that a rank has let go. Such a rank
+    /// aborts its communicators first, so the others end.
     void run(const std::function<void(Rank &)> &body);
+
+    /// Waits until all ranks have come here; a check fails where one cannot come any more.
+    void meet();
 
     /// Whether a rank has let an exception go: a wait without a communicator has to ask.
     bool has_failed() const { return failed_.load(); }
@@ -70,6 +74,7 @@ class World {
   private:
     std::vector<Rank> ranks_;
     std::atomic<bool> failed_{false};
+    std::atomic<int> num_met_{0}; // ever
 };
 
 void do_nothing();

@@ -7,6 +7,7 @@ C-contiguous in CPU memory with the buffer protocol or DLPack, of float32, float
 import atexit
 import os
 import sys
+import threading
 import weakref
 from types import TracebackType
 from typing import Any, Self
@@ -86,7 +87,8 @@ class Communicator:
     def __init__(self, core: Any, rank: int, size: int) -> None:
         self._core, self._rank, self._size = core, rank, size
         self._plans: dict[tuple[str, str, int, bool], Prepared] = {}
-        self._works: list[Work] = []
+        self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
+        self._lock = threading.Lock()  # guards _works
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
 
     @property
@@ -319,7 +321,7 @@ class Communicator:
         prepared = self._plans.get(key)
         if prepared is None:
             prepared = prepare(collective, algorithm, self._rank, self._size, root, in_place)
-            self._plans[key] = prepared
+            prepared = self._plans.setdefault(key, prepared)  # another thread may have been faster
         prepared.num_calls += 1
         call = core.run if not async_op else core.submit
         work = call(
@@ -337,9 +339,9 @@ class Communicator:
         )
         if not async_op:
             return result
-        self._works = [one for one in self._works if not one.is_completed()]
         handle = Work(work, (x, result), result, f"{collective} on rank {self._rank}")
-        self._works.append(handle)
+        with self._lock:
+            self._works = [*(one for one in self._works if not one.is_completed()), handle]
         return handle
 
     def _in_place(

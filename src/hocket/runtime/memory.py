@@ -4,6 +4,7 @@ A collective on such an array is read by the peers where it lies. One arena serv
 sealed memfd without a name, so nothing can be left behind.
 """
 
+import errno
 import math
 import os
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket import _core
+from hocket.errors import ResourceError
 from hocket.runtime.environment import at_rank_end
 
 _rank = threading.local()  # of a rank that run_ranks called
@@ -48,6 +50,11 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt
     if any(size < 0 for size in sizes):
         raise ValueError(f"shape is {sizes}; expected sizes of at least 0")
     kind = np.dtype(dtype)
-    memory = arena().allocate(math.prod(sizes) * kind.itemsize)
+    num_bytes = math.prod(sizes) * kind.itemsize
+    if num_bytes >= 1 << 63:  # more than an address can tell
+        raise ResourceError(
+            f"hocket.empty of {num_bytes} bytes: {os.strerror(errno.ENOMEM)}", errno=errno.ENOMEM, call="hocket.empty"
+        )
+    memory = arena().allocate(num_bytes)
     array: npt.NDArray[Any] = memory.view(kind).reshape(sizes)
     return array

@@ -149,7 +149,7 @@ def _read(folder: Path | None, key: str) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode((folder / key).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -158,6 +158,9 @@ def _write(folder: Path | None, key: str, verdict: dict[str, Any]) -> None:
         return
     with contextlib.suppress(OSError):  # a full disk costs the next one a proof
         descriptor, name = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(verdict))
-        Path(name).replace(folder / key)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(verdict))
+            Path(name).replace(folder / key)
+        except OSError:
+            Path(name).unlink()

@@ -1,0 +1,185 @@
+// Calls in order: on the stream beside blocking ones, on several communicators at once, and leaving in good order.
+
+#include "check.h"
+#include "world.h"
+
+#include <algorithm>
+#include <thread>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr std::int64_t sum_to(int num_ranks) { return std::int64_t{num_ranks} * (num_ranks + 1) / 2; }
+
+/// all_reduce of int64: every element is rank + 1 before and the sum of all after.
+struct Reduction {
+    Reduction(const Fixture &plans, const Rank &rank, std::size_t count)
+        : fixture(plans), number(rank.rank), input(count, rank.rank + 1), output(count, -1) {}
+
+    Call call() {
+        return call_of(fixture, number, Dtype::int64, Op::sum, input.size(),
+                       reinterpret_cast<const std::byte *>(input.data()), reinterpret_cast<std::byte *>(output.data()));
+    }
+    void check() const {
+        for (std::size_t i = 0; i < output.size(); ++i) {
+            CHECK(output[i] == sum_to(fixture.num_ranks), fixture.name(), "rank", number, "element", i, output[i]);
+        }
+    }
+
+    const Fixture &fixture;
+    int number;
+    std::vector<std::int64_t> input, output;
+};
+
+void run_and_check(Communicator &communicator, const Fixture &fixture, const Rank &rank, std::size_t count) {
+    Reduction reduction(fixture, rank, count);
+    communicator.run(reduction.call(), do_nothing);
+    reduction.check();
+}
+
+} // namespace
+
+TEST(communicator_blocks_beside_its_stream) {
+    // All calls are alike, so their order among the threads of a rank does not matter to the others.
+    for (int num_ranks : {2, 3, 8}) {
+        const Fixture &ring = fixture("all_reduce", "ring", num_ranks);
+        World world(num_ranks);
+        world.run([&ring](Rank &rank) {
+            constexpr int rounds = 40;
+            std::exception_ptr error;
+            std::thread beside([&] {
+                try {
+                    for (int i = 0; i < rounds; ++i) run_and_check(rank.communicator(), ring, rank, 500);
+                } catch (...) { error = std::current_exception(); }
+            });
+            std::vector<std::unique_ptr<Reduction>> reductions;
+            std::vector<std::shared_ptr<Work>> works;
+            for (int i = 0; i < rounds; ++i) {
+                reductions.push_back(std::make_unique<Reduction>(ring, rank, 500));
+                works.push_back(rank.communicator().submit(reductions.back()->call()));
+            }
+            for (int i = 0; i < rounds; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                CHECK(works[at]->wait(patience) && works[at]->is_completed());
+                CHECK(!works[at]->failure(), works[at]->failure()->text);
+                reductions[at]->check();
+            }
+            beside.join();
+            if (error) std::rethrow_exception(error);
+        });
+    }
+}
+
+TEST(communicators_do_not_disturb_each_other) {
+    // Three at once, each on a thread of its own, share the staging pool of their rank. Nobody has a core to spare.
+    for (const WorldOptions &options :
+         {WorldOptions{.num_communicators = 3}, WorldOptions{.num_communicators = 3, .as_processes = true}}) {
+        World world(4, options);
+        world.run([](Rank &rank) {
+            const char *algorithms[] = {"ring", "halving_doubling", "direct_two_shot"};
+            std::vector<std::exception_ptr> errors(3);
+            std::vector<std::thread> threads;
+            for (std::size_t which = 0; which < 3; ++which) {
+                threads.emplace_back([&, which] {
+                    try {
+                        const Fixture &plans = fixture("all_reduce", algorithms[which], 4);
+                        for (std::size_t count : {1U, 100U, 30'000U, 400U, 200'000U, 7U}) {
+                            run_and_check(*rank.communicators[which], plans, rank, count);
+                        }
+                    } catch (...) { errors[which] = std::current_exception(); }
+                });
+            }
+            for (std::thread &thread : threads) thread.join();
+            for (const auto &error : errors) {
+                if (error) std::rethrow_exception(error);
+            }
+        });
+    }
+}
+
+TEST(communicator_progresses_without_the_shared_pool) {
+    // Another user holds the whole pool, so each channel lives on its own slot.
+    World world(3, {.as_processes = true});
+    world.run([](Rank &rank) {
+        while (rank.context->take_slot()) continue;
+        for (const char *algorithm : {"ring", "direct", "direct_two_shot", "halving_doubling"}) {
+            run_and_check(rank.communicator(), fixture("all_reduce", algorithm, 3), rank, 50'000);
+        }
+    });
+}
+
+TEST(communicator_of_few_members) {
+    // Ranks 3, 1 and 2 of four, in that order: members and ranks of the context are not the same numbers.
+    World world(4);
+    std::vector<std::size_t> offsets(3);
+    const std::vector<int> members{3, 1, 2};
+    for (std::size_t i = 0; i < 3; ++i) {
+        offsets[i] = world[members[i]].context->add_endpoint(Endpoint::committed_bytes(3), Endpoint::reserved_bytes(3));
+    }
+    world.run([&](Rank &rank) {
+        const auto place = std::ranges::find(members, rank.rank);
+        if (place == members.end()) return;
+        Rank member;
+        member.rank = static_cast<int>(place - members.begin());
+        Communicator part(rank.context, members, member.rank, offsets, false);
+        CHECK(part.size() == 3 && part.rank() == member.rank);
+        for (std::size_t count : {3U, 40'000U}) run_and_check(part, fixture("all_reduce", "ring", 3), member, count);
+    });
+}
+
+TEST(communicators_come_and_go_in_one_context) {
+    World world(2);
+    std::vector<std::vector<std::size_t>> offsets(20, std::vector<std::size_t>(2));
+    for (auto &pair : offsets) {
+        for (int rank : {0, 1}) {
+            pair[static_cast<std::size_t>(rank)] =
+                world[rank].context->add_endpoint(Endpoint::committed_bytes(2), Endpoint::reserved_bytes(2));
+        }
+    }
+    world.run([&offsets](Rank &rank) {
+        for (const auto &pair : offsets) {
+            Communicator next(rank.context, {0, 1}, rank.rank, pair, false);
+            run_and_check(next, fixture("all_reduce", "direct", 2), rank, 2000);
+        }
+    });
+}
+
+TEST(communicator_closes_while_others_still_read) {
+    // The root has sent everything before the others begin: it waits at close until they have, then goes.
+    for (std::size_t block : {std::size_t{3}, std::size_t{200}}) {
+        World world(5);
+        world.run([&world, block](Rank &rank) {
+            const Fixture &broadcast = fixture("broadcast", "binomial", 5);
+            std::vector<std::int64_t> data(block, rank.rank == 0 ? 42 : 0), output(block);
+            auto *bytes = reinterpret_cast<std::byte *>(data.data());
+            if (rank.rank != 0) world.meet();
+            rank.communicator().run(call_of(broadcast, rank.rank, Dtype::int64, Op::sum, block, bytes,
+                                            reinterpret_cast<std::byte *>(output.data())),
+                                    do_nothing);
+            if (rank.rank == 0) world.meet();
+            rank.communicator().close(do_nothing);
+            rank.communicators.clear();
+            CHECK(output == std::vector<std::int64_t>(block, 42), "rank", rank.rank);
+        });
+    }
+}
+
+TEST(communicator_is_of_no_use_once_closed) {
+    World world(2);
+    world.run([](Rank &rank) {
+        Communicator &communicator = rank.communicator();
+        Reduction reduction(fixture("all_reduce", "ring", 2), rank, 10);
+        const auto work = communicator.submit(reduction.call());
+        communicator.close(do_nothing); // finishes the stream first
+        CHECK(work->is_completed() && !work->failure());
+        reduction.check();
+        communicator.close(do_nothing); // again: nothing
+        for (const auto &failure : {failure_of([&] { communicator.run(reduction.call(), do_nothing); }),
+                                    failure_of([&] { communicator.submit(reduction.call()); })}) {
+            CHECK(failure && failure->cause == Cause::aborted && failure->rank == rank.rank);
+            CHECK(failure->text.find("closed") != std::string::npos, failure->text);
+        }
+    });
+}

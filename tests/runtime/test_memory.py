@@ -1,0 +1,192 @@
+"""Registered memory: arrays that peers read where they lie, taken at once and given back with the last of them."""
+
+import errno
+import gc
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import ResourceError
+from hocket.runtime import memory
+from hocket.runtime.launch import run_ranks
+
+MIB = 1 << 20
+
+
+def committed_bytes() -> int:
+    """What the calling rank's arena takes of the machine's memory."""
+    return os.fstat(memory.arena().descriptor).st_blocks * 512
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "expected"),
+    [
+        (7, "float32", (7,)),
+        (np.int64(7), "int64", (7,)),
+        ((2, 3, 4), np.float64, (2, 3, 4)),
+        ([5, 1], np.dtype("uint8"), (5, 1)),
+        ((), "int32", ()),
+        # Nothing is an array too.
+        (0, "float32", (0,)),
+        ((3, 0, 2), "float64", (3, 0, 2)),
+    ],
+)
+def test_an_array_of_this_shape_that_can_be_written(shape: Any, dtype: Any, expected: tuple[int, ...]) -> None:
+    x = hocket.empty(shape, dtype)
+    assert x.shape == expected and x.dtype == dtype and x.flags.c_contiguous and x.flags.writeable and x.flags.aligned
+    x[...] = 3
+    assert (x == 3).all()
+
+
+def test_float32_is_what_nobody_asks_for() -> None:
+    assert hocket.empty(3).dtype == np.float32
+
+
+def test_arrays_begin_on_pages_of_their_own() -> None:
+    arrays = [hocket.empty(count, "uint8") for count in (1, mmap.PAGESIZE, mmap.PAGESIZE + 1, 3)]
+    addresses = [x.ctypes.data for x in arrays]
+    assert all(address % mmap.PAGESIZE == 0 for address in addresses) and len(set(addresses)) == len(addresses)
+    for number, x in enumerate(arrays):
+        x[:] = number
+    assert all((x == number).all() for number, x in enumerate(arrays))
+
+
+def test_memory_is_taken_at_once_and_goes_back_with_the_last_view() -> None:
+    before = committed_bytes()
+    x = hocket.empty(8 * MIB, "uint8")
+    assert committed_bytes() - before >= 8 * MIB
+    view = x[100:200].reshape(10, 10)
+    del x
+    gc.collect()
+    assert committed_bytes() - before >= 8 * MIB
+    view[:] = 1
+    del view
+    gc.collect()
+    assert committed_bytes() <= before
+
+
+def test_memory_that_was_given_back_is_used_again() -> None:
+    first = hocket.empty(3 * MIB, "uint8")
+    address = first.ctypes.data
+    first[:] = 255
+    del first
+    second = hocket.empty(3 * MIB, "uint8")
+    assert second.ctypes.data == address
+    assert not second.any(), "pages that were given back come back empty"
+
+
+def test_many_arrays_in_any_order_leave_nothing() -> None:
+    before = committed_bytes()
+    choose = np.random.default_rng(0)
+    arrays: list[Any] = []
+    for turn in range(500):
+        if arrays and choose.random() < 0.45:
+            number, x = arrays.pop(int(choose.integers(len(arrays))))
+            assert (x == number).all()
+        else:
+            x = hocket.empty(int(choose.integers(1, 50_000)), "int32")
+            x[:] = turn
+            arrays.append((turn, x))
+    for number, x in arrays:
+        assert (x == number).all()
+    del arrays, x
+    gc.collect()
+    assert committed_bytes() <= before
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error", "words"),
+    [
+        # Less than nothing.
+        (-1, "float32", ValueError, "sizes of at least 0"),
+        ((4, -2), "float32", ValueError, r"shape is \(4, -2\)"),
+        # No numbers.
+        ("abc", "float32", TypeError, ""),
+        (2.5, "float32", TypeError, ""),
+        # A type that NumPy does not know.
+        (3, "float31", TypeError, "float31"),
+        # Objects of Python cannot be shared between processes.
+        (3, object, (TypeError, ValueError), ""),
+    ],
+)
+def test_bad_arguments(shape: Any, dtype: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words or None):
+        hocket.empty(shape, dtype)
+
+
+@pytest.mark.parametrize("count", [1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 70])
+def test_more_than_the_machine_has_is_refused(count: int) -> None:
+    before = committed_bytes()
+    with pytest.raises(ResourceError) as caught:
+        hocket.empty(count, "uint8")
+    assert caught.value.errno == errno.ENOMEM and caught.value.call
+    assert committed_bytes() == before
+    hocket.empty(3)[:] = 1
+
+
+def test_an_array_outlives_its_communicator_and_serves_the_next() -> None:
+    def main() -> Any:
+        with hocket.init(address=f"{hocket.runtime.environment.discover().address}-first") as comm:
+            x = hocket.empty(20_000)
+            x[:] = comm.rank + 1
+            comm.all_reduce(x)
+        assert (x == 6).all()
+        with hocket.init() as comm:
+            comm.all_reduce(x)
+            comm.barrier()
+        assert (x == 18).all()
+        return x
+
+    arrays = run_ranks(main, 3, kind="thread")
+    gc.collect()
+    assert all((x == 18).all() for x in arrays), "the array keeps its arena, after the rank has ended"
+
+
+def test_ranks_that_are_threads_have_an_arena_each() -> None:
+    def main() -> int:
+        first, second = hocket.empty(3), hocket.empty(3)
+        assert memory.arena() is memory.arena()
+        first[:], second[:] = 1, 2
+        with hocket.init() as comm:
+            comm.barrier()
+        return int(memory.arena().descriptor)
+
+    assert len(set(run_ranks(main, 4, kind="thread"))) == 4
+
+
+def descriptors_left_by_communicators() -> int:
+    def number() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    address = hocket.runtime.environment.discover().address
+    numbers = []
+    for turn in range(5):
+        with hocket.init(address=f"{address}-{turn}") as comm:
+            comm.all_reduce(hocket.empty(100_000))
+        numbers.append(number())
+    return numbers[-1] - numbers[0]
+
+
+def test_communicators_that_were_closed_leave_no_descriptor() -> None:
+    assert run_ranks(descriptors_left_by_communicators, 2, kind="process") == [0, 0]
+
+
+def memory_left_by_communicators() -> int:
+    address = hocket.runtime.environment.discover().address
+    sizes = []
+    for turn in range(20):
+        with hocket.init(address=f"{address}-{turn}") as comm:
+            comm.all_reduce(np.ones(200_000))
+        gc.collect()
+        sizes.append(committed_bytes())
+    return sizes[-1] - sizes[2]
+
+
+def test_communicators_that_were_closed_leave_little_memory() -> None:
+    for left in run_ranks(memory_left_by_communicators, 2, kind="process"):
+        assert left < 20 * MIB

@@ -1,0 +1,162 @@
+"""Plans and their proofs: made once, kept on disk, and never trusted when they are damaged."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import VerifyError
+from hocket.runtime import plans
+from hocket.runtime.launch import run_ranks
+from hocket.runtime.plans import cache_folder, find, prepare, prove
+
+SIZE = 3
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A process that remembers nothing, and an empty folder."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("HOCKET_CACHE", str(folder))
+    forget(monkeypatch)
+    return folder
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_in_process", {})
+
+
+def prove_ring() -> float:
+    ring = find("all_reduce", "ring")
+    return prove(ring, ring.build(SIZE))
+
+
+def verdicts(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / "proofs").iterdir() if not path.name.startswith("lock-"))
+
+
+def test_a_proof_is_written_and_used_again(nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prove_ring() > 0
+    (verdict,) = verdicts(nothing_known)
+    assert prove_ring() == 0, "this process remembers it"
+    forget(monkeypatch)
+    written = verdict.stat().st_mtime_ns
+    assert prove_ring() == 0, "another process reads it"
+    assert verdict.stat().st_mtime_ns == written
+
+
+def test_a_proof_serves_one_schedule_only(nothing_known: Path) -> None:
+    ring, tree = find("all_reduce", "ring"), find("broadcast", "binomial")
+    schedules = [(ring, ring.build(3)), (ring, ring.build(4)), (tree, tree.build(3, 0)), (tree, tree.build(3, 1))]
+    assert all(prove(*one) > 0 for one in schedules)
+    assert len(verdicts(nothing_known)) == 4
+    assert all(prove(*one) == 0 for one in schedules)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\0" * 300, b"[1, 2]", b"null", b'{"law": "\xff"}'])
+def test_a_damaged_verdict_is_proved_again(damage: bytes, nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove_ring()
+    (verdict,) = verdicts(nothing_known)
+    intact = verdict.read_bytes()
+    verdict.write_bytes(damage)
+    forget(monkeypatch)
+    assert prove_ring() > 0
+    assert verdict.read_bytes() == intact
+
+
+def test_a_folder_in_the_place_of_a_verdict_does_no_harm(nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove_ring()
+    (verdict,) = verdicts(nothing_known)
+    verdict.unlink()
+    verdict.mkdir()
+    forget(monkeypatch)
+    assert prove_ring() > 0
+    assert [path.name for path in verdicts(nothing_known)] == [verdict.name], "no unfinished file is left"
+
+
+@pytest.mark.parametrize("folder", ["/proc/nothing/can/be/made/here", "/dev/null/cache"])
+def test_without_a_folder_each_process_proves(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CACHE", folder)
+    assert prove_ring() > 0
+    assert prove_ring() == 0
+    with hocket.init(0, 1) as comm:
+        comm.all_reduce(np.ones(3))
+
+
+def test_a_folder_that_others_may_not_read(nothing_known: Path) -> None:
+    prove_ring()
+    assert (nothing_known / "proofs").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"HOCKET_CACHE": "/a/b", "XDG_CACHE_HOME": "/c", "HOME": "/d"}, "/a/b"),
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/d"}, "/c/hocket"),
+        ({"XDG_CACHE_HOME": "", "HOME": "/d"}, "/d/.cache/hocket"),
+        ({"HOME": "/d"}, "/d/.cache/hocket"),
+    ],
+)
+def test_where_the_cache_is(variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOCKET_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(expected)
+
+
+def test_a_changed_prover_trusts_no_older_verdict(nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove_ring()
+    forget(monkeypatch)
+    monkeypatch.setattr(plans, "_prover", lambda: "another")
+    assert prove_ring() > 0
+    assert len(verdicts(nothing_known)) == 2
+
+
+def prove_together(_: Any) -> float:
+    with hocket.init() as comm:
+        comm.barrier()
+        return prove_ring()
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_ranks_that_need_one_proof_at_once_make_it_once(kind: str) -> None:
+    seconds = run_ranks(prove_together, 4, args=(None,), kind=kind)
+    assert sum(one > 0 for one in seconds) == 1
+
+
+def test_a_prover_that_dies_does_not_hold_the_others_up(nothing_known: Path) -> None:
+    """The lock goes with the process that held it."""
+    nothing_known.mkdir()
+    child = os.fork()
+    if child == 0:
+        with plans._exclusive("0"):
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with plans._exclusive("0") as folder:
+        assert folder == nothing_known / "proofs"
+
+
+def test_a_proof_that_fails_is_not_kept(nothing_known: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import hocket\n"
+        "@hocket.algorithm('all_reduce', name='wrong', chunks=lambda p: 1, steps=lambda p: p > 1, sent=lambda p: p > 1,"
+        " ranks='2 or 3')\n"
+        "def wrong(schedule):\n"
+        "    with schedule.step():\n"
+        "        schedule.reduce(src=0, dst=1, chunk=0)\n"
+    )
+    for _ in range(2):
+        with pytest.raises((VerifyError, TypeError, ValueError)):
+            prepare("all_reduce", f"{file}:wrong", 0, 2, 0, False)
+    assert not (nothing_known / "proofs").exists() or verdicts(nothing_known) == []
+
+
+def test_what_is_prepared_is_the_plan_of_this_rank() -> None:
+    one, two = prepare("all_reduce", "ring", 0, 2, 0, False), prepare("all_reduce", "ring", 1, 2, 0, False)
+    assert one.schedule == two.schedule != prepare("all_reduce", "direct", 0, 2, 0, False).schedule
+    assert one.num_calls == 0
