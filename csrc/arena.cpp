@@ -65,7 +65,16 @@ Arena::Arena(std::size_t capacity) {
 
 Arena::~Arena() { close(descriptor_); }
 
+/// The memory is shared with a forked child, but who owns which part of it is the parent's to say.
+void Arena::check_usable() const {
+    if (generation_ == fork_generation()) return;
+    Failure failure;
+    failure.cause = Cause::forked;
+    throw failure;
+}
+
 std::size_t Arena::reserve(std::size_t num_bytes) {
+    check_usable();
     num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page);
     const std::scoped_lock lock(mutex_);
     const auto hole = std::ranges::find_if(holes_, [&](const auto &entry) { return entry.second >= num_bytes; });
@@ -81,6 +90,7 @@ std::size_t Arena::reserve(std::size_t num_bytes) {
 }
 
 void Arena::commit(std::size_t offset, std::size_t num_bytes) {
+    check_usable();
     int result = 0;
     do {
         result = fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(round_up(num_bytes, page)));
@@ -100,6 +110,7 @@ std::size_t Arena::allocate(std::size_t num_bytes) {
 }
 
 void Arena::free(std::size_t offset) {
+    if (generation_ != fork_generation()) return;
     const std::scoped_lock lock(mutex_);
     const auto entry = used_.find(offset);
     if (entry == used_.end()) throw Failure::internal("arena: freed what was not allocated");

@@ -1,6 +1,7 @@
 // One rank's shared memory: a sparse, sealed memfd without a name, mapped once by its owner and once by each peer.
 #pragma once
 
+#include "system.h"
 #include "types.h"
 
 #include <map>
@@ -51,7 +52,10 @@ class Arena {
     void free(std::size_t offset);
 
   private:
+    void check_usable() const;
+
     int descriptor_ = -1;
+    unsigned generation_ = fork_generation();
     std::shared_ptr<const Mapping> mapping_;
     std::mutex mutex_;                        // guards the two below
     std::map<std::size_t, std::size_t> used_; // offset -> bytes

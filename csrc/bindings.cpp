@@ -26,27 +26,40 @@ struct Array {
     Dtype dtype = Dtype::float32;
 };
 
-std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(nb::type_name(object.type()))); }
-
-/// What the caller calls an array, for the errors about it: "all_reduce: x".
-struct Named {
+/// An argument, and what its caller calls it: "all_reduce: x".
+struct Argument {
     nb::handle object;
     const char *name;
+    bool writable;
+
+    std::string type() const { return nb::cast<std::string>(nb::str(nb::type_name(object.type()))); }
+
+    [[noreturn]] void refuse_kind() const {
+        throw nb::type_error(
+            (std::string(name) + ": expected an array in CPU memory with the buffer protocol or DLPack, found " + type())
+                .c_str());
+    }
+
+    [[noreturn]] void refuse_dtype(const std::string &fallback) const {
+        const std::string found =
+            nb::hasattr(object, "dtype") ? nb::cast<std::string>(nb::str(object.attr("dtype"))) : fallback;
+        throw nb::type_error((std::string(name) + ": expected an array of float32, float64, int32, int64 or uint8, found " +
+                              type() + " of " + found + "; convert it, for example with x.astype(\"float32\")")
+                                 .c_str());
+    }
+
+    [[noreturn]] void refuse_layout(const char *found, const char *next) const {
+        throw nb::value_error((std::string(name) + ": expected a C-contiguous, aligned array, found a " + type() +
+                               " that is " + found + "; " + next)
+                                  .c_str());
+    }
+
+    [[noreturn]] void refuse_read_only() const {
+        refuse_layout("read-only", "a result is written into it: pass a writable one, or out=");
+    }
 };
 
-[[noreturn]] void refuse_type(const Named &array, const std::string &dtype) {
-    throw nb::type_error(("expected an array of float32, float64, int32, int64 or uint8, found " + class_name(object) +
-                          " of " + dtype + "; convert it, for example with x.astype(\"float32\")")
-                             .c_str());
-}
-
-[[noreturn]] void refuse_layout(nb::handle object, const char *found, const char *next) {
-    throw nb::value_error(
-        ("expected a C-contiguous, aligned array, found a " + class_name(object) + " that is " + found + "; " + next)
-            .c_str());
-}
-
-Dtype dtype_of_format(nb::handle object, const char *format, Py_ssize_t item_size) {
+Dtype dtype_of_format(const Argument &argument, const char *format, Py_ssize_t item_size) {
     const char *code = format == nullptr ? "B" : format;
     if (*code == '@' || *code == '=' || *code == '<') ++code;
     if (code[0] != '\0' && code[1] == '\0') {
@@ -62,36 +75,37 @@ Dtype dtype_of_format(nb::handle object, const char *format, Py_ssize_t item_siz
         default: break;
         }
     }
-    refuse_type(object, "format '" + std::string(format == nullptr ? "" : format) + "'");
+    argument.refuse_dtype("format '" + std::string(format == nullptr ? "" : format) + "'");
 }
 
-void check_alignment(nb::handle object, const Array &array) {
+void check_alignment(const Argument &argument, const Array &array) {
     if (array.count > 0 && array.address % size_of(array.dtype) != 0) {
-        refuse_layout(object, "not aligned to its elements", "pass a copy of it");
+        argument.refuse_layout("not aligned to its elements", "pass a copy of it");
     }
 }
 
-Array array_of_buffer(nb::handle object, bool writable) {
+Array array_of_buffer(const Argument &argument) {
+    PyObject *object = argument.object.ptr();
     Py_buffer buffer;
-    if (PyObject_GetBuffer(object.ptr(), &buffer,
-                           PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0) {
+    constexpr int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
+    if (PyObject_GetBuffer(object, &buffer, flags | (argument.writable ? PyBUF_WRITABLE : 0)) != 0) {
         PyErr_Clear();
-        if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
+        if (PyObject_GetBuffer(object, &buffer, flags) == 0) {
             PyBuffer_Release(&buffer);
-            refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
+            argument.refuse_read_only();
         }
         PyErr_Clear();
-        if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_FULL_RO) != 0) { // NumPy's dates, for example
+        if (PyObject_GetBuffer(object, &buffer, PyBUF_FULL_RO) != 0) { // NumPy's dates, for example
             PyErr_Clear();
-            refuse_type(object, "a type that the buffer protocol cannot show");
+            argument.refuse_dtype("a type that the buffer protocol cannot show");
         }
         PyBuffer_Release(&buffer);
-        refuse_layout(object, "not C-contiguous",
-                      "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
+        argument.refuse_layout("not C-contiguous",
+                               "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
     }
     Array array;
     try {
-        array.dtype = dtype_of_format(object, buffer.format, buffer.itemsize);
+        array.dtype = dtype_of_format(argument, buffer.format, buffer.itemsize);
         array.address = reinterpret_cast<std::uintptr_t>(buffer.buf);
         array.count = static_cast<std::size_t>(buffer.len / buffer.itemsize);
     } catch (...) {
@@ -99,29 +113,23 @@ Array array_of_buffer(nb::handle object, bool writable) {
         throw;
     }
     PyBuffer_Release(&buffer); // the caller keeps the object alive
-    check_alignment(object, array);
+    check_alignment(argument, array);
     return array;
 }
 
-Array array_of_dlpack(nb::handle object, bool writable) {
+Array array_of_dlpack(const Argument &argument) {
     nb::ndarray<nb::ro, nb::device::cpu> view;
-    if (object.is_none() || !nb::try_cast(object, view, false)) {
-        throw nb::type_error(
-            ("expected an array in CPU memory with the buffer protocol or DLPack, found " + class_name(object))
-                .c_str());
-    }
+    if (argument.object.is_none() || !nb::try_cast(argument.object, view, false)) argument.refuse_kind();
     std::int64_t expected = 1;
     for (std::size_t dim = view.ndim(); dim-- > 0;) {
         if (view.shape(dim) > 1 && view.stride(dim) != expected) {
-            refuse_layout(object, "not C-contiguous", "pass x.contiguous() or a copy of it");
+            argument.refuse_layout("not C-contiguous", "pass x.contiguous() or a copy of it");
         }
         expected *= static_cast<std::int64_t>(view.shape(dim));
     }
-    if (writable) {
+    if (argument.writable) {
         nb::ndarray<nb::device::cpu> writable_view;
-        if (!nb::try_cast(object, writable_view, false)) {
-            refuse_layout(object, "read-only", "a result is written into it: pass a writable one, or out=");
-        }
+        if (!nb::try_cast(argument.object, writable_view, false)) argument.refuse_read_only();
     }
     Array array{.address = reinterpret_cast<std::uintptr_t>(view.data()), .count = view.size()};
     if (view.dtype() == nb::dtype<float>()) array.dtype = Dtype::float32;
@@ -129,17 +137,15 @@ Array array_of_dlpack(nb::handle object, bool writable) {
     else if (view.dtype() == nb::dtype<std::int32_t>()) array.dtype = Dtype::int32;
     else if (view.dtype() == nb::dtype<std::int64_t>()) array.dtype = Dtype::int64;
     else if (view.dtype() == nb::dtype<std::uint8_t>()) array.dtype = Dtype::uint8;
-    else
-        refuse_type(object, "DLPack type code " + std::to_string(view.dtype().code) + ", " +
-                                std::to_string(view.dtype().bits) + " bits");
-    check_alignment(object, array);
+    else argument.refuse_dtype("DLPack type code " + std::to_string(view.dtype().code));
+    check_alignment(argument, array);
     return array;
 }
 
-/// (address, number of elements, dtype) of anything with the buffer protocol or DLPack.
-nb::tuple describe(nb::handle object, bool writable) {
-    const Array array =
-        PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(object, writable) : array_of_dlpack(object, writable);
+/// (address, number of elements, dtype) of anything with the buffer protocol or DLPack; `name` is for the errors.
+nb::tuple describe(nb::handle object, bool writable, const char *name) {
+    const Argument argument{object, name, writable};
+    const Array array = PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(argument) : array_of_dlpack(argument);
     return nb::make_tuple(array.address, array.count, static_cast<int>(array.dtype));
 }
 
@@ -159,8 +165,12 @@ void translate(const std::exception_ptr &pointer, void *) {
     try {
         std::rethrow_exception(pointer);
     } catch (const Failure &failure) {
-        const nb::object exception = exception_of(failure);
-        PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(exception.ptr())), exception.ptr());
+        try {
+            const nb::object exception = exception_of(failure);
+            PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(exception.ptr())), exception.ptr());
+        } catch (nb::python_error &error) {
+            error.restore(); // a signal that came meanwhile, for example: KeyboardInterrupt goes before
+        }
     }
 }
 
@@ -177,11 +187,11 @@ std::chrono::nanoseconds duration(double seconds) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, longest) * 1e9));
 }
 
-Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root, std::size_t count,
-               std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
+Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root, std::uint64_t schedule,
+               std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
     Call call;
     call.plan = std::move(plan);
-    call.fingerprint.count = count;
+    call.fingerprint.count = block;
     call.fingerprint.schedule = schedule;
     call.fingerprint.kind = kind;
     call.fingerprint.dtype = dtype;
@@ -221,7 +231,7 @@ NB_MODULE(_core, m) {
     m.doc() = "Hocket's core: plans, shared memory, reductions, waiting. Used by hocket.runtime only.";
     nb::register_exception_translator(translate);
 
-    m.def("describe", &describe, "array"_a.none(), "writable"_a);
+    m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
     m.attr("DTYPES") = nb::make_tuple("float32", "float64", "int32", "int64", "uint8");
     m.attr("OPS") = nb::make_tuple("sum", "prod", "min", "max", "avg");
     m.attr("PIECE_BYTES") = piece_bytes;
@@ -328,6 +338,7 @@ NB_MODULE(_core, m) {
                 }
             },
             "seconds"_a)
+        .def_prop_ro("sequence", &Work::sequence)
         .def("is_completed", &Work::is_completed, nb::call_guard<nb::gil_scoped_release>())
         .def("exception", [](Work &self) {
             const auto failure = self.failure();
@@ -343,22 +354,23 @@ NB_MODULE(_core, m) {
             "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
         .def("run",
              [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::size_t count, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
+                std::uint64_t schedule, std::size_t block, std::uintptr_t input,
                 std::uintptr_t output, double timeout) {
                  Call call =
-                     make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+                     make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
                  const nb::gil_scoped_release release;
                  self.run(std::move(call), check_signals);
              })
         .def("submit",
              [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::size_t count, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
+                std::uint64_t schedule, std::size_t block, std::uintptr_t input,
                 std::uintptr_t output, double timeout) {
                  Call call =
-                     make_call(std::move(plan), kind, dtype, op, root, count, schedule, block, input, output, timeout);
+                     make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
                  const nb::gil_scoped_release release;
                  return self.submit(std::move(call));
              })
+        .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
         .def("close",
              [](Communicator &self) {

@@ -18,7 +18,6 @@ using namespace std::chrono_literals;
 constexpr auto attention = 100ms; // between looks at signals, clocks and what peers have written down
 constexpr auto spin_time = 200us;
 constexpr auto stall_time = 5s;
-constexpr auto reader_time = 500ms; // for peers to notice a failure, before a stopped one is not waited for any longer
 constexpr unsigned max_yields = 1000;
 constexpr unsigned polls_per_look = 64; // at the clock, while spinning
 
@@ -33,25 +32,28 @@ void relax() {
 // Work ----------------------------------------------------------------------------------------------------------------
 
 bool Work::wait(std::chrono::nanoseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return completed_; });
+    if (!state_.is_here()) {
+        Failure failure;
+        failure.cause = Cause::forked;
+        throw failure;
+    }
+    std::unique_lock lock(state_->mutex);
+    return state_->changed.wait_for(lock, limit, [this] { return state_->completed; });
 }
 
-bool Work::is_completed() {
-    const std::scoped_lock lock(mutex_);
-    return completed_;
-}
+bool Work::is_completed() { return wait(std::chrono::nanoseconds(0)); }
 
 std::optional<Failure> Work::failure() {
-    const std::scoped_lock lock(mutex_);
-    return failure_;
+    if (!is_completed()) return std::nullopt;
+    const std::scoped_lock lock(state_->mutex);
+    return state_->failure;
 }
 
 void Work::finish(std::optional<Failure> failure) {
-    const std::scoped_lock lock(mutex_);
-    failure_ = std::move(failure);
-    completed_ = true;
-    changed_.notify_all();
+    const std::scoped_lock lock(state_->mutex);
+    state_->failure = std::move(failure);
+    state_->completed = true;
+    state_->changed.notify_all();
 }
 
 // Life ----------------------------------------------------------------------------------------------------------------
@@ -80,41 +82,24 @@ Failure Communicator::closed_here() const {
 }
 
 void Communicator::check_usable() const {
-    if (generation_ == fork_generation()) return;
+    if (queue_.is_here()) return;
     Failure failure;
     failure.cause = Cause::forked;
     throw failure;
 }
 
-void Communicator::abort(const std::string &reason) {
-    check_usable();
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = rank_;
-    failure.text = reason;
-    record(failure);
-}
-
 void Communicator::close(const std::function<void()> &interrupted) {
-    if (generation_ != fork_generation()) { // a forked child: threads and locks are the parent's
-        if (stream_.joinable()) stream_.detach();
-        return;
-    }
-    {
-        std::unique_lock lock(mutex_);
-        if (closing_) return;
-        closing_ = true;
-        changed_.notify_all();
-        changed_.wait(lock, [this] { return !busy_ && queue_.empty(); });
-    }
-    if (stream_.joinable()) stream_.join();
+    if (!queue_.is_here()) return; // a forked child
     const auto leave = [this] {
         own().state.store(ControlPage::closed, std::memory_order_seq_cst);
         alarm_all();
     };
     try {
+        if (!drain(interrupted)) return;
         if (!failure_) await_members(interrupted);
     } catch (...) {
+        abort("interrupted");
+        drain([] {}); // the abort ends what is under way
         leave();
         throw;
     }
@@ -126,25 +111,49 @@ void Communicator::close(const std::function<void()> &interrupted) {
     throw *failure;
 }
 
-/// The number of the last call that the member has made.
-std::uint64_t Communicator::last_call(int member) const {
-    std::uint64_t last = 0;
-    for (const CallRecord &record : transport_.control(member).calls) {
-        if (const auto call = record.read()) last = std::max(last, call->sequence);
+/// Lets no new call in and waits for those that are. False where there is nothing left to do for who closes.
+bool Communicator::drain(const std::function<void()> &interrupted) {
+    std::unique_lock lock(queue_->mutex);
+    if (queue_->closed) return false;
+    queue_->closing = true;
+    queue_->changed.notify_all();
+    if (queue_->busy && queue_->runner == std::this_thread::get_id()) { // a signal handler, above its own call
+        queue_->closed = true;
+        lock.unlock();
+        abort("closed inside its own collective");
+        own().state.store(ControlPage::closed, std::memory_order_seq_cst);
+        alarm_all();
+        return false;
     }
-    return last;
+    const auto idle = [this] { return !queue_->busy && queue_->works.empty(); };
+    while (!queue_->changed.wait_for(lock, attention, idle)) {
+        lock.unlock();
+        interrupted();
+        lock.lock();
+    }
+    if (queue_->closed) return false; // another thread was faster
+    queue_->closed = true;
+    lock.unlock();
+    if (queue_->stream.joinable()) queue_->stream.join();
+    return true;
 }
 
 /// A root or a sender may be ahead of the others. It leaves when they have made its last call too, or never will.
 void Communicator::await_members(const std::function<void()> &interrupted) const {
     const auto limit = Clock::now() + last_timeout_;
-    const auto behind = [this](int member) {
+    const auto is_behind = [this](int member) {
         return last_call(member) < sequence_ && !context_->is_dead(members_[static_cast<std::size_t>(member)]) &&
                transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::open;
     };
     auto pause = std::chrono::microseconds(50);
+    const auto start = Clock::now();
+    bool told = false;
     for (int member = 0; member < size(); ++member) {
-        while (behind(member) && !recorded_failure() && Clock::now() < limit) {
+        while (is_behind(member) && !recorded_failure() && Clock::now() < limit) {
+            if (!told && Clock::now() - start >= stall_time) {
+                told = true;
+                tell_stall(stall_time, "close", behind(sequence_));
+            }
             std::this_thread::sleep_for(pause);
             pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
             interrupted();
@@ -152,32 +161,35 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
     }
 }
 
+/// Says on standard error whom this rank waits for.
+void Communicator::tell_stall(std::chrono::nanoseconds waited, const std::string &what,
+                              const std::vector<int> &members) const {
+    std::string names;
+    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s\n", rank_,
+                 static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
+                 members.size() == 1 ? "rank" : "ranks", names.c_str());
+}
+
 // Order ---------------------------------------------------------------------------------------------------------------
 
 void Communicator::run(Call call, const std::function<void()> &interrupted) {
     check_usable();
-    std::unique_lock lock(mutex_);
-    if (closing_) throw closed_here();
-    if (busy_ || !queue_.empty()) {
-        lock.unlock();
-        const auto work = submit(std::move(call));
-        try {
-            while (!work->wait(attention)) interrupted();
-        } catch (...) {
-            abort("interrupted");
-            while (!work->wait(attention)) continue; // its memory is in use until it sees the abort
-            throw;
+    const auto me = std::this_thread::get_id();
+    {
+        std::unique_lock lock(queue_->mutex);
+        if (queue_->closing) throw closed_here();
+        if (queue_->busy && queue_->runner == me) {
+            throw std::runtime_error(
+                "a collective was called inside another one, as by a signal handler; call it later");
         }
-        if (const auto failure = work->failure()) throw *failure;
-        return;
+        if (queue_->busy || !queue_->works.empty()) {
+            lock.unlock();
+            return run_on_stream(std::move(call), interrupted);
+        }
+        queue_->busy = true;
+        queue_->runner = me;
     }
-    busy_ = true;
-    lock.unlock();
-    const auto hand_on = [this] {
-        const std::scoped_lock relock(mutex_);
-        busy_ = false;
-        changed_.notify_all();
-    };
     try {
         run_to_end(call, interrupted);
     } catch (...) {
@@ -187,22 +199,41 @@ void Communicator::run(Call call, const std::function<void()> &interrupted) {
     hand_on();
 }
 
+void Communicator::run_on_stream(Call call, const std::function<void()> &interrupted) {
+    const auto work = submit(std::move(call));
+    try {
+        while (!work->wait(attention)) interrupted();
+    } catch (...) {
+        abort("interrupted");
+        while (!work->wait(attention)) continue; // its memory is in use until it sees the abort
+        throw;
+    }
+    if (const auto failure = work->failure()) throw *failure;
+}
+
+void Communicator::hand_on() {
+    const std::scoped_lock lock(queue_->mutex);
+    queue_->busy = false;
+    queue_->runner = {};
+    queue_->changed.notify_all();
+}
+
 std::shared_ptr<Work> Communicator::submit(Call call) {
     check_usable();
     auto work = std::make_shared<Work>();
     work->call_ = std::move(call);
-    const std::scoped_lock lock(mutex_);
-    if (closing_) throw closed_here();
-    if (!stream_.joinable()) {
+    const std::scoped_lock lock(queue_->mutex);
+    if (queue_->closing) throw closed_here();
+    if (!queue_->stream.joinable()) {
         try {
-            stream_ = std::thread([this] { serve(); });
+            queue_->stream = std::thread([this] { serve(); });
         } catch (const std::system_error &error) {
             errno = error.code().value();
             throw Failure::resource("starting the stream thread");
         }
     }
-    queue_.push_back(work);
-    changed_.notify_all();
+    queue_->works.push_back(work);
+    queue_->changed.notify_all();
     return work;
 }
 
@@ -212,26 +243,23 @@ void Communicator::serve() {
     for (;;) {
         std::shared_ptr<Work> work;
         {
-            std::unique_lock lock(mutex_);
-            changed_.wait(lock, [this] { return !busy_ && (closing_ || !queue_.empty()); });
-            if (queue_.empty()) return;
-            work = queue_.front();
-            queue_.pop_front();
-            busy_ = true;
+            std::unique_lock lock(queue_->mutex);
+            queue_->changed.wait(lock, [this] { return !queue_->busy && (queue_->closing || !queue_->works.empty()); });
+            if (queue_->works.empty()) return;
+            work = queue_->works.front();
+            queue_->works.pop_front();
+            queue_->busy = true;
         }
         std::optional<Failure> failure;
         try {
+            work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
             run_to_end(work->call_, [] {});
         } catch (const Failure &error) {
             failure = error;
         } catch (const std::exception &error) { // out of memory, for example
             failure = Failure::internal(error.what());
         }
-        {
-            const std::scoped_lock lock(mutex_);
-            busy_ = false;
-            changed_.notify_all();
-        }
+        hand_on();
         work->finish(std::move(failure));
     }
 }
@@ -239,32 +267,34 @@ void Communicator::serve() {
 // One call ------------------------------------------------------------------------------------------------------------
 
 void Communicator::run_to_end(Call &call, const std::function<void()> &interrupted) {
+    const auto start = Clock::now();
     try {
-        const auto start = Clock::now();
         begin(call);
         for (auto until = start + attention; !drive(call, until); until = Clock::now() + attention) interrupted();
         end();
-        busy_time_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
     } catch (Failure &failure) {
-        if (!failure_) { // this rank's own trouble: its peers shall not wait for it
-            failure_ = failure;
-            abort(failure.text);
-        }
-        await_readers();
+        give_up(failure.text, failure);
         failure.self = rank_;
         failure.label = call.plan->label();
         throw;
     } catch (const std::bad_alloc &) {
-        abort("out of memory");
-        failure_ = recorded_failure();
-        await_readers();
+        give_up("out of memory", std::nullopt);
         throw;
     } catch (...) { // out of `interrupted`
-        abort("interrupted");
-        failure_ = recorded_failure();
-        await_readers();
+        give_up("interrupted", std::nullopt);
         throw;
     }
+    busy_time_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
+}
+
+/// Ends this rank's part in a call that failed. Trouble that is only its own is told to the peers, which else would
+/// wait.
+void Communicator::give_up(const std::string &reason, const std::optional<Failure> &own_failure) {
+    if (!failure_) {
+        abort(reason);
+        failure_ = own_failure ? own_failure : recorded_failure();
+    }
+    await_readers();
 }
 
 void Communicator::begin(Call &call) {
@@ -302,28 +332,12 @@ void Communicator::begin(Call &call) {
 /// The call is done. If a member has failed at it meanwhile, this rank may have read what was no longer lent to it.
 void Communicator::end() {
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
-        const auto recorded = recorded_failure();
-        if (recorded && recorded->sequence <= sequence_) {
+        if (const auto recorded = recorded_failure()) {
             failure_ = *recorded;
             throw *recorded;
         }
     }
     own().in_call.store(0, std::memory_order_release);
-}
-
-/// After a failure: returns when no peer reads any longer what this rank has lent, so that its memory may go.
-void Communicator::await_readers() {
-    own().in_call.store(0, std::memory_order_seq_cst);
-    alarm_all(); // whoever has recorded the failure may not have come so far
-    const auto limit = Clock::now() + reader_time;
-    const auto reads = [this](int member) {
-        return transport_.released(member) < transport_.posted(member) &&
-               transport_.control(member).in_call.load(std::memory_order_seq_cst) != 0 &&
-               !context_->is_dead(members_[static_cast<std::size_t>(member)]);
-    };
-    for (int member = 0; member < size(); ++member) {
-        while (reads(member) && Clock::now() < limit) sched_yield();
-    }
 }
 
 /// True when the call is done, false when `until` has passed.
@@ -334,10 +348,7 @@ bool Communicator::drive(const Call &call, Clock::time_point until) {
             if (!rest(call, until)) return false;
         }
         return true;
-    } catch (const ForeignMessage &message) {
-        if (const auto mismatch = find_mismatch()) fail(*mismatch);
-        throw Failure::internal("rank " + std::to_string(message.peer) + " sent a message of another call");
-    }
+    } catch (const ForeignMessage &message) { fail_at_message_of(message.peer); }
 }
 
 /// Waits a little: ranks that have a core each spin first, others let the others run; both sleep in the end.
@@ -395,147 +406,8 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
     }
     if (waited >= stall_time && !stall_told_) {
         stall_told_ = true;
-        std::string peers;
-        for (int peer : missing()) peers += (peers.empty() ? "" : ", ") + std::to_string(peer);
-        std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s (call %llu) for rank %s\n", rank_,
-                     static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()),
-                     call.plan->label().c_str(), static_cast<unsigned long long>(sequence_), peers.c_str());
+        tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", missing());
     }
-}
-
-/// Who holds this call up: the members that have not made it, or else those that this rank waits for. Along a chain most
-/// wait for one that has come and waits itself.
-std::vector<int> Communicator::missing() const {
-    std::vector<int> members;
-    for (int member = 0; member < size(); ++member) {
-        if (last_call(member) < sequence_) members.push_back(member);
-    }
-    return members.empty() ? executor_->waiting_for() : members;
-}
-
-// Trouble -------------------------------------------------------------------------------------------------------------
-
-/// Looks at all that peers have written down. Throws when this call cannot, or shall not, succeed.
-void Communicator::examine(bool waiting) {
-    seen_alarm_ = own().alarm.load(std::memory_order_seq_cst);
-    if (auto recorded = recorded_failure()) {
-        failure_ = *recorded;
-        throw *recorded;
-    }
-    for (int member = 0; member < size(); ++member) {
-        if (!context_->is_dead(members_[static_cast<std::size_t>(member)])) continue;
-        // One that had closed before has left in good order, and all that it sent is there.
-        if (transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed) continue;
-        Failure failure;
-        failure.cause = Cause::died;
-        failure.rank = member;
-        failure.sequence = sequence_;
-        fail(failure);
-    }
-    if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    if (!waiting) return;
-    const auto has_closed = [this](int peer) {
-        return transport_.control(peer).state.load(std::memory_order_seq_cst) == ControlPage::closed;
-    };
-    for (int peer : executor_->waiting_for()) {
-        if (!has_closed(peer)) continue;
-        // What it sent before it closed is visible by now: is it still waited for?
-        const auto still = executor_->waiting_for();
-        if (std::ranges::find(still, peer) == still.end()) continue;
-        Failure failure;
-        failure.cause = Cause::aborted;
-        failure.rank = peer;
-        failure.sequence = sequence_;
-        failure.text = "it closed its communicator";
-        fail(failure);
-    }
-}
-
-/// Compares the last calls of this rank with what the others called under the same numbers.
-std::optional<Failure> Communicator::find_mismatch() const {
-    const std::uint64_t oldest = sequence_ >= ControlPage::history ? sequence_ - ControlPage::history + 1 : 1;
-    for (std::uint64_t sequence = oldest; sequence <= sequence_; ++sequence) {
-        const auto call_of = [&](int member) -> std::optional<Fingerprint> {
-            const auto call = transport_.control(member).calls[sequence % ControlPage::history].read();
-            return call && call->sequence == sequence ? call : std::nullopt;
-        };
-        const auto mine = call_of(rank_);
-        Failure failure;
-        bool differs = false;
-        for (int member = 0; member < size(); ++member) {
-            const auto theirs = call_of(member);
-            if (!theirs) continue;
-            failure.calls[member] = *theirs;
-            differs = differs || (mine && *theirs != *mine);
-        }
-        if (!differs) continue;
-        failure.cause = Cause::mismatch;
-        failure.sequence = sequence;
-        return failure;
-    }
-    return std::nullopt;
-}
-
-void Communicator::fail(const Failure &failure) {
-    record(failure);
-    failure_ = recorded_failure().value_or(failure); // another rank's reason may have been first
-    throw *failure_;
-}
-
-void Communicator::alarm_all() const {
-    for (int member = 0; member < size(); ++member) transport_.control(member).raise_alarm();
-}
-
-/// Writes the reason where all members read it, unless one is there already.
-void Communicator::record(const Failure &failure) {
-    AbortRecord &record = transport_.control(0).abort;
-    const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
-    std::uint32_t state = AbortRecord::none;
-    while (!record.state.compare_exchange_strong(state, me, std::memory_order_acq_rel)) {
-        if (state == AbortRecord::ready) return;
-        // Another member is writing. It is about to finish, or it has died at it.
-        const int writer = static_cast<int>(state - AbortRecord::writing);
-        if (!context_->is_dead(members_[static_cast<std::size_t>(writer)])) {
-            sched_yield();
-            state = AbortRecord::none;
-        }
-    }
-    record.cause = static_cast<std::int32_t>(
-        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
-    record.rank = failure.rank;
-    record.sequence = failure.sequence;
-    record.seconds = failure.seconds;
-    record.missing.fill(0);
-    for (int member : failure.missing)
-        record.missing[static_cast<std::size_t>(member) / 64] |= std::uint64_t{1} << member % 64;
-    const std::size_t length = std::min(failure.text.size(), record.text.size() - 1);
-    record.text.fill('\0');
-    std::memcpy(record.text.data(), failure.text.data(), length);
-    for (int member = 0; member < size(); ++member) {
-        const auto call = failure.calls.find(member);
-        transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)] =
-            call == failure.calls.end() ? Fingerprint{} : call->second;
-    }
-    record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
-    alarm_all();
-}
-
-std::optional<Failure> Communicator::recorded_failure() const {
-    const AbortRecord &record = transport_.control(0).abort;
-    if (record.state.load(std::memory_order_seq_cst) != AbortRecord::ready) return std::nullopt;
-    Failure failure;
-    failure.cause = static_cast<Cause>(record.cause);
-    failure.rank = record.rank;
-    failure.sequence = record.sequence;
-    failure.seconds = record.seconds;
-    failure.text = record.text.data();
-    for (int member = 0; member < size(); ++member) {
-        if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
-            failure.missing.push_back(member);
-        const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
-        if (call.sequence != 0) failure.calls[member] = call;
-    }
-    return failure;
 }
 
 } // namespace hocket

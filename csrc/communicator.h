@@ -28,24 +28,32 @@ struct Call {
     std::chrono::nanoseconds timeout{};
 };
 
-/// A call on the stream: pending until it is done, or has failed.
+/// A call on the stream: pending until it is done, or has failed. Thread-safe; in a forked child every use is a
+/// Failure.
 class Work {
   public:
-    /// False when `limit` passed first. Throws nothing.
+    /// False when `limit` passed first.
     bool wait(std::chrono::nanoseconds limit);
     bool is_completed();
     /// Of a call that failed.
     std::optional<Failure> failure();
+    /// Its number on the communicator once it has begun, else 0.
+    std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
 
   private:
     friend class Communicator;
     void finish(std::optional<Failure> failure);
 
+    struct State {
+        std::mutex mutex; // guards the two below
+        bool completed = false;
+        std::optional<Failure> failure;
+        std::condition_variable changed;
+    };
+
     Call call_;
-    std::mutex mutex_; // guards the two below
-    bool completed_ = false;
-    std::optional<Failure> failure_;
-    std::condition_variable changed_;
+    std::atomic<std::uint64_t> sequence_{0};
+    OfThisProcess<State> state_;
 };
 
 /// Once per rank and communicator. Calls from several threads are ordered by a lock; all ranks have to order alike.
@@ -66,6 +74,9 @@ class Communicator {
     /// Puts a call on the stream. Its memory must stay until the work is completed.
     std::shared_ptr<Work> submit(Call call);
 
+    /// The members that have not made the call of this number yet. From any thread.
+    std::vector<int> behind(std::uint64_t sequence) const;
+
     /// Tells the peers why this rank gives up; their waits end.
     void abort(const std::string &reason);
 
@@ -84,11 +95,17 @@ class Communicator {
     void begin(Call &call);
     void end();
     bool drive(const Call &call, Clock::time_point until);
+    bool drain(const std::function<void()> &interrupted);
+    void run_on_stream(Call call, const std::function<void()> &interrupted);
+    void hand_on();
     void run_to_end(Call &call, const std::function<void()> &interrupted);
+    void give_up(const std::string &reason, const std::optional<Failure> &own_failure);
+    void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members) const;
     bool rest(const Call &call, Clock::time_point until);
     void look_at_clock(const Call &call, Clock::time_point now);
     void examine(bool waiting);
     [[noreturn]] void fail(const Failure &failure);
+    [[noreturn]] void fail_at_message_of(int peer);
     void record(const Failure &failure);
     std::optional<Failure> recorded_failure() const;
     std::optional<Failure> find_mismatch() const;
@@ -107,7 +124,6 @@ class Communicator {
     std::vector<int> members_;
     int rank_;
     bool spin_;
-    unsigned generation_ = fork_generation();
     ShmTransport transport_;
 
     // Used by whoever runs the current call: `busy_` passes them on.
@@ -123,13 +139,17 @@ class Communicator {
     Clock::time_point started_{}, spin_until_{};
     bool stall_told_ = false;
 
-    std::mutex mutex_; // guards the queue: who may run, and what waits
-    std::condition_variable changed_;
-    bool busy_ = false;
-    bool closing_ = false;
-    bool closed_ = false;
-    std::deque<std::shared_ptr<Work>> queue_;
-    std::thread stream_;
+    struct Queue {
+        std::mutex mutex; // guards the rest but the thread: who may run, and what waits
+        std::condition_variable changed;
+        bool busy = false;
+        bool closing = false;
+        bool closed = false;
+        std::thread::id runner; // of a blocking call
+        std::deque<std::shared_ptr<Work>> works;
+        std::thread stream;
+    };
+    OfThisProcess<Queue> queue_;
 };
 
 } // namespace hocket

@@ -1,5 +1,6 @@
 #include "context.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <linux/futex.h>
@@ -28,7 +29,7 @@ Context::Context(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
     presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
     presence_->process.store(process_token(), std::memory_order_relaxed);
     try {
-        guard_ = std::thread([this] { guard(); });
+        *guard_ = std::thread([this] { guard(); });
     } catch (const std::system_error &error) {
         errno = error.code().value();
         throw Failure::resource("starting the guard thread");
@@ -37,18 +38,16 @@ Context::Context(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
 }
 
 Context::~Context() {
-    if (generation_ != fork_generation()) { // a forked child: the guard and the shared memory are the parent's
-        guard_.detach();
-        return;
-    }
+    if (!guard_.is_here()) return; // a forked child: the guard and the shared memory are the parent's
     presence_->state.store(Presence::left, std::memory_order_seq_cst);
     stop_guard();
     for (std::size_t slot : free_slots_) arena_->free(slot); // others may still be read by a peer: they stay
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets) {
+    std::vector<Rank> ranks(descriptors.size());
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
-        Rank &peer = ranks_.emplace_back();
+        Rank &peer = ranks[i];
         peer.mapping = Mapping::of(descriptors[i]);
         if (presence_offsets[i] > peer.mapping->num_bytes() - sizeof(Presence)) {
             throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");
@@ -57,6 +56,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
         peer.shares_process = peer.presence->process.load(std::memory_order_relaxed) == process_token();
     }
     rank_ = rank;
+    ranks_ = std::move(ranks);
     phase_.store(watching, std::memory_order_seq_cst);
     futex_wake(phase_);
 }
@@ -118,6 +118,7 @@ void Context::guard() {
     watch();
     for (std::uint32_t phase = phase_.load(); phase != stopping; phase = phase_.load()) futex_wait(phase_, phase);
     head.list.next = &head.list;
+    syscall(SYS_set_robust_list, nullptr, sizeof head); // the kernel must not follow it once this frame is gone
     if ((presence_->word.exchange(0) & FUTEX_WAITERS) != 0) futex_wake(presence_->word);
 }
 
@@ -138,7 +139,8 @@ void Context::watch() {
             }
             // stop_guard() sets the phase before it clears the bit, so either this sees the phase or the wait returns.
             if (phase_.load(std::memory_order_seq_cst) == stopping) return;
-            futex_wait(word, value);
+            // The limit is for a neighbour that dies while another one's stop_guard() has just cleared the bit.
+            futex_wait(word, value, std::chrono::seconds(1));
         }
     }
 }
@@ -151,7 +153,7 @@ void Context::stop_guard() {
         peer.presence->word.fetch_and(~static_cast<std::uint32_t>(FUTEX_WAITERS), std::memory_order_seq_cst);
         futex_wake(peer.presence->word);
     }
-    guard_.join();
+    guard_->join();
 }
 
 void Context::report_death(int rank) {

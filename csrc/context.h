@@ -87,8 +87,7 @@ class Context {
     std::vector<std::size_t> free_slots_;
     std::size_t num_slots_ = 0;
     std::atomic<std::uint32_t> phase_{0}; // futex between this object and its guard: see context.cpp
-    unsigned generation_ = fork_generation();
-    std::thread guard_;
+    OfThisProcess<std::thread> guard_;
 };
 
 } // namespace hocket

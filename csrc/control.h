@@ -39,7 +39,7 @@ struct AbortRecord {
 };
 
 struct ControlPage {
-    static constexpr std::size_t history = 8; // calls that are remembered
+    static constexpr std::size_t history = 32; // calls that are remembered: more than a channel holds messages
     static constexpr std::uint32_t open = 0, closed = 1;
 
     // Written by anybody, read by the owner whenever it waits.

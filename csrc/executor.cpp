@@ -129,8 +129,8 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
     if (!task.tickets.empty()) { // sent on loan: settled as the readers release
         while (task.settled <= piece && task.settled < task.done && all_released(task.settled)) ++task.settled;
     }
-    // A shorter chunk may have lain between two longer ones in a slot of scratch. It has no such piece, and hands on what
-    // it waits for itself, or the last one would not wait for the first.
+    // A shorter chunk may have lain between two longer ones in a slot of scratch. It has no such piece, and hands on
+    // what it waits for itself, or the last one would not wait for the first.
     const auto is_reached = [&](std::int32_t before) {
         return is_settled(tasks_[static_cast<std::size_t>(before)], task.settled);
     };
@@ -155,6 +155,7 @@ bool Executor::at_turn(const Task &task, std::size_t index) const {
 
 void Executor::finish_piece(Task &task) {
     ++task.done;
+    --budget_;
     task.within = 0;
     if (task.done == task.pieces) --num_unfinished_;
     auto &cursors = task.peers.empty() ? receives_ : sends_;
@@ -186,7 +187,8 @@ bool Executor::try_send(Task &task, std::size_t index) {
     return true;
 }
 
-/// The bytes of a source that lie ready in one place, in whole elements; an element that comes in parts is put together.
+/// The bytes of a source that lie ready in one place, in whole elements; an element that comes in parts is put
+/// together.
 Bytes Executor::gather(Remote &remote, std::size_t element, bool &progress) {
     const int peer = receives_[remote.cursor].peer;
     for (;;) {
@@ -206,8 +208,8 @@ void Executor::carry_over(Remote &remote, Bytes bytes) {
     transport_.release(receives_[remote.cursor].peer, bytes.size());
 }
 
-/// Takes what a channel shows of a piece that cannot be folded yet, unless it shows all of it. So a channel holds at least
-/// one piece, however little its transport holds, and law 3 has proved the plan for just that.
+/// Takes what a channel shows of a piece that cannot be folded yet, unless it shows all of it. So a channel holds at
+/// least one piece, however little its transport holds, and law 3 has proved the plan for just that.
 bool Executor::make_room(Task &task, std::size_t cursor) {
     Remote &remote = *std::ranges::find(task.remotes, cursor, &Remote::cursor);
     const View view = transport_.view(receives_[cursor].peer);
@@ -260,14 +262,14 @@ bool Executor::run_ready() {
     bool progress = false;
     // Each channel tries the instruction whose turn it is; one with several channels is driven by its first.
     for (std::size_t i = 0; i < sends_.size(); ++i) {
-        while (!sends_[i].done()) {
+        while (!sends_[i].done() && budget_ > 0) {
             Task &task = tasks_[sends_[i].task()];
             if (task.cursors.front() != i || !try_send(task, sends_[i].task())) break;
             progress = true;
         }
     }
     for (std::size_t i = 0; i < receives_.size(); ++i) {
-        while (!receives_[i].done()) {
+        while (!receives_[i].done() && budget_ > 0) {
             Task &task = tasks_[receives_[i].task()];
             if (task.cursors.front() != i || !try_fold(task, receives_[i].task())) {
                 progress = make_room(task, i) || progress;
@@ -278,15 +280,17 @@ bool Executor::run_ready() {
     }
     for (std::size_t index : locals_) {
         Task &task = tasks_[index];
-        while (task.done < task.pieces && try_fold(task, index)) progress = true;
+        while (task.done < task.pieces && budget_ > 0 && try_fold(task, index)) progress = true;
     }
     return progress;
 }
 
 bool Executor::advance() {
+    budget_ = pieces_per_advance;
     while (num_unfinished_ > 0) {
         if (!run_ready()) return false;
         ++num_moves_;
+        if (--budget_ <= 0) return false;
     }
     for (; first_unsettled_ < tasks_.size(); ++first_unsettled_) {
         Task &task = tasks_[first_unsettled_];

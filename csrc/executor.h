@@ -34,8 +34,8 @@ class Executor {
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.
     void start(const Launch &launch);
 
-    /// Runs all that is ready. True when everything is done and no memory of this rank is being read any more.
-    /// Throws ForeignMessage, after which only start() makes sense.
+    /// Runs what is ready, but only so much that the caller can look around now and then. True when everything is done
+    /// and no memory of this rank is being read any more. Throws ForeignMessage, after which only start() makes sense.
     bool advance();
 
     /// Grows whenever something was moved.
@@ -107,7 +107,10 @@ class Executor {
     std::vector<Cursor> sends_;
     std::vector<Cursor> receives_;
     std::vector<std::size_t> locals_;
+    static constexpr int pieces_per_advance = 16;
+
     std::uint64_t num_moves_ = 0;
+    int budget_ = 0; // of this advance(), in pieces
     std::size_t num_unfinished_ = 0;
     std::size_t first_unsettled_ = 0;
     std::size_t scratch_slot_bytes_ = 0;

@@ -65,7 +65,9 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
     }
 }
 
-ShmTransport::~ShmTransport() { collect(); } // a slot that a peer has not read yet is never used again
+ShmTransport::~ShmTransport() {
+    if (generation_ == fork_generation()) collect();
+} // a slot that a peer has not read yet is never used again
 
 std::uint64_t ShmTransport::released(int peer) const {
     return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);

@@ -21,6 +21,9 @@ class Endpoint {
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
     static constexpr std::size_t inline_bytes = 48;
 
+    // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
+    static_assert(ring_size + 1 < ControlPage::history);
+
     enum class Tier : std::uint32_t { in_line, arena, address };
 
     /// One message. `number` grows by one with each message of the channel and is stored last.
@@ -113,6 +116,7 @@ class ShmTransport final : public Transport {
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
     std::vector<bool> reserved_in_use_, reserved_committed_;
+    unsigned generation_ = fork_generation();
 };
 
 } // namespace hocket

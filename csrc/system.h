@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <ctime>
 #include <linux/futex.h>
+#include <memory>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +34,22 @@ inline void futex_wake(std::atomic<std::uint32_t> &word) {
 /// Grows in each forked child. What was made under another generation belongs to the parent, threads and locks
 /// included.
 unsigned fork_generation();
+
+/// Something of this process: a forked child inherits threads that do not run and locks that nobody returns, so there
+/// it is never touched, not even to destroy it.
+template <typename T> class OfThisProcess {
+  public:
+    ~OfThisProcess() {
+        if (!is_here()) static_cast<void>(value_.release());
+    }
+    bool is_here() const { return generation_ == fork_generation(); }
+    T &operator*() const { return *value_; }
+    T *operator->() const { return value_.get(); }
+
+  private:
+    unsigned generation_ = fork_generation();
+    std::unique_ptr<T> value_ = std::make_unique<T>();
+};
 
 /// For our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.
 inline void block_signals() {

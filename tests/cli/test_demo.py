@@ -1,20 +1,23 @@
 """`hocket demo`: what it prints, when it fails, and once the whole of it on four processes."""
 
-import argparse
 import dataclasses
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hocket.cli import demo
+from hocket.cli import demo, main
 from hocket.errors import PeerDied
 from hocket.training import demonstration
 from hocket.training.data import History
-from hocket.training.demonstration import Demonstration, Proof
+from hocket.training.demonstration import Demonstration, Proof, Start
 
 FOUND = Demonstration(
     data="handwritten digits",
@@ -36,7 +39,7 @@ FOUND = Demonstration(
     communication_share=0.42,
     training_seconds=0.31,
     one_process_seconds=0.05,
-    first_all_reduce_seconds=0.66,
+    first_all_reduce=Start(0.66, "cached", 0.71),
 )
 
 
@@ -47,9 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch, arguments: list[str], result: Demonstra
         return result
 
     monkeypatch.setattr(demonstration, "demonstrate", demonstrate)
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    return demo.run(parser.parse_args(arguments))
+    return main(["demo", *arguments])
 
 
 def test_report_for_a_person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +62,7 @@ def test_report_for_a_person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         "0.975",
         "42% of that time",
         "ring all_reduce",
-        "0.66 s after the command",
+        "0.66 s after the command, 4 processes started, the proof cached (cold, with an empty cache: 0.71 s)",
         "0.012 s from scratch",
         "same on all ranks",
         "hocket show ring --collective all_reduce -n 4",
@@ -77,6 +78,22 @@ def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert found["test_accuracy"] == 0.975 and found["weights_equal"] is True and found["losses_equal"] is True
     assert found["algorithm"] == "ring" and found["communication_share"] == 0.42
     assert found["cold_proof_seconds"] == 0.0123 and found["proof_labels"] == ["same_on_all_ranks"]
+    assert found["first_all_reduce_seconds"] == 0.66 and found["first_all_reduce_proof"] == "cached"
+    assert found["first_all_reduce_cold_seconds"] == 0.71
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (Start(0.7, "made now", 0.7), "0.70 s after the command, 4 processes started, the proof made now (that is cold)"),
+        (Start(0.7, "cached", None), "0.70 s after the command, 4 processes started, the proof cached (cold was not"),
+    ],
+)
+def test_where_the_proof_came_from_is_said(
+    start: Start, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, [], dataclasses.replace(FOUND, first_all_reduce=start)) == 0
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("field", ["weights_equal", "losses_equal"])
@@ -95,15 +112,13 @@ def test_a_difference_fails_and_is_said(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [(ValueError("digits.npz: expected this, found that"), 2), (PeerDied("rank 2 was killed", rank=2), 1)],
+    "error", [ValueError("digits.npz: expected this, found that"), PeerDied("rank 2 was killed", rank=2)]
 )
-def test_errors_are_one_line(
-    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_errors_are_one_line_and_exit_code_2_as_in_every_command(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, ["--json"], error) == code
-    out, err = capsys.readouterr()
-    assert out == "" and str(error) in err and len(err.splitlines()) == 1
+    assert run(monkeypatch, ["--json"], error) == 2
+    assert capsys.readouterr() == ("", f"hocket demo: {error}\n")
 
 
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,15 +138,19 @@ def test_progress_bar_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert "held-out accuracy 0.750" in capsys.readouterr().out
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     start = [sys.executable, "-m", "hocket", "demo"]
-    return subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=100, check=False, **more)
+
+
+def result(*arguments: str, **more: Any) -> Any:
+    done = command("--json", *arguments, **more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_four_processes_train_on_the_digits() -> None:
-    done = command("--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = result()
     assert found["test_accuracy"] >= 0.95
     assert found["weights_equal"] and len(found["weights_sha256"]) == 4
     assert found["losses_equal"] and found["largest_loss_difference"] < 1e-4
@@ -150,3 +169,73 @@ def test_other_numbers_of_processes_print_plain_lines_into_a_pipe(ranks: str) ->
 def test_a_wrong_file_is_named_before_any_process_starts(tmp_path: Path) -> None:
     done = command("--data", str(tmp_path / "none.npz"))
     assert done.returncode == 2 and "none.npz: expected" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_proof_is_made_once_and_then_cached(tmp_path: Path) -> None:
+    cache = os.environ | {"HOCKET_CACHE": str(tmp_path)}
+    first, second = result("-n", "2", env=cache), result("-n", "2", env=cache)
+    assert [found["first_all_reduce_proof"] for found in (first, second)] == ["made now", "cached"]
+    assert first["first_all_reduce_cold_seconds"] == first["first_all_reduce_seconds"] > 0
+    assert second["first_all_reduce_cold_seconds"] > 0 and second["first_all_reduce_seconds"] > 0
+
+
+def test_a_cache_that_cannot_be_written_is_never_called_cached(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = result("-n", "2", env=os.environ | {"HOCKET_CACHE": str(tmp_path / "file")})
+    assert found["first_all_reduce_proof"] == "made now"
+
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "hocket"
+
+
+@pytest.mark.skipif(not SCRIPT.is_file(), reason="hocket is not installed here")
+@pytest.mark.parametrize(
+    ("start", "folder", "path", "printed"),
+    [
+        ([str(SCRIPT)], SCRIPT.parents[2], "/usr/bin:/bin", "/".join(SCRIPT.parts[-3:])),
+        ([sys.executable, "-m", "hocket"], SCRIPT.parents[2], "/usr/bin:/bin", "/".join(SCRIPT.parts[-3:])),
+        ([str(SCRIPT)], SCRIPT.parent, "/usr/bin:/bin", "./hocket"),
+        ([str(SCRIPT)], Path("/usr/bin"), "/usr/bin:/bin", str(SCRIPT)),
+        (["hocket"], SCRIPT.parents[2], f"{SCRIPT.parent}:/usr/bin:/bin", "hocket"),
+    ],
+)
+def test_the_next_commands_run_as_printed(start: list[str], folder: Path, path: str, printed: str) -> None:
+    env = os.environ | {"PATH": path}
+    program = shutil.which(start[0], path=path)
+    assert program
+    done = subprocess.run(
+        [program, *start[1:], "demo", "-n", "1"], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    commands = [re.split(r"\s\s+", line.strip())[0] for line in done.stdout.partition("Next, try:\n")[2].splitlines()]
+    assert len(commands) == 3 and all(line.startswith(f"{printed} ") for line in commands)
+    for line in (commands[0], *(f"{line} --help" for line in commands[1:])):
+        again = subprocess.run(line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        assert again.returncode == 0, again.stderr
+
+
+def test_another_hocket_on_the_path_is_not_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, other = tmp_path / "with space" / "hocket", tmp_path / "other" / "hocket"
+    for script in (ours, other):
+        script.parent.mkdir()
+        script.write_text("#!/bin/sh\n")
+        script.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(ours)])
+    monkeypatch.setenv("PATH", str(other.parent))
+    monkeypatch.chdir(tmp_path)
+    assert demo._this_program() == "'with space/hocket'"
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert demo._this_program() == "hocket"
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3, 9])
+def test_a_reader_that_goes_is_no_error(lines: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "hocket", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as it:
+        assert it.stdout and it.stderr
+        for _ in range(lines):
+            it.stdout.readline()
+        it.stdout.close()
+        errors = it.stderr.read()
+    assert (errors, it.returncode) == ("", 141)

@@ -297,3 +297,58 @@ def test_ctrl_c_ends_all_within_a_second(kind: str, tmp_path: Path) -> None:
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
     for process in ranks:
         wait_for_end(process)
+
+
+# Runs in a rank alone, before its function can: leaves the number of the process, and talks when it is interrupted.
+SLOW_START = """
+import os, sys, time
+from pathlib import Path
+if "HOCKET_RANK" in os.environ:
+    folder, rank = Path(os.environ["SLOW_START"]), os.environ["HOCKET_RANK"]
+    (folder / f".{rank}").write_text(str(os.getpid()))
+    (folder / f".{rank}").rename(folder / rank)
+    try:
+        time.sleep(60)
+    except BaseException as error:
+        print("Traceback of a rank", repr(error), file=sys.stderr, flush=True)
+        raise
+"""
+
+
+@pytest.mark.parametrize("during", ["the start of the interpreter", "the imports of the main program"])
+def test_ctrl_c_before_the_function_runs_is_silent_in_the_ranks(
+    during: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_START", str(tmp_path))
+    program = GUARDED + "run_ranks(stay, 3, args=(Path(sys.argv[1]),))"
+    if during == "the start of the interpreter":
+        (tmp_path / "sitecustomize.py").write_text(SLOW_START)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    else:
+        program = SLOW_START + program
+    with start(tmp_path, program, str(tmp_path)) as it:
+        ranks = numbers(tmp_path, range(3))
+        began = time.monotonic()
+        it.send_signal(signal.SIGINT)
+        _, errors = it.communicate()
+        assert time.monotonic() - began < 1.0
+    assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
+    for process in ranks:
+        wait_for_end(process)
+
+
+def test_a_rank_whose_reader_has_gone_says_nothing_at_exit(tmp_path: Path) -> None:
+    program = PROGRAM + (
+        "def talk():\n"
+        "    if discover().rank == 0:\n"
+        "        print('line', flush=True)\n"
+        "    time.sleep(0.5)  # rank 0 ends by itself meanwhile\n"
+        'if __name__ == "__main__":\n'
+        "    try: run_ranks(talk, 2)\n"
+        "    except BrokenPipeError: sys.exit(5)"
+    )
+    with start(tmp_path, program) as it:
+        assert it.stdout and it.stderr
+        it.stdout.close()
+        errors = it.stderr.read()
+    assert (errors, it.returncode) == ("", 5)

@@ -44,21 +44,53 @@ def test_an_epoch_shows_every_image_once_and_each_epoch_in_another_order() -> No
     assert not np.array_equal(np.concatenate(first), np.concatenate(second))
 
 
-def test_local_gradients_differ_between_ranks_and_add_up() -> None:
-    dataset = load()
-    batch = next(batches(len(dataset.train_labels), SETTINGS, 0))
+class Recording:
+    """The communicator, except that it keeps what this rank of `train` gives to be summed, and the weights then."""
+
+    def __init__(self, communicator: Any, network: Network) -> None:
+        self.rank, self.size, self.statistics = communicator.rank, communicator.size, communicator.statistics
+        self.broadcast, self._communicator, self._network = communicator.broadcast, communicator, network
+        self.gradients: list[np.ndarray] = []
+        self.losses: list[float] = []
+        self.weights: list[np.ndarray] = []
+
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
+        if array.size == self._network.parameters.size + 1:  # and not the count of what was named right
+            self.gradients.append(array[:-1].copy())
+            self.losses.append(float(array[-1]))
+            self.weights.append(self._network.parameters.copy())
+        return self._communicator.all_reduce(array)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_in_every_step_each_rank_gives_the_gradient_of_its_own_share_alone(size: int) -> None:
+    dataset, settings = load(), Settings(num_epochs=2)
+
+    def program(communicator: Any) -> Recording:
+        network = network_of(dataset, seed=communicator.rank)
+        recording = Recording(communicator, network)
+        train(network, dataset, settings, recording)
+        return recording
+
+    ranks = on_ranks(program, size)
+    steps = [batch for epoch in range(2) for batch in batches(len(dataset.train_labels), settings, epoch)]
+    assert [len(rank.gradients) for rank in ranks] == [len(steps)] * size
     network = network_of(dataset, seed=0)
-
-    def gradient(own: np.ndarray) -> np.ndarray:
-        out = np.empty_like(network.parameters)
-        network.gradient(dataset.train_images[own], dataset.train_labels[own], batch_size=len(batch), out=out)
-        return out
-
-    local = [gradient(share(batch, rank, 4)) for rank in range(4)]
-    for one in range(4):
-        for other in range(one):
-            assert np.abs(local[one] - local[other]).max() > 1e-3
-    np.testing.assert_allclose(sum(local), gradient(batch), atol=1e-7)
+    expected, whole = np.empty_like(network.parameters), np.empty_like(network.parameters)
+    for step, batch in enumerate(steps):
+        local = [rank.gradients[step] for rank in ranks]
+        for one in range(size):
+            for other in range(one):
+                assert np.abs(local[one] - local[other]).max() > 1e-4, f"step {step}: ranks {other} and {one}"
+        network.parameters[:] = ranks[0].weights[step]
+        for rank in range(size):
+            own = share(batch, rank, size)
+            images, labels = dataset.train_images[own], dataset.train_labels[own]
+            loss = network.gradient(images, labels, batch_size=len(batch), out=expected)
+            np.testing.assert_array_equal(local[rank], expected)
+            assert ranks[rank].losses[step] == pytest.approx(loss)
+        network.gradient(dataset.train_images[batch], dataset.train_labels[batch], batch_size=len(batch), out=whole)
+        np.testing.assert_allclose(sum(local), whole, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])

@@ -9,7 +9,10 @@ import pytest
 from hocket.training import demonstration
 from hocket.training.data import train
 from hocket.training.dataset import Dataset, load
-from hocket.training.demonstration import RankReport, choose_settings, judge, new_network
+from hocket.training.demonstration import FirstAllReduce, RankReport, Start, choose_settings, judge, new_network, waited
+
+
+FIRST = FirstAllReduce(at=12.5, proof_seconds=0.0)
 
 
 def reports(dataset: Dataset, num_ranks: int = 2) -> list[RankReport]:
@@ -20,7 +23,7 @@ def reports(dataset: Dataset, num_ranks: int = 2) -> list[RankReport]:
     history.communication_seconds = history.seconds / 10
     digest = hashlib.sha256(network.parameters.tobytes()).hexdigest()
     algorithms = {"broadcast:binomial": 1, "all_reduce:direct": 30, "all_reduce:ring": 690}
-    return [RankReport(history, digest, dict(algorithms), 12.5) for _ in range(num_ranks)]
+    return [RankReport(history, digest, dict(algorithms), FIRST) for _ in range(num_ranks)]
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judged(ranks: list[RankReport]) -> Any:
     dataset = load()
-    return judge(dataset, choose_settings(dataset), ranks, started_at=12.0)
+    return judge(dataset, choose_settings(dataset), ranks, Start(0.5, "cached", 0.6))
 
 
 @pytest.mark.usefixtures("no_proof")
@@ -40,7 +43,7 @@ def test_ranks_that_agree() -> None:
     assert found.test_accuracy >= 0.95
     assert found.algorithm == "ring"  # the one that ran most
     assert found.communication_share == pytest.approx(0.1)
-    assert found.first_all_reduce_seconds == pytest.approx(0.5)
+    assert found.first_all_reduce == Start(0.5, "cached", 0.6)
     assert (found.num_ranks, found.num_train, found.num_test, found.num_steps) == (2, 1438, 359, 690)
 
 
@@ -51,7 +54,7 @@ def test_one_bit_of_one_weight_is_noticed() -> None:
     network = new_network(dataset, seed=0)
     network.parameters.view(np.uint32)[-1] ^= 1
     digest = hashlib.sha256(network.parameters.tobytes()).hexdigest()
-    ranks[1] = RankReport(ranks[1].history, digest, ranks[1].algorithms, 12.5)
+    ranks[1] = RankReport(ranks[1].history, digest, ranks[1].algorithms, FIRST)
     found = judged(ranks)
     assert not found.weights_equal and found.losses_equal
 
@@ -63,9 +66,14 @@ def test_one_loss_of_one_rank_is_noticed(wrong: Any) -> None:
     history = ranks[1].history
     losses = [*history.losses[:-1], wrong(history.losses[-1])]
     changed = type(history)(losses, history.accuracies, history.seconds, history.communication_seconds)
-    ranks[1] = RankReport(changed, ranks[1].weights_sha256, ranks[1].algorithms, 12.5)
+    ranks[1] = RankReport(changed, ranks[1].weights_sha256, ranks[1].algorithms, FIRST)
     found = judged(ranks)
     assert found.weights_equal and not found.losses_equal
+
+
+def test_the_wait_is_that_of_the_last_rank_and_cached_only_if_no_rank_proved() -> None:
+    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.0)], 1.0) == Start(2.0, "cached", None)
+    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.01)], 1.0) == Start(2.0, "made now", 2.0)
 
 
 def test_settings_fit_the_data() -> None:

@@ -52,7 +52,9 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
     from hocket.errors import HocketError, InternalError
 
     try:
-        return run(arguments)
+        code = run(arguments)
+        print(end="", flush=True)  # a reader that has gone is noticed here rather than at exit
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

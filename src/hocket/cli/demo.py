@@ -7,17 +7,18 @@ import argparse
 import json
 import math
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hocket.errors import HocketError
-
 if TYPE_CHECKING:
     from hocket.training.data import AfterEpoch, History
-    from hocket.training.demonstration import Demonstration
+    from hocket.training.demonstration import Demonstration, Start
 
 _NUM_PLAIN_LINES = 6
 _SHOW_CURSOR = "\x1b[?25h"
@@ -37,18 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it. Returns 0 if weights and losses are equal, 1 if they are not or a rank failed, 2 on a bad argument."""
+    """Run it. Returns 0 if weights and losses are equal, 1 if they are not. Raises ValueError, OSError, HocketError."""
     from hocket.training.demonstration import demonstrate
 
     progress = None if arguments.json else Progress(arguments.ranks, bar=sys.stdout.isatty())
     try:
         result = demonstrate(arguments.ranks, arguments.data, progress, started_at=_process_started_at())
-    except (ValueError, OSError) as error:
-        print(f"hocket demo: {error}", file=sys.stderr)
-        return 2
-    except HocketError as error:
-        print(f"hocket demo: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
     finally:
         if progress and progress.bar:
             print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have been ended while its bar hid it
@@ -102,11 +97,12 @@ def _state(history: "History") -> str:
 
 
 def as_json(result: "Demonstration") -> dict[str, object]:
-    """Return the result as plain values, the proof's own fields beside the others."""
+    """Return the result as plain values, those of the proof and of the start beside the others."""
     values = asdict(result)
     proof = values.pop("proof") or {"labels": [], "method": None, "seconds": None}
     proved = {"cold_proof_seconds": proof["seconds"], "proof_labels": proof["labels"], "proof_method": proof["method"]}
-    return {name: _finite(value) for name, value in {**values, **proved}.items()}
+    start = {f"first_all_reduce_{name}": value for name, value in values.pop("first_all_reduce").items()}
+    return {name: _finite(value) for name, value in {**values, **start, **proved}.items()}
 
 
 def _finite(value: object) -> object:
@@ -124,7 +120,7 @@ def as_text(result: "Demonstration") -> str:
         ("training", f"{result.training_seconds:.2f} s for {result.num_steps:,} steps; {losses}"),
         ("communication", f"{result.communication_share:.0%} of that time (waiting for slower ranks included)"),
         ("algorithm", f"{result.algorithm} all_reduce of {result.num_parameters + 1:,} numbers in every step"),
-        ("first all_reduce", f"{result.first_all_reduce_seconds:.2f} s after the command, {n} {_ranks(n)} started"),
+        ("first all_reduce", _first(result.first_all_reduce, f"{n} {_ranks(n)} started")),
     ]
     if proof:
         labels = ", ".join(label.replace("_", " ") for label in proof.labels) or "no further label"
@@ -140,19 +136,50 @@ def as_text(result: "Demonstration") -> str:
     return "\n".join(["", *lines, "", "Next, try:", *_next(result)])
 
 
+def _first(start: "Start", started: str) -> str:
+    """The wait for the first all_reduce, and what it is with the proof made meanwhile."""
+    if start.proof == "made now":
+        beside = "that is cold"
+    elif start.cold_seconds is None:
+        beside = "cold was not measured"
+    else:
+        beside = f"cold, with an empty cache: {start.cold_seconds:.2f} s"
+    return f"{start.seconds:.2f} s after the command, {started}, the proof {start.proof} ({beside})"
+
+
 def _next(result: "Demonstration") -> list[str]:
-    """The next three commands, each of which works as printed, from anywhere."""
+    """The next three commands, each of which works as printed from the current folder."""
+    hocket = _this_program()
     commands = [
-        (f"hocket show {result.algorithm} --collective all_reduce -n {result.num_ranks}", "the steps that just ran"),
-        ("hocket verify --all --ranks 1-16", "prove every algorithm that Hocket has"),
-        ("hocket doctor", "what this machine allows, and what it would gain from"),
+        (f"{hocket} show {result.algorithm} --collective all_reduce -n {result.num_ranks}", "the steps that just ran"),
+        (f"{hocket} verify --all --ranks 1-16", "prove every algorithm that Hocket has"),
+        (f"{hocket} doctor", "what this machine allows, and what it would gain from"),
     ]
     width = max(len(command) for command, _ in commands)
     return [f"  {command:<{width}}  {why}" for command, why in commands]
 
 
+def _this_program() -> str:
+    """What to type in the current folder to start this program again: `hocket` only where that is found and is it."""
+    started = Path(sys.argv[0])
+    script = started if started.name == "hocket" else Path(sysconfig.get_path("scripts")) / "hocket"
+    if not script.is_file():  # never installed
+        return f"{_shortest(Path(sys.executable))} -m hocket"
+    found = shutil.which("hocket")
+    return "hocket" if found and script.samefile(found) else _shortest(script)
+
+
+def _shortest(program: Path) -> str:
+    """The program's path for a shell, relative to the current folder where that is shorter."""
+    absolute = program.absolute()
+    relative = os.path.relpath(absolute)
+    if os.sep not in relative:
+        relative = f".{os.sep}{relative}"
+    return shlex.quote(min(relative, str(absolute), key=len))
+
+
 def _yes(holds: bool, how: str) -> str:
-    return f"yes  ({how})" if holds else f"NO  ({how}); please report this with the output of hocket doctor"
+    return f"yes  ({how})" if holds else f"NO  ({how}); please report this with the output of {_this_program()} doctor"
 
 
 def _ranks(count: int) -> str:

@@ -4,7 +4,10 @@ It checks arguments, finds the plan, and hands both to the core; bytes move only
 C-contiguous in CPU memory with the buffer protocol or DLPack, of float32, float64, int32, int64 or uint8.
 """
 
+import array
 import atexit
+import contextlib
+import operator
 import os
 import sys
 import threading
@@ -31,6 +34,7 @@ _OP = {name: number for number, name in enumerate(OPS)}
 _ITEM_BYTES = tuple(np.dtype(name).itemsize for name in DTYPES)
 _UINT8, _MAX, _AVG = DTYPES.index("uint8"), _OP["max"], _OP["avg"]
 _FLOATS = frozenset(number for number, name in enumerate(DTYPES) if name.startswith("float"))
+_RESIZABLE = frozenset((bytearray, array.array))
 _NOTHING = (0, 0, 0)  # address, elements, dtype of no array
 
 _open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
@@ -112,12 +116,12 @@ class Communicator:
         async_op: bool = False,
     ) -> Any:
         """Folds the x of all ranks, element by element; everyone gets the result, in place or in `out` (like x)."""
-        input, output = _core.describe(x, out is None), _NOTHING
+        input, output = _core.describe(x, out is None, "all_reduce: x"), _NOTHING
         if out is None:
             out, output = x, input
         else:
-            output = _core.describe(out, True)
-            _check_like("all_reduce", "out", output, input[1], input[2])
+            output = _core.describe(out, True, "all_reduce: out")
+            _check_like("all_reduce", output, input[1], input[2])
         return self._launch("all_reduce", input, output, input[1], op, 0, algorithm, timeout, async_op, out, x)
 
     def all_gather(
@@ -133,12 +137,12 @@ class Communicator:
 
         In place where x is this rank's block of `out`; without `out`, a new array.
         """
-        input = _core.describe(x, False)
+        input = _core.describe(x, False, "all_gather: x")
         if out is None:
             shape = _shape_of(x, input[1])
             out = _new_like(x, (self._size * shape[0], *shape[1:]) if shape else (self._size,), input[2])
-        output = _core.describe(out, True)
-        _check_like("all_gather", "out", output, input[1] * self._size, input[2])
+        output = _core.describe(out, True, "all_gather: out")
+        _check_like("all_gather", output, input[1] * self._size, input[2])
         return self._launch("all_gather", input, output, input[1], "sum", 0, algorithm, timeout, async_op, out, x)
 
     def reduce_scatter(
@@ -155,7 +159,7 @@ class Communicator:
 
         In place where `out` is this rank's block of x (the rest of x may be overwritten); without `out`, a new array.
         """
-        input = _core.describe(x, False)
+        input = _core.describe(x, False, "reduce_scatter: x")
         shape = _shape_of(x, input[1])
         if out is None:
             if not shape or shape[0] % self._size:
@@ -164,7 +168,7 @@ class Communicator:
                     f"{shape}; pad it"
                 )
             out = _new_like(x, (shape[0] // self._size, *shape[1:]), input[2])
-        output = _core.describe(out, True)
+        output = _core.describe(out, True, "reduce_scatter: out")
         if output[1] * self._size != input[1] or output[2] != input[2]:
             raise ValueError(
                 f"reduce_scatter: expected out with 1/{self._size} of the {input[1]} elements of x, as "
@@ -183,13 +187,13 @@ class Communicator:
         async_op: bool = False,
     ) -> Any:
         """Gives the root's x to everyone: in x itself, or in `out`; then x only tells its size off the root."""
-        self._check_root("broadcast", root)
+        root = self._check_root("broadcast", root)
         at_root = self._rank == root
-        input = _core.describe(x, out is None and not at_root)
+        input = _core.describe(x, out is None and not at_root, "broadcast: x")
         output = input
         if out is not None:
-            output = _core.describe(out, True)
-            _check_like("broadcast", "out", output, input[1], input[2])
+            output = _core.describe(out, True, "broadcast: out")
+            _check_like("broadcast", output, input[1], input[2])
         else:
             out = x
         count = input[1]
@@ -222,17 +226,17 @@ class Communicator:
 
         Off the root it returns None, leaves x intact and does not look at `out`.
         """
-        self._check_root("reduce", root)
+        root = self._check_root("reduce", root)
         at_root = self._rank == root
-        input = _core.describe(x, at_root and out is None)
+        input = _core.describe(x, at_root and out is None, "reduce: x")
         output = _NOTHING
         if not at_root:
             out = None
         elif out is None:
             out, output = x, input
         else:
-            output = _core.describe(out, True)
-            _check_like("reduce", "out", output, input[1], input[2])
+            output = _core.describe(out, True, "reduce: out")
+            _check_like("reduce", output, input[1], input[2])
         return self._launch("reduce", input, output, input[1], op, root, algorithm, timeout, async_op, out, x)
 
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
@@ -243,7 +247,7 @@ class Communicator:
 
     def abort(self, reason: str) -> None:
         """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
-        self._usable().abort(reason)
+        self._usable().abort(reason.encode(errors="replace").decode())
 
     def close(self) -> None:
         """Waits for what was launched with async_op and leaves; the others can go on without this rank only to close.
@@ -310,39 +314,47 @@ class Communicator:
             )
         if timeout is None:
             timeout = DEFAULT_OPERATION_SECONDS
-        elif not timeout > 0:
-            raise ValueError(f"{collective}: timeout is {timeout}; expected seconds above 0")
+        elif not isinstance(timeout, int | float) or not timeout > 0:
+            raise ValueError(f"{collective}: expected timeout in seconds above 0, found {timeout!r}")
         item_bytes = _ITEM_BYTES[dtype]
         in_place = self._in_place(collective, input, output, item_bytes)
         if algorithm is None:
             num_bytes = max(block, input[1], output[1]) * item_bytes
             algorithm = choose(collective, self._size, num_bytes)
+        elif not isinstance(algorithm, str):
+            raise TypeError(
+                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
+            )
         key = (collective, algorithm, root, in_place)
         prepared = self._plans.get(key)
         if prepared is None:
             prepared = prepare(collective, algorithm, self._rank, self._size, root, in_place)
             prepared = self._plans.setdefault(key, prepared)  # another thread may have been faster
         prepared.num_calls += 1
-        call = core.run if not async_op else core.submit
-        work = call(
+        call = (
             prepared.plan,
             _KIND[collective],
             dtype,
             number,
             root,
-            block,
             prepared.schedule,
             block,
             input[0],
             output[0],
             timeout,
         )
+        # An export keeps what can be resized from being moved while its bytes are in use.
+        held = [memoryview(one) for one in (x, result) if type(one) in _RESIZABLE]
         if not async_op:
+            core.run(*call)
+            del held
             return result
-        handle = Work(work, (x, result), result, f"{collective} on rank {self._rank}")
+        work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
         with self._lock:
-            self._works = [*(one for one in self._works if not one.is_completed()), handle]
-        return handle
+            # Kept from before it starts, so that nothing that interrupts this lets go of its memory.
+            self._works = [*(one for one in self._works if not one.is_completed()), work]
+        work.start(call)
+        return work
 
     def _in_place(
         self, collective: str, input: tuple[int, int, int], output: tuple[int, int, int], item_bytes: int
@@ -364,9 +376,14 @@ class Communicator:
             )
         return aliased
 
-    def _check_root(self, collective: str, root: int) -> None:
-        if not isinstance(root, int | np.integer) or not 0 <= root < self._size:
+    def _check_root(self, collective: str, root: int) -> int:
+        try:
+            number = operator.index(root)
+        except TypeError:
+            number = -1
+        if not 0 <= number < self._size:
             raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+        return number
 
     def _usable(self) -> Any:
         if self._core is None:
@@ -380,17 +397,22 @@ class Communicator:
         if error is None:
             self.close()
             return
-        try:
-            self.abort(f"{type(error).__name__}: {error}")
+        with contextlib.suppress(CommunicationError):
+            try:
+                self.abort(f"{type(error).__name__}: {error}")
+            finally:
+                self.close()
+
+    def __del__(self) -> None:
+        # The core's own end would wait for the peers with the interpreter locked, and without hearing Ctrl-C.
+        if getattr(self, "_core", None) is not None:
             self.close()
-        except CommunicationError:
-            return
 
 
-def _check_like(collective: str, name: str, found: tuple[int, int, int], count: int, dtype: int) -> None:
+def _check_like(collective: str, found: tuple[int, int, int], count: int, dtype: int) -> None:
     if found[1] != count or found[2] != dtype:
         raise ValueError(
-            f"{collective}: expected {name} with {count} elements of {DTYPES[dtype]}, "
+            f"{collective}: expected out with {count} elements of {DTYPES[dtype]}, "
             f"found {found[1]} of {DTYPES[found[2]]}"
         )
 
@@ -414,5 +436,5 @@ def _close_all() -> None:
     for communicator in list(_open):
         try:
             communicator._end(error)
-        except CommunicationError as failure:
+        except Exception as failure:  # one that cannot be closed must not keep the others open
             print(f"hocket: {failure}", file=sys.stderr)

@@ -25,6 +25,12 @@ OPS: tuple[str, ...] = _core.OPS
 _FIELDS = ("kind", "dtype", "op", "count", "root", "schedule")
 _MISMATCH, _TIMEOUT, _DIED, _ABORTED, _FORKED, _RESOURCE = 1, 2, 3, 4, 5, 6
 
+_ADVICE = {
+    "kind": "all ranks must call the same collectives in the same order",
+    "count": "pass arrays of one length on all ranks",
+    "dtype": "pass arrays of one dtype on all ranks",
+    "schedule": "pass the same algorithm= on all ranks; values are digests of schedules",
+}
 _ONLY_CLOSE = "this communicator can only be closed"
 
 
@@ -44,11 +50,11 @@ def exception_of(
     where = f"rank {this_rank}" + (
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
-    where = where if this_rank >= 0 else "close"
+    where = where if this_rank >= 0 else "hocket"
     if cause == _MISMATCH:
         return _mismatch(where, sequence, calls)
     if cause == _TIMEOUT:
-        ranks = _name_ranks(missing) if missing else "its peers"
+        ranks = name_ranks(missing) if missing else "its peers"
         return CollectiveTimeout(
             f"{where}: not done within {seconds:g} s; waited for {ranks}. See what they do instead, or give a longer "
             f"timeout=; {_ONLY_CLOSE}",
@@ -86,13 +92,9 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]]) -
     found: dict[Any, list[int]] = {}
     for rank, value in values.items():
         found.setdefault(value, []).append(rank)
-    sides = ", ".join(f"{value} on {_name_ranks(ranks)}" for value, ranks in found.items())
+    sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
     kinds = sorted({_value("kind", call["kind"]) for call in by_rank.values()})
-    advice = (
-        "all ranks must use the same algorithm"
-        if field == "schedule"
-        else "all ranks must call the same collectives in the same order"
-    )
+    advice = _ADVICE.get(field, f"pass the same {field} on all ranks")
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field} at call {sequence} ({' against '.join(kinds)}): {sides}; {advice}. "
         f"{_ONLY_CLOSE.capitalize()}",
@@ -109,5 +111,6 @@ def _value(field: str, number: int) -> Any:
     return f"{number:016x}" if field == "schedule" else number
 
 
-def _name_ranks(ranks: Sequence[int]) -> str:
+def name_ranks(ranks: Sequence[int]) -> str:
+    """The ranks in words."""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

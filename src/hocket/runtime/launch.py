@@ -217,6 +217,8 @@ class _Processes:
         )
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         self.connections.append(ours)
+        # The rank inherits the mask: Ctrl-C waits until `serve` has decided what it does, and never interrupts imports.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
                 process = subprocess.Popen(
@@ -234,6 +236,8 @@ class _Processes:
                 errno=error.errno or 0,
                 call="start a process",
             ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def ended(self, deadline: float | None, known: dict[int, Outcome]) -> Iterator[int]:
         """Waits for ranks that are not known yet; yields those that have spoken or died."""

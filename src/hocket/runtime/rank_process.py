@@ -4,11 +4,14 @@ The parent sends (over the inherited connection) how to prepare the interpreter 
 back. pickle is used here and nowhere else: between a parent and the children that it started itself.
 """
 
+import contextlib
 import ctypes
 import os
 import pickle
 import signal
+import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import process, spawn
 from multiprocessing.connection import Connection
@@ -54,7 +57,9 @@ def end_with_parent(parent: int) -> None:
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """The whole life of a rank process."""
+    """The whole life of a rank process. It was started with SIGINT blocked, so no Ctrl-C could come before this."""
+    _end_silently_on_interrupt()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     end_with_parent(parent)
     with Connection(descriptor) as connection:
         try:
@@ -62,6 +67,9 @@ def serve(descriptor: int, parent: int) -> None:
         except EOFError:
             return
         outcome = _call(preparation, call)
+        if isinstance(outcome.error, BrokenPipeError):
+            # The reader of the output has gone (as with `| head`). Nothing may be flushed to it at exit.
+            sys.stdout = None
         try:
             data = pickle.dumps(outcome)
         except Exception as error:
@@ -85,7 +93,7 @@ def _call(preparation: bytes, call: bytes) -> Outcome:
         finally:
             preparing = False
             del current._inheriting
-        with rank_scope(discover()):
+        with _interruptible(), rank_scope(discover()):
             return Outcome(value=function(*args))
     except KeyboardInterrupt:
         return Outcome(failed=True, interrupted=True)
@@ -98,6 +106,23 @@ def _call(preparation: bytes, call: bytes) -> Outcome:
         frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
         text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
         return Outcome(failed=True, error=_transferable(error), text=text, follows=follows_from_another(error))
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt meanwhile, as the function expects; before and after it ends the process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        _end_silently_on_interrupt()
+
+
+def _end_silently_on_interrupt() -> None:
+    """Gives Ctrl-C its default effect; what ignores it, or a handler of the program's own, stays."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _transferable(error: BaseException) -> BaseException | None:
