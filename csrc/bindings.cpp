@@ -35,16 +35,17 @@ struct Argument {
     std::string type() const { return nb::cast<std::string>(nb::str(nb::type_name(object.type()))); }
 
     [[noreturn]] void refuse_kind() const {
-        throw nb::type_error(
-            (std::string(name) + ": expected an array in CPU memory with the buffer protocol or DLPack, found " + type())
-                .c_str());
+        throw nb::type_error((std::string(name) +
+                              ": expected an array in CPU memory with the buffer protocol or DLPack, found " + type())
+                                 .c_str());
     }
 
     [[noreturn]] void refuse_dtype(const std::string &fallback) const {
-        const std::string found =
-            nb::hasattr(object, "dtype") ? nb::cast<std::string>(nb::str(object.attr("dtype"))) : fallback;
-        throw nb::type_error((std::string(name) + ": expected an array of float32, float64, int32, int64 or uint8, found " +
-                              type() + " of " + found + "; convert it, for example with x.astype(\"float32\")")
+        const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+        const std::string found = dtype.is_none() ? fallback : std::string(nb::str(nb::handle(dtype)).c_str());
+        throw nb::type_error((std::string(name) +
+                              ": expected an array of float32, float64, int32, int64 or uint8, found " + type() +
+                              " of " + found + "; convert it, for example with x.astype(\"float32\")")
                                  .c_str());
     }
 
@@ -230,6 +231,9 @@ nb::object allocate(const std::shared_ptr<Arena> &arena, std::size_t num_bytes) 
 NB_MODULE(_core, m) {
     m.doc() = "Hocket's core: plans, shared memory, reductions, waiting. Used by hocket.runtime only.";
     nb::register_exception_translator(translate);
+    nb::set_leak_warnings(false); // a forked child leaves what is its parent's alone, on purpose
+    // At exit, a forked child or a thread that goes on may hold objects; no user can act upon a list of them.
+    nb::set_leak_warnings(false);
 
     m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
     m.attr("DTYPES") = nb::make_tuple("float32", "float64", "int32", "int64", "uint8");
@@ -354,19 +358,17 @@ NB_MODULE(_core, m) {
             "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
         .def("run",
              [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::uint64_t schedule, std::size_t block, std::uintptr_t input,
-                std::uintptr_t output, double timeout) {
-                 Call call =
-                     make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
+                std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output,
+                double timeout) {
+                 Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
                  const nb::gil_scoped_release release;
                  self.run(std::move(call), check_signals);
              })
         .def("submit",
              [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::uint64_t schedule, std::size_t block, std::uintptr_t input,
-                std::uintptr_t output, double timeout) {
-                 Call call =
-                     make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
+                std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output,
+                double timeout) {
+                 Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
                  const nb::gil_scoped_release release;
                  return self.submit(std::move(call));
              })

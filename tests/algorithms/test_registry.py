@@ -1,20 +1,17 @@
 """Registering algorithms: arguments, compositions, a user's own file."""
 
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from hocket.algorithms import ALGORITHMS, algorithm, load
+from hocket.algorithms import ALGORITHMS, algorithm, find, load
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.builder import Builder
-
-
-@pytest.fixture(autouse=True)
-def registry_as_before():
-    before = dict(ALGORITHMS)
-    yield
-    ALGORITHMS.clear()
-    ALGORITHMS.update(before)
 
 
 def chain(schedule: Builder) -> None:
@@ -129,9 +126,191 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     file.write_text(OWN)
     with pytest.raises(ValueError, match="found no file"):
         load(str(tmp_path / "other.py"))
-    with pytest.raises(ValueError, match=r"name='stra'.*\['star', 'wrong'\]"):
+    with pytest.raises(ValueError, match=r"one of those in .*own.py, star \(broadcast\), wrong \(barrier\)"):
         load(f"{file}:stra")
     assert ("broadcast", "star") not in ALGORITHMS  # A file that failed leaves nothing behind.
     file.write_text("")
-    with pytest.raises(ValueError, match="the file registers none"):
+    with pytest.raises(ValueError, match="own.py, which registers none"):
         load(str(file))
+
+
+def test_finding_by_name_or_file(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    assert {one.collective for one in find("ring")} == {"all_reduce", "all_gather", "reduce_scatter"}
+    assert [one.name for one in find(str(file), "barrier", prove=False)] == ["wrong"]
+    assert find("star") == [ALGORITHMS["broadcast", "star"]]
+    for arguments, message in (
+        (("ring", "broadcast"), "expected an algorithm for broadcast, one of binomial, star or FILE.py:NAME; found 'ring'"),
+        (("rnig",), r"expected an algorithm, one of .*ring \(all_gather\).* or FILE.py:NAME; found 'rnig'"),
+        ((f"{file}:star", "barrier"), r"expected an algorithm for barrier, one of those in .*own.py, star \(broadcast\);"),
+        ((str(tmp_path / "other.py"),), "expected an algorithm, FILE.py or FILE.py:NAME; found no file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            find(*arguments, prove=False)
+    with pytest.raises(ScheduleError, match="expected a collective"):
+        find("ring", "scatter_brain")
+
+
+class Counted:
+    """A function that is an object."""
+
+    def __call__(self, p: int, *, root: int) -> int:
+        return p - 1 if root < p else -1
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda p, root: p - 1 + 0 * root,
+        lambda p, k=1: p - k,
+        lambda p, k=1, root=99: (p - k) * (root < p),
+        functools.partial(lambda p, k: p - k, k=1),
+        Counted(),
+        (2).__rsub__,
+        np.array([-1, 0, 1, 2, 3, 4]).item,
+        lambda p: np.float64(p - 1),
+    ],
+)
+def test_only_a_parameter_named_root_gets_the_root(steps: Any) -> None:
+    one = algorithm("broadcast", name="chain", chunks=lambda p, k=1: k, steps=steps)(chain)
+    expected = 2 if steps == (2).__rsub__ else 4
+    assert one.declared(4 if expected == 2 else 5, 3).steps == expected
+    assert one.build(5, 3).num_chunks == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"chunks": 4}, r"expected chunks= to be a function of the rank count, as `lambda p: 4`; found 4"),
+        ({"steps": 3}, "expected steps= to be a function"),
+        ({"sent": 0.5}, "expected sent= to be a function"),
+        ({"ranks": "2 or 3"}, "expected ranks= as .*found '2 or 3'"),
+        ({"ranks": ("even", 2)}, "expected ranks= as"),
+        ({"labels": "rank_order"}, "expected labels= to be a tuple of some of"),
+        ({"labels": ("fast",)}, "expected labels="),
+    ],
+)
+def test_arguments_of_algorithm_are_checked_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScheduleError, match=rf"^{__file__}:\d+: {message}"):
+        algorithm("broadcast", name="chain", **{"chunks": lambda p: 1} | arguments)
+    assert ("broadcast", "chain") not in ALGORITHMS
+
+
+MISTAKES = """
+import hocket.algorithms as h
+
+@h.algorithm("broadcast", name="own", chunks={chunks}, steps={steps}, ranks=("some", {ranks}))
+def own(schedule):
+    with schedule.step():
+        {row}
+{last}
+"""
+RIGHT = {
+    "chunks": "lambda p: 1",
+    "steps": "lambda p: 1",
+    "ranks": "lambda p: True",
+    "row": "schedule.copy(src=0, dst=1, chunk=0)",
+    "last": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "line", "message"),
+    [
+        # While the program writes its schedule.
+        ({"row": "schedule.cpoy(src=0, dst=1)"}, 7, "AttributeError: .*'cpoy'"),
+        ({"row": "schedule.ranks[99]"}, 7, "IndexError: index 99"),
+        ({"row": "1 // 0"}, 7, "ZeroDivisionError: "),
+        ({"row": "schedule.copy(0)"}, 7, r"TypeError: Builder.copy\(\) missing 1"),
+        ({"row": "schedule.reduce(*'src')"}, 7, "expected integers"),
+        ({"row": "assert False"}, 7, "AssertionError$"),
+        ({"row": "exit()"}, 7, "SystemExit"),
+        # In what it promises.
+        ({"chunks": "lambda p: 4 // 0"}, 4, "ZeroDivisionError"),
+        ({"chunks": "lambda p: p / 8"}, 4, r"expected chunks= to give a whole number, found 0.5; use //"),
+        ({"chunks": "lambda p: None"}, 4, "expected chunks= to give a number, found None"),
+        ({"chunks": "lambda p: 0"}, 4, "expected a positive multiple"),
+        ({"chunks": "lambda: 1"}, 4, "TypeError: "),
+        ({"steps": "lambda p: missing"}, 4, "NameError: "),
+        ({"steps": "lambda p: 1.5"}, 4, "expected steps= to give a whole number"),
+        ({"ranks": "lambda p: 1 // 0"}, 4, "ZeroDivisionError"),
+    ],
+)
+def test_a_mistake_in_a_users_program_names_its_line(
+    mistake: dict[str, str], line: int, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(MISTAKES.format(**RIGHT | mistake))
+    (one,) = load(str(file), prove=False)
+    with pytest.raises(ScheduleError, match=rf"^{file}:{line}( \(own, 4 ranks\))?: .*{message}"):
+        one.verify(4)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "line", "message"),
+    [
+        ({"last": "1 // 0"}, 8, "ZeroDivisionError"),
+        ({"last": "import no_such_module"}, 8, "ModuleNotFoundError"),
+        ({"last": "raise SystemExit"}, 8, "SystemExit"),
+        ({"last": "def f()\n"}, 8, "SyntaxError: expected ':'"),
+        ({"row": "pass\n   x"}, 8, "IndentationError"),
+        ({"chunks": "4"}, 4, "expected chunks="),
+        ({"last": "h.algorithm('brodcast', name='x')"}, 8, "expected a collective"),
+        ({"last": "h.algorithm('broadcast', name='binomial', chunks=len)(own.write)"}, 8, "ValueError: .* built in"),
+        ({"last": "h.load('/no/such.py')"}, 8, "ValueError: .* no file"),
+    ],
+)
+def test_a_file_that_cannot_be_run_names_its_line(
+    mistake: dict[str, str], line: int, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(MISTAKES.format(**RIGHT | mistake))
+    before = dict(ALGORITHMS)
+    with pytest.raises(ScheduleError, match=rf"^{file}:{line}: {message}"):
+        load(str(file), prove=False)
+    assert before == ALGORITHMS
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    for content in (b"\xff\xfe", b"x = '\0'"):
+        file.write_bytes(content)
+        with pytest.raises(ScheduleError, match=rf"^{file}(:\d+)?: (SyntaxError|ValueError): "):
+            load(str(file))
+
+
+def test_a_composition_that_does_not_fit_names_where_it_is_registered() -> None:
+    one = algorithm("all_gather", name="fine")(ALGORITHMS["all_gather", "ring"].refine(0))
+    with pytest.raises(ScheduleError, match=rf"^{__file__}:\d+ \(fine, 3 ranks\): refine: expected"):
+        one.build(3)
+
+
+def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
+    """Each gets the algorithm of its own file, and nobody ever misses a built-in one."""
+    files = [tmp_path / f"own{i}.py" for i in range(8)]
+    for i, file in enumerate(files):
+        broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"
+        file.write_text(MISTAKES.format(**RIGHT | {"last": broken}).replace('"own"', f'"own{i}"'))
+    ended, missed = threading.Event(), []
+
+    def watch() -> None:
+        while not ended.is_set():
+            if ("all_reduce", "ring") not in ALGORITHMS:
+                missed.append("ring")
+
+    def load_one(file: Path) -> str:
+        try:
+            return " ".join(one.name for one in load(str(file), prove=False))
+        except ScheduleError:
+            return "broken"
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(load_one, files))
+    ended.set()
+    watcher.join()
+    assert found == [f"own{i}" if i % 2 else "broken" for i in range(8)]
+    assert {name for _, name in ALGORITHMS if name.startswith("own")} == {"own1", "own3", "own5", "own7"}
+    assert missed == []

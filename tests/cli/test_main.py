@@ -65,7 +65,11 @@ def test_an_expected_error_is_one_line(
 
     monkeypatch.setattr("hocket.cli.doctor.run", fail)
     assert main(["doctor"]) == 2
-    assert capsys.readouterr().err == "hocket doctor: what is wrong\n"
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "hocket doctor: what is wrong\n")
+    assert main(["doctor", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ('{"error": "what is wrong"}\n', "hocket doctor: what is wrong\n")
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

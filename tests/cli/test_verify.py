@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ def everybody_gives(schedule):
                 if peer != rank{flaw}:
                     schedule.copy(src=rank, dst=peer, chunk=rank{shift})
 """
-
-
-@pytest.fixture(autouse=True)
-def registry_as_before() -> Iterator[None]:
-    before = dict(ALGORITHMS)
-    yield
-    ALGORITHMS.clear()
-    ALGORITHMS.update(before)
 
 
 def write(folder: Path, *, name: str = "mine", steps: str = "1", flaw: str = "", shift: str = "") -> str:
@@ -93,22 +84,55 @@ def test_a_broken_one_is_named(
     (failure,) = report["failures"]
     assert (failure["name"], failure["collective"], failure["num_ranks"]) == ("mine", "all_gather", 4)
     assert law is None or failure["law"] == law
+    assert failure["source"] == f"{file}:6" and str(failure["expected"] or "") in failure["message"]
+    assert (failure["found"] is None) == (law is None)
     code, text = verify(capsys, f"{file}:mine", "--ranks", "4")
     assert code == 1
     assert "all_gather mine, 4 ranks: " in text and "0 of 1 algorithms hold" in text
+    assert text.startswith(f"{file}:6: all_gather mine") if law else f"{file}:13: " in text
+
+
+def test_a_mistake_in_the_program_is_a_failure_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, shift=" // (p - 4)")
+    code, text = verify(capsys, file, "--ranks", "4", "--json")
+    (failure,) = json.loads(text)["failures"]
+    assert code == 1 and failure["law"] is None
+    assert failure["message"].startswith(f"{file}:13 (mine, 4 ranks): ZeroDivisionError: ")
+    code, text = verify(capsys, file, "--ranks", "4")
+    assert code == 1 and f"all_gather mine, 4 ranks: {file}:13 (mine, 4 ranks): ZeroDivisionError: " in text
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+@pytest.mark.parametrize(("content", "line"), [("x = 1\n1 // 0\n", 2), ("def f()\n", 1)])
+def test_a_file_that_cannot_be_run_is_one_line(
+    command: str, content: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(content)
+    assert main([command, str(file)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"hocket {command}: {file}:{line}: ")
+    assert printed.err.count("\n") == 1
+    assert main([command, str(file), "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    message = report["error"] if command == "show" else report["failures"][0]["message"]
+    assert message.startswith(f"{file}:{line}: ")
 
 
 def test_the_steps_of_a_broken_one_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", write(tmp_path, flaw=" and peer != 1"), "-n", "4"]) == 1
     text = capsys.readouterr().out
-    assert "c3 = r3" in text and "law 2" in text
+    assert "c3 = r3" in text and f"{tmp_path}/own.py:6: law 2" in text
+    assert "laws 1, 2, 4, 5 hold" not in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--all", "ring"], "exclude each other"),
-        (["rnig"], "there is no algorithm 'rnig'"),
+        (["rnig"], "expected an algorithm, one of"),
         (["ring", "--collective", "scatter_brain"], "scatter_brain"),
         (["missing.py"], "missing.py"),
     ],

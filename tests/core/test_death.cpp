@@ -8,6 +8,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <new>
 #include <sched.h>
 #include <sys/mman.h>
@@ -25,9 +26,11 @@ constexpr std::size_t arena_bytes = std::size_t{128} << 20;
 
 /// What the processes tell each other and the test.
 struct Board {
-    std::array<std::atomic<std::uint64_t>, max_ranks> presence, endpoint; // offsets + 1
-    std::array<std::atomic<std::int64_t>, max_ranks> killed_at;           // steady clock; 0: not killed
-    std::array<std::atomic<int>, max_ranks> reported;                     // the rank that a survivor was told of, + 1
+    std::array<std::atomic<int>, max_ranks> process, descriptor; // of each rank's arena
+    std::array<std::atomic<std::uint64_t>, max_ranks> presence,
+        endpoint;                                               // offsets; `endpoint` is 0 until all are there
+    std::array<std::atomic<std::int64_t>, max_ranks> killed_at; // steady clock; 0: not killed
+    std::array<std::atomic<int>, max_ranks> reported;           // the rank that a survivor was told of, + 1
     std::atomic<int> num_ready;
     std::array<std::array<char, 400>, max_ranks> complaint;
 };
@@ -44,12 +47,11 @@ class Processes {
         void *shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         CHECK(shared != MAP_FAILED);
         board_ = new (shared) Board{};
-        for (int rank = 0; rank < num_ranks; ++rank) arenas_.push_back(std::make_shared<Arena>(arena_bytes));
         std::vector<pid_t> children;
         for (int rank = 0; rank < num_ranks; ++rank) {
             const pid_t child = fork();
             CHECK(child >= 0);
-            if (child == 0) live(rank, body);
+            if (child == 0) live(rank, num_ranks, body);
             children.push_back(child);
         }
         for (int rank = 0; rank < num_ranks; ++rank) {
@@ -72,46 +74,51 @@ class Processes {
     Board &board() { return *board_; }
 
   private:
-    [[noreturn]] void live(int rank, const Body &body) {
+    [[noreturn]] void live(int rank, int num_ranks, const Body &body) {
         alarm(60); // whatever hangs ends
-        int code = 0;
+        std::string complaint;
         try {
             Rank own;
-            join(own, rank);
+            own.rank = rank;
+            join(own, num_ranks);
             body(own, *board_);
-        } catch (const std::exception &error) {
-            std::strncpy(board_->complaint[static_cast<std::size_t>(rank)].data(), error.what(), 399);
-            code = 1;
-        }
-        _exit(code);
+        } catch (const Failure &failure) {
+            complaint = "cause " + std::to_string(static_cast<int>(failure.cause)) + ", " + failure.text;
+        } catch (const std::exception &error) { complaint = error.what(); }
+        std::strncpy(board_->complaint[static_cast<std::size_t>(rank)].data(), complaint.c_str(), 399);
+        _exit(complaint.empty() ? 0 : 1);
     }
 
-    void join(Rank &own, int rank) {
-        const auto at = static_cast<std::size_t>(rank), size = arenas_.size();
-        own.rank = rank;
-        own.arena = arenas_[at];
+    void join(Rank &own, int num_ranks) {
+        const auto at = static_cast<std::size_t>(own.rank), size = static_cast<std::size_t>(num_ranks);
+        own.arena = std::make_shared<Arena>(arena_bytes);
         own.context = std::make_shared<Context>(own.arena);
-        board_->presence[at].store(own.context->presence_offset() + 1);
-        board_->endpoint[at].store(own.context->add_endpoint(Endpoint::committed_bytes(static_cast<int>(size)),
-                                                             Endpoint::reserved_bytes(static_cast<int>(size))) +
-                                   1);
+        board_->process[at].store(getpid());
+        board_->descriptor[at].store(own.arena->descriptor());
+        board_->presence[at].store(own.context->presence_offset());
+        board_->endpoint[at].store(
+            own.context->add_endpoint(Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks)));
         std::vector<int> descriptors, members;
         std::vector<std::size_t> presences, endpoints;
         for (std::size_t peer = 0; peer < size; ++peer) {
             while (board_->endpoint[peer].load() == 0) sched_yield();
-            presences.push_back(board_->presence[peer].load() - 1);
-            endpoints.push_back(board_->endpoint[peer].load() - 1);
-            descriptors.push_back(arenas_[peer]->descriptor());
+            presences.push_back(board_->presence[peer].load());
+            endpoints.push_back(board_->endpoint[peer].load());
+            const std::string path = "/proc/" + std::to_string(board_->process[peer].load()) + "/fd/" +
+                                     std::to_string(board_->descriptor[peer].load());
+            descriptors.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
+            CHECK(descriptors.back() >= 0, "cannot open", path);
             members.push_back(static_cast<int>(peer));
         }
-        own.context->join(rank, descriptors, presences);
-        own.communicators.push_back(std::make_unique<Communicator>(own.context, members, rank, endpoints, size <= 2));
+        own.context->join(own.rank, descriptors, presences);
+        for (int descriptor : descriptors) close(descriptor);
+        own.communicators.push_back(
+            std::make_unique<Communicator>(own.context, members, own.rank, endpoints, size <= 2));
         board_->num_ready.fetch_add(1);
         while (board_->num_ready.load() < static_cast<int>(size)) sched_yield();
     }
 
     Board *board_ = nullptr;
-    std::vector<std::shared_ptr<Arena>> arenas_;
     std::string trouble_;
 };
 

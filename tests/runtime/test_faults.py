@@ -456,7 +456,9 @@ def test_a_rank_that_closes_early_is_named_by_those_who_need_it() -> None:
 LEAVE = """
 comm = hocket.init()
 comm.barrier()
+tell(ready=1)
 if comm.rank == 0:
+    until_told()  # the others have left the barrier
     {leave}
 failing(lambda: comm.all_reduce(np.ones(3)))
 comm.close()
@@ -478,6 +480,9 @@ comm.close()
 )
 def test_a_rank_that_ends_without_close(leave: str, error: str, reason: str | None, code: int, errors: str) -> None:
     with Ranks(LEAVE.format(leave=leave), 3) as ranks:
+        for rank in range(3):
+            ranks.told(rank)
+        ranks.tell(0)
         for rank in (1, 2):
             found = ranks.told(rank)
             assert (found["error"], found["rank"], found["reason"]) == (error, 0, reason)

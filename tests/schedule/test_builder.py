@@ -33,6 +33,8 @@ WRONG = [
     (lambda s: s.copy(src=0, dst=1, chunk=0, count=0), r"moves no chunk .*found 0"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, count=2, stride=0), r"does not advance .*found 0"),
     (lambda s: s.copy(src=0, dst=1), r"chunk=, or src_chunk= and dst_chunk="),
+    (lambda s: s.copy(src=0, dst=1, chunks_=0), r"copy: expected arguments among src, dst, chunk, .*; found chunks_"),
+    (lambda s: s.reduce(src=0, dst=1, chunk=0, to=1, by=2), r"reduce: expected arguments among .*; found by, to"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, src_buffer="memory"), r"data, input, output or scratch; found 'memory'"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, dst_buffer="input"), r"a row writes the input"),
     (lambda s: s.copy(src=0.5, dst=1, chunk=0), r"src: expected integers, found float64; use //"),

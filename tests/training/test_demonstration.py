@@ -9,10 +9,18 @@ import pytest
 from hocket.training import demonstration
 from hocket.training.data import train
 from hocket.training.dataset import Dataset, load
-from hocket.training.demonstration import FirstAllReduce, RankReport, Start, choose_settings, judge, new_network, waited
-
+from hocket.training.demonstration import (
+    FirstAllReduce,
+    RankReport,
+    Start,
+    choose_settings,
+    judge,
+    new_network,
+    waited,
+)
 
 FIRST = FirstAllReduce(at=12.5, proof_seconds=0.0)
+START = Start(0.5, "cached", cold_seconds=0.6, cold_proof_seconds=0.02)
 
 
 def reports(dataset: Dataset, num_ranks: int = 2) -> list[RankReport]:
@@ -33,7 +41,7 @@ def no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judged(ranks: list[RankReport]) -> Any:
     dataset = load()
-    return judge(dataset, choose_settings(dataset), ranks, Start(0.5, "cached", 0.6))
+    return judge(dataset, choose_settings(dataset), ranks, START)
 
 
 @pytest.mark.usefixtures("no_proof")
@@ -43,7 +51,7 @@ def test_ranks_that_agree() -> None:
     assert found.test_accuracy >= 0.95
     assert found.algorithm == "ring"  # the one that ran most
     assert found.communication_share == pytest.approx(0.1)
-    assert found.first_all_reduce == Start(0.5, "cached", 0.6)
+    assert found.first_all_reduce == START
     assert (found.num_ranks, found.num_train, found.num_test, found.num_steps) == (2, 1438, 359, 690)
 
 
@@ -72,8 +80,8 @@ def test_one_loss_of_one_rank_is_noticed(wrong: Any) -> None:
 
 
 def test_the_wait_is_that_of_the_last_rank_and_cached_only_if_no_rank_proved() -> None:
-    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.0)], 1.0) == Start(2.0, "cached", None)
-    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.01)], 1.0) == Start(2.0, "made now", 2.0)
+    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.0)], 1.0) == Start(2.0, "cached")
+    assert waited([FirstAllReduce(3.0, 0.0), FirstAllReduce(2.5, 0.01)], 1.0) == Start(2.0, "made now", 2.0, 0.01)
 
 
 def test_settings_fit_the_data() -> None:

@@ -1,7 +1,7 @@
 """How collectives are done: one small program for each algorithm, and the registry that knows them all."""
 
 from hocket.algorithms import direct, dissemination, halving_doubling, ring, tree
-from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, load
+from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, find, load
 
 __all__ = [
     "ALGORITHMS",
@@ -9,6 +9,7 @@ __all__ = [
     "algorithm",
     "direct",
     "dissemination",
+    "find",
     "halving_doubling",
     "load",
     "ring",

@@ -5,23 +5,30 @@ promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
 """
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hocket.algorithms.user_code import (
+    Constraint,
+    Parameter,
+    blamed_on,
+    call,
+    check_arguments,
+    number,
+    whole_number,
+)
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate, Declared, verify
-
-Parameter = Callable[..., Any]  # Of (num_ranks) or (num_ranks, root).
-Constraint = tuple[str, Callable[[int], bool]]
 
 _CACHED_SCHEDULES = 64
 
@@ -58,24 +65,32 @@ class Algorithm:
             schedule.include(self.build(schedule.num_ranks, schedule.root))
 
     def build(self, num_ranks: int, root: int = 0) -> Schedule:
-        """The schedule for this many ranks; ValueError where there is none. Remembered, so cheap the second time."""
+        """The schedule for this many ranks. Remembered, so cheap the second time.
+
+        ValueError where there is none; ScheduleError, naming the line, where the program that writes it is at fault.
+        """
         if num_ranks < 1:
             raise ValueError(f"{self}: expected at least 1 rank, found {num_ranks}")
-        if self.ranks is not None and not self.ranks[1](num_ranks):
+        if self.ranks is not None and not self.allows(num_ranks):
             raise ValueError(f"{self}: expected {self.ranks[0]} ranks, found {num_ranks}")
         if not 0 <= root < num_ranks:
             raise ValueError(f"{self}: expected a root from 0 to {num_ranks - 1}, found {root}")
-        return self._build(num_ranks, root if find_collective(self.collective).rooted else 0)
+        with self._in_its_code(num_ranks):
+            return self._build(num_ranks, root if find_collective(self.collective).rooted else 0)
 
     def allows(self, num_ranks: int) -> bool:
         """Whether there is a schedule for this many ranks."""
-        return num_ranks >= 1 and (self.ranks is None or self.ranks[1](num_ranks))
+        if num_ranks < 1 or self.ranks is None:
+            return num_ranks >= 1
+        with self._in_its_code(num_ranks):
+            return bool(self.ranks[1](num_ranks))
 
     def declared(self, num_ranks: int, root: int = 0) -> Declared:
         """What is promised for this rank count and root."""
-        steps = None if self.steps is None else int(_call(self.steps, num_ranks, root))
-        sent = None if self.sent is None else _call(self.sent, num_ranks, root)
-        return Declared(steps, None if sent is None else Fraction(sent), self.labels)
+        with self._in_its_code(num_ranks):
+            steps = None if self.steps is None else whole_number("steps", call(self.steps, num_ranks, root))
+            sent = None if self.sent is None else number("sent", call(self.sent, num_ranks, root))
+        return Declared(steps, sent, self.labels)
 
     def verify(self, num_ranks: int, root: int = 0, **options: Any) -> Certificate:
         """Prove the schedule for this rank count and root, promises included; VerifyError if it breaks a law.
@@ -121,9 +136,15 @@ class Algorithm:
     def __str__(self) -> str:
         return f"{self.collective} {self.name} ({self.source})"
 
+    def _in_its_code(self, num_ranks: int) -> AbstractContextManager[None]:
+        what = f" ({self.name}, {num_ranks} rank{'s' if num_ranks != 1 else ''})"
+        return blamed_on(self.source.rpartition(":")[0], self.source, what)
+
 
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 """Every algorithm by (collective, name)."""
+
+_loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
 
 
 def algorithm(
@@ -140,13 +161,15 @@ def algorithm(
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
     chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends, in units
-    of the whole vector) are functions of the rank count p, or of p and the root. labels are those of the certificate
-    that must hold for every rank count. ranks is ("an even number of", predicate) where not every rank count will do.
-    A later definition replaces an earlier one of the same name, except that built-in ones stay: ValueError.
+    of the whole vector) are functions of the rank count p, and of the root if they have a parameter of that name.
+    labels are those of the certificate that must hold for every rank count. ranks is ("an even number of", predicate)
+    where not every rank count will do. A later definition replaces an earlier one of the same name, except that
+    built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
     """
     find_collective(collective)
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    check_arguments(source, {"chunks": chunks, "steps": steps, "sent": sent}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
         if isinstance(program, Algorithm):
@@ -159,7 +182,7 @@ def algorithm(
                 raise ScheduleError(f"{source}: expected chunks=, the number of chunks for p ranks; found none")
 
             def produce(num_ranks: int, root: int) -> Schedule:
-                builder = Builder(collective, num_ranks, int(_call(cut, num_ranks, root)), root)
+                builder = Builder(collective, num_ranks, whole_number("chunks", call(cut, num_ranks, root)), root)
                 write(builder)
                 return builder.finish()
 
@@ -184,45 +207,84 @@ def algorithm(
     return register
 
 
+def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
+    """All algorithms of this name; or those of "FILE.py" or "FILE.py:NAME", for which see load. Of one collective only.
+
+    ValueError, saying what there is, if there is none.
+    """
+    if collective is not None:
+        find_collective(collective)
+    known, path = list(ALGORITHMS.values()), ""
+    found = [one for one in known if one.name == reference]
+    if not found and (_split(reference)[0].endswith(".py") or Path(reference).is_file()):
+        path, known = _split(reference)[0], load(reference, prove=prove)
+        found = known
+    fitting = [one for one in found if collective in (None, one.collective)]
+    if not fitting:
+        raise _unknown(reference, collective, known, path)
+    return fitting
+
+
 def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
     The file is run. Each algorithm is proved here for the first few rank counts it allows (VerifyError), and again for
-    the rank count of a communicator before it runs there. ValueError if the file registers none (of that name).
+    the rank count of a communicator before it runs there. ValueError if the file registers none (of that name);
+    ScheduleError, naming the line, if it cannot be run. Threads take turns.
     """
-    path, _, name = reference.partition(":") if not Path(reference).exists() else (reference, "", "")
-    file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"expected the file of an algorithm (FILE.py or FILE.py:NAME), found no file {path!r}")
-    before = dict(ALGORITHMS)
-    try:
-        _run(file)
-        made = _registered_since(before, name)
-        if not made:
-            found = sorted({one.name for one in _registered_since(before, "")}) or "none"
-            raise ValueError(
-                f"{reference}: expected @algorithm(..., name={name or '...'!r}); the file registers {found}"
-            )
-        for one in made if prove else ():
-            for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
-                one.verify(num_ranks, num_ranks - 1)
-    except BaseException:  # What is wrong, or not proved, is not there.
-        ALGORITHMS.clear()
-        ALGORITHMS.update(before)
-        raise
+    path, name = _split(reference)
+    if not Path(path).is_file():
+        raise ValueError(f"expected an algorithm, FILE.py or FILE.py:NAME; found no file {path!r}")
+    with _loading:
+        before = dict(ALGORITHMS)
+        try:
+            _run(path)
+            made = _registered_since(before, name)
+            if not made:
+                raise _unknown(reference, None, _registered_since(before, ""), path)
+            for one in made if prove else ():
+                for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
+                    one.verify(num_ranks, num_ranks - 1)
+        except BaseException:  # What is wrong, or not proved, is not there; others may be reading what stays.
+            for one in _registered_since(before, ""):
+                del ALGORITHMS[one.collective, one.name]
+            ALGORITHMS.update(before)
+            raise
     return made
 
 
+def _split(reference: str) -> tuple[str, str]:
+    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py"."""
+    path, _, name = (reference, "", "") if Path(reference).exists() else reference.partition(":")
+    return path, name
+
+
+def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
+    """That there is no such algorithm among those known, which are those of a file if there is a path."""
+    names = sorted(one.name for one in known if one.collective == collective)
+    names = names or sorted(f"{one.name} ({one.collective})" for one in known)
+    if not path:
+        there = f"one of {', '.join(names)} or FILE.py:NAME"
+    elif names:
+        there = f"one of those in {path}, {', '.join(names)}"
+    else:
+        there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
+    wanted = "an algorithm" + (f" for {collective}" if collective else "")
+    return ValueError(f"expected {wanted}, {there}; found {reference!r}")
+
+
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:
-    return [one for key, one in ALGORITHMS.items() if before.get(key) is not one and name in ("", one.name)]
+    return [one for key, one in list(ALGORITHMS.items()) if before.get(key) is not one and name in ("", one.name)]
 
 
-def _run(file: Path) -> None:
+def _run(path: str) -> None:
     """As a module of its own, and afresh every time: an import would remember it."""
-    module = ModuleType(f"_hocket_loaded_{file.stem}")
-    module.__file__ = str(file)
+    module = ModuleType(f"_hocket_loaded_{Path(path).stem}")
+    module.__file__ = path
+    content = Path(path).read_bytes()
     sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
-    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module.__dict__)
+    with blamed_on(path, path):
+        exec(compile(content, path, "exec"), module.__dict__)
 
 
 def _composed(
@@ -235,10 +297,6 @@ def _both(left: Constraint | None, right: Constraint | None) -> Constraint | Non
     if left is None or right is None:
         return left or right
     return f"{left[0]} and {right[0]}", lambda p: left[1](p) and right[1](p)
-
-
-def _call(parameter: Parameter, num_ranks: int, root: int) -> Any:
-    return parameter(*(num_ranks, root)[: parameter.__code__.co_argcount])
 
 
 def _is_built_in(one: Algorithm) -> bool:

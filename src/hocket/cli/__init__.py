@@ -1,12 +1,13 @@
 """The `hocket` command: one module per sub-command, imported when it is asked for.
 
 Each module has `add_arguments(parser)` and `run(arguments) -> int`, the exit code. A HocketError, a missing file or
-a bad argument ends in one line on standard error and exit code 2; Ctrl-C in 130. n ranks start at once, so what
-`import hocket.cli` costs is counted.
+a bad argument ends in one line on standard error (and with --json in an object {"error": ...}) and exit code 2; Ctrl-C
+in 130. n ranks start at once, so what `import hocket.cli` costs is counted.
 """
 
 import argparse
 import importlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 
@@ -65,4 +66,6 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
         raise
     except (HocketError, OSError, ValueError, TypeError) as error:
         print(f"hocket {arguments.command}: {error}", file=sys.stderr)
+        if getattr(arguments, "json", False):
+            print(json.dumps({"error": str(error)}))
         return 2

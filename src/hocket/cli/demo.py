@@ -120,11 +120,11 @@ def as_text(result: "Demonstration") -> str:
         ("training", f"{result.training_seconds:.2f} s for {result.num_steps:,} steps; {losses}"),
         ("communication", f"{result.communication_share:.0%} of that time (waiting for slower ranks included)"),
         ("algorithm", f"{result.algorithm} all_reduce of {result.num_parameters + 1:,} numbers in every step"),
-        ("first all_reduce", _first(result.first_all_reduce, f"{n} {_ranks(n)} started")),
+        *_first(result.first_all_reduce, f"{n} {_ranks(n)} started"),
     ]
     if proof:
         labels = ", ".join(label.replace("_", " ") for label in proof.labels) or "no further label"
-        rows.append(("proof, cold", f"{proof.seconds:.3f} s from scratch, nothing cached ({proof.method}; {labels})"))
+        rows.append(("proof", f"{proof.seconds:.3f} s from scratch ({proof.method}; {labels})"))
     within = "within" if result.losses_equal else "more than"
     apart = f"largest difference {result.largest_loss_difference:.1e} over {result.num_steps:,} steps"
     rows += [
@@ -136,15 +136,14 @@ def as_text(result: "Demonstration") -> str:
     return "\n".join(["", *lines, "", "Next, try:", *_next(result)])
 
 
-def _first(start: "Start", started: str) -> str:
-    """The wait for the first all_reduce, and what it is with the proof made meanwhile."""
-    if start.proof == "made now":
-        beside = "that is cold"
-    elif start.cold_seconds is None:
-        beside = "cold was not measured"
-    else:
-        beside = f"cold, with an empty cache: {start.cold_seconds:.2f} s"
-    return f"{start.seconds:.2f} s after the command, {started}, the proof {start.proof} ({beside})"
+def _first(start: "Start", started: str) -> list[tuple[str, str]]:
+    """The wait for the first all_reduce in this run, and what it is cold, with the proof made meanwhile."""
+    rows = [("first all_reduce", f"{start.seconds:.2f} s after the command, {started}, the proof {start.proof}")]
+    if start.cold_seconds is not None:
+        how = "this run" if start.proof == "made now" else "started again with an empty cache"
+        share = f"{start.cold_proof_seconds:.3f} s of it the proof"
+        rows.append(("first all_reduce, cold", f"{start.cold_seconds:.2f} s ({how}; {share})"))
+    return rows
 
 
 def _next(result: "Demonstration") -> list[str]:

@@ -1,7 +1,5 @@
 """What `hocket doctor` looks at: each check tries the very thing that Hocket will do, and names the fix if it fails."""
 
-import ctypes
-import errno
 import fcntl
 import importlib
 import importlib.util
@@ -12,6 +10,7 @@ import resource
 import secrets
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -183,53 +182,6 @@ def _check_processes() -> _Answer:
     return _ok("process descriptors work")
 
 
-def _check_attach() -> _Answer:
-    """A child reads memory of its parent, which is what ranks, being siblings, may at most be allowed to."""
-    source = ctypes.create_string_buffer(b"hocket", 8)
-    status_read, status_write = os.pipe()
-    libc = ctypes.CDLL(None, use_errno=True)
-    child = os.fork()
-    if child == 0:
-        code = errno.ENOSYS
-        try:
-            target = ctypes.create_string_buffer(8)
-            code = _read_from(libc, os.getppid(), source, target)
-            os.write(status_write, bytes([code]))
-        finally:
-            os._exit(0)
-    os.close(status_write)
-    try:
-        answer = os.read(status_read, 1)
-    finally:
-        os.close(status_read)
-        os.waitpid(child, 0)
-    if answer == b"\0":
-        return _ok("ranks may read each other's memory")
-    reason = os.strerror(answer[0]) if answer else "the child ended early"
-    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
-    fix = "sysctl kernel.yama.ptrace_scope=0" if scope not in ("", "0") else "in a container: --cap-add=SYS_PTRACE"
-    return "WARN", f"ranks may not read each other's memory ({reason}): large private arrays are copied once more", fix
-
-
-class _Span(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-
-
-def _read_from(
-    libc: ctypes.CDLL, process: int, source: "ctypes.Array[ctypes.c_char]", target: "ctypes.Array[ctypes.c_char]"
-) -> int:
-    """process_vm_readv of source in that process into target; 0 or the error number."""
-    local = _Span(ctypes.addressof(target), len(target))
-    remote = _Span(ctypes.addressof(source), len(source))
-    libc.process_vm_readv.restype = ctypes.c_ssize_t
-    count = libc.process_vm_readv(
-        process, ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1), ctypes.c_ulong(0)
-    )
-    if count < 0:
-        return ctypes.get_errno()
-    return 0 if count == len(source) and target.raw == b"hocket\0\0" else errno.EIO
-
-
 def _check_huge_pages() -> _Answer:
     shared = _chosen(_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     private = _chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled"))
@@ -245,15 +197,17 @@ def _check_cache() -> _Answer:
     except ImportError:
         return "WARN", "not looked at without the compiled core", "repair that first"
 
-    directory = cache_folder()
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return _ok(f"{directory} is writable")
-    return (
-        "WARN",
-        f"{existing} is not writable, so proofs are repeated at every start",
-        "set HOCKET_CACHE to a folder that is",
-    )
+    fix = "set HOCKET_CACHE to a folder that can be written; until then proofs are repeated at every start"
+    try:
+        folder = cache_folder() / "proofs"
+    except RuntimeError as error:  # no home
+        return "WARN", f"no folder for proofs ({error})", fix
+    try:
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=existing):  # Permission bits do not tell: root, read-only disks, /proc.
+            return _ok(f"{folder} can be written")
+    except OSError as error:
+        return "WARN", f"{folder} cannot be written ({error.strerror})", fix
 
 
 def _check_torch() -> _Answer:
@@ -295,7 +249,6 @@ _CHECKS: dict[str, Callable[[], _Answer]] = {
     "sealed memory": _check_memfd,
     "sockets": _check_sockets,
     "processes": _check_processes,
-    "cross-memory attach": _check_attach,
     "huge pages": _check_huge_pages,
     "cache": _check_cache,
     "torch": _check_torch,

@@ -29,7 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return run_command(arguments.ranks, _command(program), label=arguments.label, timeout=arguments.timeout)
     except OSError as error:
-        print(f"hocket run: cannot start {program[0]!r}: {error.strerror}", file=sys.stderr)
+        print(
+            f"hocket run: cannot start {program[0]!r}: {error.strerror}; expected a Python file, `-m MODULE` or an "
+            f"executable, as seen from {Path.cwd()}",
+            file=sys.stderr,
+        )
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 

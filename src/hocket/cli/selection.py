@@ -1,26 +1,6 @@
-"""Which algorithms a command line means: the name of a built-in one, or the file of one's own; and rank counts."""
+"""Rank counts on a command line."""
 
 import argparse
-from pathlib import Path
-
-from hocket.algorithms import ALGORITHMS, Algorithm, load
-
-
-def find_algorithms(reference: str, collective: str | None = None) -> list[Algorithm]:
-    """Algorithms of this name for any collective (or the one given), or all that FILE.py or FILE.py:NAME registers.
-
-    They are not proved here. Raises ValueError, listing what there is.
-    """
-    if reference.partition(":")[0].endswith(".py") or Path(reference).is_file():
-        found = load(reference, prove=False)
-    else:
-        found = [one for one in ALGORITHMS.values() if one.name == reference]
-    wanted = [one for one in found if collective in (None, one.collective)]
-    if not wanted:
-        pairs = ", ".join(f"{one.name} ({one.collective})" for one in found or ALGORITHMS.values())
-        what = f"algorithm {reference!r}" + (f" for {collective}" if collective else "")
-        raise ValueError(f"there is no {what}; found {pairs}")
-    return wanted
 
 
 def rank_counts(text: str) -> list[int]:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _MAX_TABLE_RANKS = 8  # as columns
 _MAX_ROWS = 64  # of one step
-_PIPED_WIDTH = 160
 _LEGEND = "c3 += r0: the rank folds rank 0's chunk 3 into its own; = r0: copies it; = r0 + r1: folds both, rounded once"
+_LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown is the schedule
 _BUFFER_LETTERS = "cios"  # chunk of data, of input, of output, of scratch
 
 
@@ -27,16 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the steps. Returns 1 if the schedule breaks a law, which is then said below the steps."""
-    from hocket.cli.selection import find_algorithms
+    from hocket.algorithms import find
     from hocket.errors import VerifyError
 
-    found = find_algorithms(arguments.algorithm, arguments.collective)
+    found = find(arguments.algorithm, arguments.collective, prove=False)
     one = next((one for one in found if one.collective == "all_reduce"), found[0])
     schedule = one.build(arguments.ranks, arguments.root)
     breach, labels = None, list[str]()
     try:
-        # Law 3 is about plans; what is shown here is the schedule. `hocket verify` holds it to all five.
-        labels = sorted(one.verify(arguments.ranks, arguments.root, laws=(1, 2, 4, 5)).labels)
+        labels = sorted(one.verify(arguments.ranks, arguments.root, laws=_LAWS).labels)
     except VerifyError as error:
         breach = error
     sent = _sent(schedule)
@@ -50,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         "sent": sent,
         "labels": labels,
         "source": one.source,
+        "laws": _LAWS,
         "breach": None if breach is None else str(breach),
     }
     if arguments.json:
@@ -78,11 +78,9 @@ def _as_json(step: "Step") -> list[dict[str, Any]]:
 
 
 def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str]) -> None:
-    from rich.console import Console
+    from hocket.cli.terminal import Terminal
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = Terminal(soft_wrap=True)
     root = f", root {schedule.root}" if schedule.kind.rooted else ""
     console.print(f"[bold]{facts['collective']} {facts['name']}[/], {schedule.num_ranks} ranks{root}")
     idea = " ".join(doc.strip().partition("\n\n")[0].split())
@@ -109,7 +107,9 @@ def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[s
     if others:
         console.print(f"also: {', '.join(f'--collective {other}' for other in others)}", style="dim")
     if facts["breach"]:
-        console.print(facts["breach"], style="bold red", markup=False)
+        console.print(f"{facts['source']}: {facts['breach']}", style="bold red", markup=False)
+    else:
+        console.print(f"laws {', '.join(map(str, _LAWS))} hold; law 3: hocket verify", style="dim")
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
-_PIPED_WIDTH = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,18 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proves and reports. Returns 0 if all hold, 1 if a law is broken."""
+    """Proves and reports. Returns 0 if all hold, 1 if one does not, 2 if its file cannot even be run."""
     if arguments.algorithm and arguments.all:
         raise ValueError(f"--all and {arguments.algorithm!r} exclude each other")
     started = time.perf_counter()
-    algorithms = _select(arguments.algorithm, arguments.collective)
+    try:
+        algorithms = _select(arguments.algorithm, arguments.collective)
+        jobs = [
+            _Job(arguments.algorithm, one.collective, one.name, num_ranks)
+            for num_ranks in reversed(arguments.ranks)  # the long ones first, so that all cores end together
+            for one in algorithms
+            if one.allows(num_ranks)
+        ]
+    except ScheduleError as error:
+        if not arguments.json:
+            raise
+        print(f"hocket verify: {error}", file=sys.stderr)
+        print(json.dumps({"algorithms": [], "failures": [_failure(error)], "seconds": 0.0}))
+        return 2
     proofs = {(one.collective, one.name): _Proof(one) for one in algorithms}
-    jobs = [
-        _Job(arguments.algorithm, one.collective, one.name, num_ranks)
-        for num_ranks in reversed(arguments.ranks)  # the long ones first, so that all cores end together
-        for one in algorithms
-        if one.allows(num_ranks)
-    ]
     if not jobs:
         raise ValueError(f"none of the algorithms allows any of the rank counts {arguments.ranks}")
     for result in _with_progress(_results(jobs), len(jobs)):
@@ -101,14 +107,13 @@ class _Proof:
 
 
 def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
-    from hocket.algorithms import ALGORITHMS
-    from hocket.cli.selection import find_algorithms
+    from hocket.algorithms import ALGORITHMS, find
     from hocket.schedule.collective import find_collective
 
+    if reference is not None:
+        return find(reference, collective, prove=False)
     if collective is not None:
         find_collective(collective)
-    if reference is not None:
-        return find_algorithms(reference, collective)
     return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]
 
 
@@ -124,15 +129,28 @@ def _prove(job: _Job) -> _Result:
         try:
             certificate = one.verify(job.num_ranks, root)
         except ScheduleError as error:
-            place = {name: getattr(error, name, None) for name in ("law", "step", "rank", "chunk")}
-            failures.append(
-                {"name": job.name, "collective": job.collective, "num_ranks": job.num_ranks, "root": root}
-                | place
-                | {"message": str(error)}
-            )
+            failures.append(_failure(error, one, job.num_ranks, root))
         else:
             labels = certificate.labels if labels is None else labels & certificate.labels
     return _Result(job, len(roots) - len(failures), labels, failures)
+
+
+def _failure(
+    error: ScheduleError, one: "Algorithm | None" = None, num_ranks: int | None = None, root: int | None = None
+) -> dict[str, Any]:
+    """What went wrong, as plain values; law is None where the program failed before there was a schedule to judge."""
+    place = {name: getattr(error, name, None) for name in ("law", "step", "rank", "chunk")}
+    sides = {name: getattr(error, name, None) for name in ("expected", "found")}
+    return {
+        "name": one and one.name,
+        "collective": one and one.collective,
+        "source": one and one.source,
+        "num_ranks": num_ranks,
+        "root": root,
+        **place,
+        **{name: side if isinstance(side, int | str | None) else str(side) for name, side in sides.items()},
+        "message": str(error),
+    }
 
 
 def _results(jobs: list[_Job]) -> Iterator[_Result]:
@@ -168,14 +186,12 @@ def _with_progress(results: Iterator[_Result], count: int) -> Iterator[_Result]:
 
 
 def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from hocket.cli.selection import name_counts
+    from hocket.cli.terminal import Terminal
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = Terminal()
     table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)
     for proof in proofs:
         if not proof.failures:
@@ -187,7 +203,9 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
     for failure in failures:
         root = f", root {failure['root']}" if failure["root"] else ""
         where = f"{failure['collective']} {failure['name']}, {failure['num_ranks']} ranks{root}"
-        console.print(f"{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
+        # A law is broken by the whole program, of which we know where it begins; other mistakes name their own line.
+        place = "" if failure["source"].rpartition(":")[0] in failure["message"] else f"{failure['source']}: "
+        console.print(f"{place}{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
     held = sum(not proof.failures for proof in proofs)
     num_schedules = sum(proof.num_schedules for proof in proofs)
     console.print(

@@ -314,8 +314,10 @@ class Communicator:
             )
         if timeout is None:
             timeout = DEFAULT_OPERATION_SECONDS
-        elif not isinstance(timeout, int | float) or not timeout > 0:
-            raise ValueError(f"{collective}: expected timeout in seconds above 0, found {timeout!r}")
+        elif not isinstance(timeout, int | float):
+            raise TypeError(f"{collective}: timeout is a {type(timeout).__name__}; expected seconds above 0")
+        elif not timeout > 0:
+            raise ValueError(f"{collective}: timeout is {timeout}; expected seconds above 0")
         item_bytes = _ITEM_BYTES[dtype]
         in_place = self._in_place(collective, input, output, item_bytes)
         if algorithm is None:
@@ -344,7 +346,9 @@ class Communicator:
             timeout,
         )
         # An export keeps what can be resized from being moved while its bytes are in use.
-        held = [memoryview(one) for one in (x, result) if type(one) in _RESIZABLE]
+        held: tuple[memoryview, ...] = ()
+        if type(x) in _RESIZABLE or type(result) in _RESIZABLE:
+            held = tuple(memoryview(one) for one in (x, result) if type(one) in _RESIZABLE)
         if not async_op:
             core.run(*call)
             del held

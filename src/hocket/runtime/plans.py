@@ -20,16 +20,20 @@ from typing import Any
 
 import msgspec
 
-from hocket import __version__, _core
+from hocket import __version__, _core, algorithms
 from hocket import schedule as prover
-from hocket.algorithms import ALGORITHMS, Algorithm, load
+from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.errors import VerifyError
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
+from hocket.schedule.verify import LAWS, Declared, verify
 
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 
 _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
-_lock = threading.Lock()  # guards _in_process, and makes threads of one process prove one after the other
+_of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:NAME"
+# Guards both, and makes threads of one process load and prove one after the other. A file may call us while it loads.
+_lock = threading.RLock()
 
 
 @dataclass(slots=True)
@@ -42,24 +46,14 @@ class Prepared:
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file. ValueError if there is none."""
+    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file, run once. ValueError if there is none."""
     found = ALGORITHMS.get((collective, name))
     if found is not None:
         return found
-    if ".py" in name:
-        fitting = [one for one in _load_once(name) if one.collective == collective]
-        if fitting:
-            return fitting[0]
-        raise ValueError(f"{name} registers no algorithm for {collective}")
-    names = sorted(known for kind, known in ALGORITHMS if kind == collective)
-    raise ValueError(
-        f"expected an algorithm for {collective}, one of {', '.join(names)} or FILE.py:NAME; found {name!r}"
-    )
-
-
-@functools.cache
-def _load_once(reference: str) -> list[Algorithm]:
-    return load(reference)
+    with _lock:
+        if (collective, name) not in _of_files:
+            _of_files[collective, name] = algorithms.find(name, collective)[0]
+        return _of_files[collective, name]
 
 
 def prepare(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Prepared:
@@ -92,7 +86,10 @@ def in_core(plan: Plan, label: str) -> Any:
 
 
 def prove(algorithm: Algorithm, schedule: Schedule) -> float:
-    """Holds the schedule to the law, unless that was done before. Seconds that the proof took, 0 where it was known."""
+    """Holds this very schedule to the law and to what the algorithm promises, unless that was done before.
+
+    Seconds that the proof took, 0 where it was known; VerifyError.
+    """
     declared = algorithm.declared(schedule.num_ranks, schedule.root)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
     key = hashlib.sha256(f"{_prover()} {schedule.digest} {promises}".encode()).hexdigest()
@@ -100,15 +97,23 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
         if key in _in_process:
             return 0.0
         with _exclusive(key) as folder:
-            known = _read(folder, key)
+            known = _read(folder, key, schedule)
             seconds = 0.0
             if known is None:
                 started = perf_counter()
-                known = algorithm.verify(schedule.num_ranks, schedule.root).as_dict()
+                known = _prove_now(algorithm, schedule, declared)
                 seconds = perf_counter() - started
                 _write(folder, key, known)
             _in_process[key] = known
         return seconds
+
+
+def _prove_now(algorithm: Algorithm, schedule: Schedule, declared: Declared) -> dict[str, Any]:
+    try:
+        return verify(schedule, declared=declared).as_dict()
+    except VerifyError as error:
+        error.add_note(f"in the schedule of {algorithm} for {schedule.num_ranks} ranks, root {schedule.root}")
+        raise
 
 
 def cache_folder() -> Path:
@@ -144,20 +149,24 @@ def _exclusive(key: str) -> Iterator[Path | None]:
         os.close(descriptor)
 
 
-def _read(folder: Path | None, key: str) -> dict[str, Any] | None:
+def _read(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:
+    """The verdict under this key, if it is one, and of all laws and both alias modes for this schedule."""
     if folder is None:
         return None
     try:
-        return msgspec.json.decode((folder / key).read_bytes(), type=dict[str, Any])
+        verdict = msgspec.json.decode((folder / key).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+    complete = {"digest": schedule.digest, "laws": list(LAWS), "modes": [False, True]}
+    return verdict if complete.items() <= verdict.items() else None
 
 
 def _write(folder: Path | None, key: str, verdict: dict[str, Any]) -> None:
     if folder is None:
         return
     with contextlib.suppress(OSError):  # a full disk costs the next one a proof
-        descriptor, name = tempfile.mkstemp(dir=folder)
+        # If the process dies here the file stays: no key begins like it, so that nobody ever reads it.
+        descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(verdict))

@@ -43,7 +43,7 @@ class Work:
                 f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
             )
             raise CollectiveTimeout(
-                f"{self._what} was not done within the {timeout:g} s of this wait: it {cause}. It goes on: wait again",
+                f"{self._what} was not done within the {timeout:g} s of this wait: it {cause}; wait for it again",
                 missing=missing,
                 seconds=timeout or 0.0,
                 sequence=sequence,

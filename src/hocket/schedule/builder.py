@@ -105,7 +105,7 @@ class Builder:
         self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
     ) -> None:
         """Rows that put src's chunk in the place of dst's; arguments as for reduce."""
-        self._add(False, src, dst, chunk, **places)
+        self._add("copy", src, dst, chunk, **places)
 
     def reduce(
         self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
@@ -117,7 +117,7 @@ class Builder:
         broadcast against each other. Rows of a step that write the same chunk are folded in the order written, and
         only the first of them may be a copy; if it is none, the old content comes first.
         """
-        self._add(True, src, dst, chunk, **places)
+        self._add("reduce", src, dst, chunk, **places)
 
     def include(self, schedule: Schedule) -> None:
         """All steps of a schedule for the same ranks and chunks, here."""
@@ -151,31 +151,28 @@ class Builder:
 
     def _add(
         self,
-        reduce: bool,
+        method: str,
         src: npt.ArrayLike,
         dst: npt.ArrayLike,
         chunk: npt.ArrayLike | None,
-        *,
-        src_chunk: npt.ArrayLike | None = None,
-        dst_chunk: npt.ArrayLike | None = None,
-        src_buffer: str = "data",
-        dst_buffer: str = "data",
-        count: npt.ArrayLike = 1,
-        stride: npt.ArrayLike = 1,
+        **places: Unpack[Places],
     ) -> None:
         site = _site()
+        unknown = set(places).difference(Places.__annotations__)
+        if unknown:
+            known, found = ", ".join(("src", "dst", "chunk", *Places.__annotations__)), ", ".join(sorted(unknown))
+            raise ScheduleError(f"{site}: {method}: expected arguments among {known}; found {found}")
         if self._calls is None:
             raise ScheduleError(
                 f"{site}: rows belong to a step; write `with schedule.step():` or schedule.repeat() around"
             )
-        src_chunk = chunk if src_chunk is None else src_chunk
-        dst_chunk = chunk if dst_chunk is None else dst_chunk
+        src_chunk, dst_chunk = places.get("src_chunk", chunk), places.get("dst_chunk", chunk)
         if src_chunk is None or dst_chunk is None:
             raise ScheduleError(f"{site}: expected chunk=, or src_chunk= and dst_chunk=; found neither for one side")
-        buffers = [_buffer(name, site) for name in (src_buffer, dst_buffer)]
-        named = {
-            "src": src, "dst": dst, "src_chunk": src_chunk, "dst_chunk": dst_chunk, "count": count, "stride": stride
-        }  # fmt: skip
+        names = places.get("src_buffer", "data"), places.get("dst_buffer", "data")
+        buffers = [_buffer(name, site) for name in names]
+        named = {"src": src, "dst": dst, "src_chunk": src_chunk, "dst_chunk": dst_chunk}
+        named |= {"count": places.get("count", 1), "stride": places.get("stride", 1)}
         arrays = {name: _integers(name, value, site) for name, value in named.items()}
         try:
             shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
@@ -191,7 +188,7 @@ class Builder:
             **rows,
             src_buffer=np.full(num_rows, buffers[0], np.uint8),
             dst_buffer=np.full(num_rows, buffers[1], np.uint8),
-            reduce=np.full(num_rows, reduce),
+            reduce=np.full(num_rows, method == "reduce"),
         )
         self._calls.append((step, site))
 

@@ -1,0 +1,93 @@
+"""Calling what the author of an algorithm wrote: a mistake in it is a ScheduleError that names file and line."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
+from numbers import Rational
+from traceback import walk_tb
+from typing import Any
+
+from hocket.errors import ScheduleError
+from hocket.schedule.order import LABELS
+
+Parameter = Callable[..., Any]  # Of the rank count, and of the root if a parameter is named so.
+Constraint = tuple[str, Callable[[int], bool]]
+
+
+@contextmanager
+def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
+    """What goes wrong inside is a ScheduleError at the last line of `file` that ran, or at `place` if none did.
+
+    `what` follows the place. Our own errors stay as they are, except a ScheduleError that names no line of the file.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # A file that exits must not pass for one that is right.
+        text = _describe(error, file)
+        if text is None:
+            raise
+        raise ScheduleError(f"{_line(error, file) or place}{what}: {text}") from error
+
+
+def call(parameter: Parameter, num_ranks: int, root: int) -> Any:
+    """A parameter's value for this rank count and root."""
+    try:
+        wants_root = "root" in inspect.signature(parameter).parameters
+    except ValueError:  # Some functions written in C do not tell what they take.
+        wants_root = False
+    return parameter(num_ranks, root=root) if wants_root else parameter(num_ranks)
+
+
+def number(name: str, value: Any) -> Fraction:
+    """A parameter's value as a number; ScheduleError if it is none."""
+    try:
+        return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise ScheduleError(f"expected {name}= to give a number, found {value!r}") from None
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A parameter's value as an integer; ScheduleError if it is none."""
+    exact = number(name, value)
+    if exact.denominator != 1:
+        raise ScheduleError(f"expected {name}= to give a whole number, found {value!r}; use // for whole division")
+    return int(exact)
+
+
+def check_arguments(source: str, parameters: Mapping[str, object], labels: Collection[object], ranks: object) -> None:
+    """ScheduleError, at source, unless parameters can be called, and labels and ranks are what they should be."""
+    for name, parameter in parameters.items():
+        if parameter is not None and not callable(parameter):
+            raise ScheduleError(
+                f"{source}: expected {name}= to be a function of the rank count, as `lambda p: {parameter!r}`; "
+                f"found {parameter!r}"
+            )
+    if not set(labels) <= set(LABELS):
+        raise ScheduleError(f"{source}: expected labels= to be a tuple of some of {LABELS}; found {labels!r}")
+    match ranks:
+        case None:
+            return
+        case (str(), condition) if callable(condition):
+            return
+    raise ScheduleError(
+        f'{source}: expected ranks= as ("an even number of", lambda p: p % 2 == 0), for one; found {ranks!r}'
+    )
+
+
+def _describe(error: BaseException, file: str) -> str | None:
+    """What to say of an error; None for one that says itself where it comes from."""
+    if isinstance(error, ScheduleError):
+        named = type(error) is not ScheduleError or f"{file}:" in str(error)
+        return None if named else str(error)
+    if type(error).__module__ == ScheduleError.__module__:
+        return None
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _line(error: BaseException, file: str) -> str | None:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f"{file}:{lines[-1]}" if lines else None
