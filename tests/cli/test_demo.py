@@ -126,6 +126,8 @@ def test_errors_are_one_line_and_exit_code_2_as_in_every_command(
 ) -> None:
     assert run(monkeypatch, [], error) == 2
     assert capsys.readouterr() == ("", f"hocket demo: {error}\n")
+    assert run(monkeypatch, ["--json"], error) == 2
+    assert capsys.readouterr() == (json.dumps({"error": str(error)}) + "\n", f"hocket demo: {error}\n")
 
 
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,11 @@ def test_modules_and_commands_can_be_run(program: list[str]) -> None:
         (["-n", "0", "--", "x"], 2, "'0' is no number of ranks"),
         (["-n", "2", "--timeout", "-1", "--", "x"], 2, "'-1' is no time"),
         (["-n", "2", "--", "no-such-program"], 127, "cannot start 'no-such-program'"),
-        (["-n", "2", "--", "no-such-script.py"], 127, "cannot start 'no-such-script.py'"),
+        (
+            ["-n", "2", "--", "no-such-script.py"],
+            127,
+            "cannot start 'no-such-script.py': no such file; expected a Python file",
+        ),
         (["-n", "2", "--", "/"], 126, "cannot start '/'"),
     ],
 )

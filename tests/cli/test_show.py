@@ -74,7 +74,7 @@ def test_json_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["rnig"], "or FILE.py:NAME; found 'rnig'"),
-        (["ring", "--collective", "broadcast"], "expected an algorithm for broadcast, one of binomial or FILE.py:NAME; found"),
+        (["ring", "--collective", "broadcast"], "for broadcast, one of binomial or FILE.py:NAME; found 'ring'"),
         (["ring", "-n", "0"], "expected at least 1 rank"),
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),
         (["no_such_file.py"], "no_such_file.py"),
@@ -85,7 +85,7 @@ def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFi
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["show", "ring", "-n", "16"], ["verify", "ring", "--ranks", "2"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["show", "ring", "-n", "16"], ["verify", "ring", "--ranks", "2"]])
 def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
     program = [sys.executable, "-m", "hocket", *arguments]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

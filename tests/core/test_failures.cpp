@@ -103,6 +103,30 @@ TEST(mismatch_of_calls_that_had_returned_is_found_at_close) {
     CHECK(heard[0]->calls.at(0).root == 0 && heard[0]->calls.at(1).root == 1);
 }
 
+TEST(mismatch_is_found_however_far_a_root_is_ahead) {
+    // More calls than the control page remembers.
+    World world(2);
+    Heard heard(2);
+    world.run([&](Rank &rank) {
+        const Fixture &broadcast = fixture("broadcast", "binomial", 2);
+        std::int64_t value = 5, result = 0;
+        Call call = call_of(broadcast, rank.rank, Dtype::int64, Op::sum, 1, reinterpret_cast<const std::byte *>(&value),
+                            reinterpret_cast<std::byte *>(&result));
+        for (std::size_t i = 0; rank.rank == 0 && i < ControlPage::history + 4; ++i) {
+            rank.communicator().run(call, do_nothing);
+        }
+        world.meet();
+        if (rank.rank == 1) ++call.fingerprint.kind;
+        heard[static_cast<std::size_t>(rank.rank)] = failure_of([&] {
+            rank.communicator().run(call, do_nothing);
+            rank.communicator().close(do_nothing);
+        });
+        CHECK(rank.rank == 0 || result == 0, "nothing of another call was stored");
+    });
+    check_all_alike(heard, Cause::mismatch);
+    CHECK(heard[0]->calls.at(0).kind != heard[0]->calls.at(1).kind);
+}
+
 TEST(mismatch_on_the_stream_fails_all_that_follows) {
     World world(3);
     world.run([&world](Rank &rank) {

@@ -1,5 +1,6 @@
 """Calls on the stream: their handles, their order, and the memory that they need."""
 
+import contextlib
 import gc
 import threading
 import time
@@ -58,9 +59,9 @@ def test_a_call_that_waits_for_others_is_not_completed() -> None:
             return
         work = comm.all_reduce(x, async_op=True)
         assert not work.is_completed() and work.exception() is None
-        with pytest.raises(CollectiveTimeout, match=r"all_reduce on rank 0 was not done within the 0\.01 s of this wait"):
+        with pytest.raises(CollectiveTimeout, match=r"on rank 0 was not done within the 0\.01 s of this wait"):
             work.wait(0.01)
-        with pytest.raises(CollectiveTimeout, match="wait for it again"):
+        with pytest.raises(CollectiveTimeout, match="within the 0 s"):
             work.wait(timeout=0)
         others_may_call.set()
         assert (work.wait(PATIENCE_SECONDS) == 6).all()
@@ -268,14 +269,10 @@ def test_close_by_one_thread_ends_the_calls_of_another_in_good_order() -> None:
 
         caller = threading.Thread(target=call_on)
         caller.start()
-        try:
+        with contextlib.suppress(CommunicationError):  # the other thread of the other rank may be further
             comm.all_gather(np.ones(4))
-        except CommunicationError:
-            pass  # the other thread of the other rank may be further
-        try:
+        with contextlib.suppress(CommunicationError):
             comm.close()
-        except CommunicationError:
-            pass
         caller.join(PATIENCE_SECONDS)
         assert not caller.is_alive()
         assert isinstance(ended[0], CommunicationError), ended

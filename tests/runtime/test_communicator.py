@@ -1,4 +1,4 @@
-"""What ranks compute together is the reference's result bit for bit, wherever the memory lies, and nothing else changes."""
+"""What ranks compute together is the reference's result to the bit, wherever the memory lies; nothing else changes."""
 
 import functools
 import itertools
@@ -122,7 +122,8 @@ class Guarded:
         self.array = self.all[GUARD : GUARD + count]
 
     def check(self) -> None:
-        assert (self.all[:GUARD] == 77).all() and (self.all[GUARD + len(self.array) :] == 77).all(), "margin was written"
+        before, after = self.all[:GUARD], self.all[GUARD + len(self.array) :]
+        assert (before == 77).all() and (after == 77).all(), "the margin was written"
 
 
 def make(comm: hocket.Communicator, call: Call) -> None:
@@ -423,7 +424,8 @@ def test_an_algorithm_of_a_file_runs_once_it_is_proved(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(
         "import hocket\n"
-        "@hocket.algorithm('broadcast', name='chain', chunks=lambda p: 1, steps=lambda p: p - 1, sent=lambda p: p > 1)\n"
+        "one, several = lambda p: 1, lambda p: p > 1\n"
+        "@hocket.algorithm('broadcast', name='chain', chunks=one, steps=lambda p: p - 1, sent=several)\n"
         "def chain(schedule):\n"
         "    for i in range(schedule.num_ranks - 1):\n"
         "        with schedule.step():\n"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.algorithms import ALGORITHMS
 from hocket.errors import CollectiveMismatch
 from hocket.runtime.environment import discover
 from hocket.runtime.launch import run_ranks
@@ -84,10 +85,10 @@ class Report(NamedTuple):
 
 def differ(comm: Comm, field: str, call: Call, num_before: int, then: str) -> Report | None:
     """Some right calls, then the different one, then, if that returned, one more call or none, and close."""
-    for turn in range(num_before):
-        assert (comm.all_reduce(np.full(5, turn, "int32")) == turn * comm.size).all()
-    when = "call"
+    when = "call"  # or one before it, if others are further and have failed already
     try:
+        for turn in range(num_before):
+            assert (comm.all_reduce(np.full(5, turn, "int32")) == turn * comm.size).all()
         x, result = make(comm, call)
         may_stay = call.kind == "barrier" or (call.kind == "reduce" and comm.rank != call.root)
         # Only what does not depend on what the others called may come back.
@@ -139,9 +140,15 @@ def judge(reports: list[Report | None], field: str, sequence: int) -> None:
         assert all(len(digests) == 1 for digests in by_name.values()) and len(by_name) == 2
 
 
+def differ_at(size: int, most: Call, one: Call) -> bool:
+    """Of two ranks, two algorithms can be one and the same schedule: then there is no difference to find."""
+    names = [call.algorithm for call in (most, one) if call.algorithm is not None]
+    return len({ALGORITHMS[most.kind, name].build(size).digest for name in names}) != 1
+
+
 @pytest.mark.parametrize(("field", "most", "one"), DIFFERENT)
 def test_all_ranks_are_told_the_same(field: str, most: Call, one: Call) -> None:
-    for size in (2, 3, 4):
+    for size in (size for size in (2, 3, 4) if differ_at(size, most, one)):
         variants = list(itertools.product((0, size - 1), (0, 11), ("next call", "close")))
 
         def main(size: int = size, variants: Any = variants) -> list[Report | None]:
@@ -161,6 +168,8 @@ def differ_in_all_ways() -> list[tuple[str, Report | None]]:
     reports = []
     for number, parameters in enumerate(DIFFERENT):
         field, most, one = parameters.values
+        if not differ_at(discover().size, most, one):
+            continue
         comm = hocket.init(address=f"{discover().address}-{number}")
         then = ("next call", "close")[number % 2]
         reports.append((field, differ(comm, field, one if comm.rank == number % comm.size else most, 2, then)))
