@@ -25,9 +25,7 @@ def test_the_executor_computes_what_random_schedules_mean(part: int) -> None:
                     continue
                 op = "max" if schedule.collective == "barrier" else "sum"
                 try:
-                    found = world.run_world(
-                        schedule, inputs, op, transports=transports, in_place=in_place, seed=seed
-                    )
+                    found = world.run_world(schedule, inputs, op, transports=transports, in_place=in_place, seed=seed)
                 except InternalError as error:
                     raise AssertionError(f"schedule {seed}, in_place={in_place}, {transports[0]}") from error
                 assert_same_bits(found, expected)
