@@ -269,7 +269,7 @@ void Communicator::serve() {
 void Communicator::run_to_end(Call &call, const std::function<void()> &interrupted) {
     const auto start = Clock::now();
     try {
-        begin(call);
+        begin(call, interrupted);
         for (auto until = start + attention; !drive(call, until); until = Clock::now() + attention) interrupted();
         end();
     } catch (Failure &failure) {
@@ -297,15 +297,17 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     await_readers();
 }
 
-void Communicator::begin(Call &call) {
+void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
     if (failure_) throw *failure_;
     // Before the look at the alarm: a member that fails either waits until this call ends, or is heard now.
     own().in_call.store(1, std::memory_order_seq_cst);
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
+    if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted);
     call.fingerprint.sequence = ++sequence_;
     last_timeout_ = call.timeout;
     call.launch.tag = call.fingerprint.tag();
     own().calls[sequence_ % ControlPage::history].write(call.fingerprint);
+    own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {
         errno = ENOMEM;
         throw Failure::resource("memory for the scratch of a call");

@@ -92,7 +92,7 @@ class Communicator {
     ShmTransport &transport() { return transport_; }
 
   private:
-    void begin(Call &call);
+    void begin(Call &call, const std::function<void()> &interrupted);
     void end();
     bool drive(const Call &call, Clock::time_point until);
     bool drain(const std::function<void()> &interrupted);
@@ -108,9 +108,10 @@ class Communicator {
     [[noreturn]] void fail_at_message_of(int peer);
     void record(const Failure &failure);
     std::optional<Failure> recorded_failure() const;
-    std::optional<Failure> find_mismatch() const;
+    std::optional<Failure> find_mismatch(std::uint64_t num_calls = ControlPage::history) const;
     void alarm_all() const;
     void await_members(const std::function<void()> &interrupted) const;
+    void await_followers(const Call &call, const std::function<void()> &interrupted);
     void await_readers();
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;

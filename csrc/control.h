@@ -39,7 +39,8 @@ struct AbortRecord {
 };
 
 struct ControlPage {
-    static constexpr std::size_t history = 32; // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t history = 64;       // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
     static constexpr std::uint32_t open = 0, closed = 1;
 
     // Written by anybody, read by the owner whenever it waits.
@@ -49,7 +50,8 @@ struct ControlPage {
 
     // Written by the owner.
     alignas(cache_line) std::atomic<std::uint32_t> state;
-    std::atomic<std::uint32_t> in_call; // 1 while it may read what others have lent; partner of `alarm`
+    std::atomic<std::uint32_t> in_call;   // 1 while it may read what others have lent; partner of `alarm`
+    std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
     alignas(cache_line) std::array<CallRecord, history> calls;
 
     alignas(cache_line) AbortRecord abort;

@@ -62,23 +62,25 @@ void Communicator::examine(bool waiting) {
 }
 
 /// Compares the last calls of this rank with what the others called under the same numbers.
-std::optional<Failure> Communicator::find_mismatch() const {
-    const std::uint64_t oldest = sequence_ >= ControlPage::history ? sequence_ - ControlPage::history + 1 : 1;
+std::optional<Failure> Communicator::find_mismatch(std::uint64_t num_calls) const {
+    const std::uint64_t oldest = sequence_ >= num_calls ? sequence_ - num_calls + 1 : 1;
     for (std::uint64_t sequence = oldest; sequence <= sequence_; ++sequence) {
         const auto call_of = [&](int member) -> std::optional<Fingerprint> {
             const auto call = transport_.control(member).calls[sequence % ControlPage::history].read();
             return call && call->sequence == sequence ? call : std::nullopt;
         };
         const auto mine = call_of(rank_);
-        Failure failure;
-        bool differs = false;
-        for (int member = 0; member < size(); ++member) {
+        const auto differs = [&](int member) {
             const auto theirs = call_of(member);
-            if (!theirs) continue;
-            failure.calls[member] = *theirs;
-            differs = differs || (mine && *theirs != *mine);
+            return theirs && mine && *theirs != *mine;
+        };
+        bool found = false;
+        for (int member = 0; member < size() && !found; ++member) found = differs(member);
+        if (!found) continue;
+        Failure failure;
+        for (int member = 0; member < size(); ++member) {
+            if (const auto theirs = call_of(member)) failure.calls[member] = *theirs;
         }
-        if (!differs) continue;
         failure.cause = Cause::mismatch;
         failure.sequence = sequence;
         return failure;
@@ -170,11 +172,7 @@ std::optional<Failure> Communicator::recorded_failure() const {
 
 /// The number of the last call that the member has made.
 std::uint64_t Communicator::last_call(int member) const {
-    std::uint64_t last = 0;
-    for (const CallRecord &record : transport_.control(member).calls) {
-        if (const auto call = record.read()) last = std::max(last, call->sequence);
-    }
-    return last;
+    return transport_.control(member).last_call.load(std::memory_order_acquire);
 }
 
 std::vector<int> Communicator::behind(std::uint64_t sequence) const {
@@ -190,6 +188,37 @@ std::vector<int> Communicator::behind(std::uint64_t sequence) const {
 std::vector<int> Communicator::missing() const {
     const auto members = behind(sequence_);
     return members.empty() ? executor_->waiting_for() : members;
+}
+
+/// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait
+/// here: the messages of a call keep ranks closer together.
+void Communicator::await_followers(const Call &call, const std::function<void()> &interrupted) {
+    const auto start = Clock::now();
+    auto pause = std::chrono::microseconds(50);
+    for (int member = 0; member < size(); ++member) {
+        const auto follows = [&] { return last_call(member) + ControlPage::lead > sequence_; };
+        while (!follows()) {
+            if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
+            Failure failure;
+            failure.sequence = sequence_ + 1;
+            if (transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed && !follows()) {
+                failure.cause = Cause::aborted;
+                failure.rank = member;
+                failure.text = "it closed its communicator";
+                fail(failure);
+            }
+            if (Clock::now() - start >= call.timeout) {
+                failure.cause = Cause::timeout;
+                failure.seconds = std::chrono::duration<double>(call.timeout).count();
+                failure.missing = behind(sequence_ + 1 - ControlPage::lead);
+                fail(failure);
+            }
+            std::this_thread::sleep_for(pause);
+            pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
+            interrupted();
+        }
+    }
+    if (const auto mismatch = find_mismatch(ControlPage::lead)) fail(*mismatch);
 }
 
 /// After a failure: returns when no peer reads any longer what this rank has lent, so that its memory may go. A stopped

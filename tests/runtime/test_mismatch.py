@@ -1,7 +1,9 @@
 """Ranks that call different things: all are told the same, and nobody gets data that depends on such a call."""
 
 import itertools
+import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -210,6 +212,37 @@ def test_a_root_far_ahead_of_a_rank_that_calls_something_else(ahead: int, count:
     made = threading.Semaphore(0)
     found = run_ranks(main, 2, kind="thread")
     assert found == [("dtype", {0: "float32", 1: "int32"}, 1)] * 2
+
+
+@pytest.mark.parametrize("count", [900, 20_000, 200_000])
+def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int) -> None:
+    """Rank 0 writes its array again as soon as it is told; rank 1 may be reading it."""
+
+    def main() -> int:
+        num_returned, choose = 0, random.Random(count)  # the same on all ranks
+        for number in range(60):
+            comm = hocket.init(address=f"{discover().address}-{number}")
+            late = choose.random() * 0.001
+            comm.barrier()
+            x = np.full(count, float(comm.rank == 0))
+            try:
+                if comm.rank == 2:
+                    time.sleep(late)
+                    comm.barrier()
+                try:
+                    comm.broadcast(x)
+                finally:
+                    if comm.rank == 0:
+                        x[:] = 77
+                assert comm.rank == 1 and (x == 1).all()
+                num_returned += 1
+                comm.close()
+            except CollectiveMismatch:
+                pass
+            comm.close()
+        return num_returned
+
+    run_ranks(main, 3, kind="thread")
 
 
 def test_calls_on_the_stream_fail_like_others() -> None:
