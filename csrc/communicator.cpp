@@ -275,7 +275,7 @@ void Communicator::run_to_end(Call &call, const std::function<void()> &interrupt
     } catch (Failure &failure) {
         give_up(failure.text, failure);
         failure.self = rank_;
-        failure.label = call.plan->label();
+        if (failure.sequence == 0 || failure.sequence == sequence_) failure.label = call.plan->label();
         throw;
     } catch (const std::bad_alloc &) {
         give_up("out of memory", std::nullopt);
@@ -294,6 +294,8 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
         abort(reason);
         failure_ = own_failure ? own_failure : recorded_failure();
     }
+    if (in_progress_) own().gave_up.store(sequence_, std::memory_order_seq_cst);
+    in_progress_ = false;
     await_readers();
 }
 
@@ -301,9 +303,9 @@ void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
     if (failure_) throw *failure_;
     // Before the look at the alarm: a member that fails either waits until this call ends, or is heard now.
     own().in_call.store(1, std::memory_order_seq_cst);
-    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
     if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted);
     call.fingerprint.sequence = ++sequence_;
+    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
     call.launch.tag = call.fingerprint.tag();
     own().calls[sequence_ % ControlPage::history].write(call.fingerprint);
@@ -320,6 +322,7 @@ void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
         }
         executor_ = executor.get();
         executor_->start(call.launch);
+        in_progress_ = true;
     } catch (const std::bad_alloc &) {
         no_memory();
     } catch (const std::length_error &) { // a size that no vector can have
@@ -334,11 +337,12 @@ void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
 /// The call is done. If a member has failed at it meanwhile, this rank may have read what was no longer lent to it.
 void Communicator::end() {
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
-        if (const auto recorded = recorded_failure()) {
+        if (const auto recorded = concerning_failure()) {
             failure_ = *recorded;
             throw *recorded;
         }
     }
+    in_progress_ = false;
     own().in_call.store(0, std::memory_order_release);
 }
 

@@ -108,6 +108,7 @@ class Communicator {
     [[noreturn]] void fail_at_message_of(int peer);
     void record(const Failure &failure);
     std::optional<Failure> recorded_failure() const;
+    std::optional<Failure> concerning_failure();
     std::optional<Failure> find_mismatch(std::uint64_t num_calls = ControlPage::history) const;
     void alarm_all() const;
     void await_members(const std::function<void()> &interrupted) const;
@@ -131,6 +132,8 @@ class Communicator {
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
     Executor *executor_ = nullptr;
     std::optional<Failure> failure_; // once set, every call fails with it
+    bool in_progress_ = false;       // a call has begun to move data
+    bool passed_over_ = false;       // a failure is recorded that concerned no call so far
     std::uint64_t sequence_ = 0;
     std::chrono::nanoseconds last_timeout_{}; // of the last call
     std::atomic<std::int64_t> busy_time_{0};  // nanoseconds; atomic for readers

@@ -28,7 +28,7 @@ void Communicator::abort(const std::string &reason) {
 /// Looks at all that peers have written down. Throws when this call cannot, or shall not, succeed.
 void Communicator::examine(bool waiting) {
     seen_alarm_ = own().alarm.load(std::memory_order_seq_cst);
-    if (auto recorded = recorded_failure()) {
+    if (auto recorded = concerning_failure()) {
         failure_ = *recorded;
         throw *recorded;
     }
@@ -168,6 +168,19 @@ std::optional<Failure> Communicator::recorded_failure() const {
         if (call.sequence != 0) failure.calls[member] = call;
     }
     return failure;
+}
+
+/// The recorded failure, unless it belongs to a later call than this rank's: those that made it are done with this one,
+/// which can still succeed. It cannot once a member has given up at it, whatever the reason was.
+std::optional<Failure> Communicator::concerning_failure() {
+    auto recorded = recorded_failure();
+    if (!recorded || recorded->sequence <= sequence_) return recorded;
+    for (int member = 0; member < size(); ++member) {
+        const std::uint64_t call = transport_.control(member).gave_up.load(std::memory_order_seq_cst);
+        if (call != 0 && call <= sequence_) return recorded;
+    }
+    passed_over_ = true;
+    return std::nullopt;
 }
 
 /// The number of the last call that the member has made.

@@ -223,9 +223,9 @@ def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int) -> 
         for number in range(60):
             comm = hocket.init(address=f"{discover().address}-{number}")
             late = choose.random() * 0.001
-            comm.barrier()
             x = np.full(count, float(comm.rank == 0))
             try:
+                comm.barrier()
                 if comm.rank == 2:
                     time.sleep(late)
                     comm.barrier()
