@@ -1,5 +1,6 @@
 """Which algorithm runs, when the caller does not say: one table, read with what is equal on all ranks."""
 
+import functools
 import math
 
 # For each collective, from the top: up to so many ranks, up to so many bytes of the whole vector, this algorithm.
@@ -14,6 +15,7 @@ _DEFAULTS: dict[str, tuple[tuple[float, float, str], ...]] = {
 }
 
 
+@functools.lru_cache(4096)  # programs repeat their sizes, and this is on the path of every call
 def choose(collective: str, num_ranks: int, num_bytes: int) -> str:
     """The name of the algorithm for a vector of this size among so many ranks."""
     return next(name for ranks, limit, name in _DEFAULTS[collective] if num_ranks <= ranks and num_bytes <= limit)
