@@ -177,15 +177,28 @@ tell(ready=1)
 while True:
     comm.all_reduce(x)
 """
-    before = content("/dev/shm")
     with Ranks(program, 3) as ranks:
         for rank in range(3):
             ranks.told(rank)
+        # Other programs come and go in /dev/shm; what no rank has opened there cannot stay behind.
+        for process in ranks.processes:
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            assert "memfd:hocket" in maps and "/dev/shm" not in maps
+            links = [str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
+            assert not any(link.startswith("/dev/shm") for link in links)
+        # Stopped first, or the last ones to be killed begin to report the death of the first.
+        for rank in range(3):
+            ranks.signal(rank, signal.SIGSTOP)
+        while not all(is_stopped(process.pid) for process in ranks.processes):
+            pass
         for rank in range(3):
             ranks.signal(rank, signal.SIGKILL)
         for rank in range(3):
             assert ranks.end(rank) == (-signal.SIGKILL, "")
-        assert content("/dev/shm") <= before
+
+
+def is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_kill_while_others_wait_on_the_stream() -> None:
