@@ -199,7 +199,6 @@ def test_a_cache_that_cannot_be_written_is_never_called_cached(tmp_path: Path) -
 SCRIPT = Path(sysconfig.get_path("scripts")) / "hocket"
 
 
-@pytest.mark.skipif(not SCRIPT.is_file(), reason="hocket is not installed here")
 @pytest.mark.parametrize(
     ("start", "folder", "path", "printed"),
     [
