@@ -1,4 +1,4 @@
-// What can go wrong below Python. A Failure is data; bindings.cpp turns it into a class of hocket.errors.
+// What can go wrong below Python. A Failure is data; csrc/bindings turns it into a class of hocket.errors.
 #pragma once
 
 #include "types.h"
