@@ -16,11 +16,11 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench sanitize mutation format build size clean
+.PHONY: help demo test check bench matrix backends sanitize mutation format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." is handed on by demo, test, bench and mutation, as in: make test ARGS="-k ring -x"'
+	@echo '  ARGS="..." is handed on by demo, test, bench, matrix, backends and mutation, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -36,6 +36,12 @@ check: src/hocket/_core.pyi $(STAMPS)/check ## Lint, types and layout, Python an
 
 bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
 	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+
+matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/matrix.md
+	@$(BIN)/python -m tests.matrix $(ARGS)
+
+backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in build/peers; writes docs/backends.md
+	@$(BIN)/python benchmarks/backends.py $(ARGS)
 
 sanitize: build ## Run the core under ThreadSanitizer, then under AddressSanitizer and UBSan, on real plans
 	@mkdir -p build/sanitize

@@ -15,28 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto attention = 100ms; // between looks at signals, clocks and what peers have written down
-constexpr auto spin_time = 200us;
-constexpr auto stall_time = 5s;
-constexpr unsigned max_yields = 1000;
-constexpr unsigned polls_per_look = 64; // at the clock, while spinning
-
-void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 } // namespace
 
 // Work ----------------------------------------------------------------------------------------------------------------
 
 bool Work::wait(std::chrono::nanoseconds limit) {
-    if (!state_.is_here()) {
-        Failure failure;
-        failure.cause = Cause::forked;
-        throw failure;
-    }
+    if (!state_.is_here()) throw forked_failure();
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, limit, [this] { return state_->completed; });
 }
@@ -60,9 +44,13 @@ void Work::finish(std::optional<Failure> failure) {
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
-    : context_(std::move(context)), members_(std::move(members)), rank_(rank), spin_(spin),
-      transport_(*context_, members_, rank, offsets) {
-    if (members_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+    : context_(std::move(context)), spin_(spin), transport_(*context_, members, rank, offsets, Lane::collectives),
+      members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin) {
+    for (int member = 0; member < size(); ++member) {
+        const ControlPage &page = members_.control(member);
+        pages_.push_back(
+            {members[static_cast<std::size_t>(member)], &page, page.generation.load(std::memory_order_acquire)});
+    }
 }
 
 Communicator::~Communicator() {
@@ -72,43 +60,47 @@ Communicator::~Communicator() {
     }
 }
 
-/// Of a call by one thread while another closes.
-Failure Communicator::closed_here() const {
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = failure.self = rank_;
-    failure.text = "it closed its communicator";
-    return failure;
-}
-
 void Communicator::check_usable() const {
-    if (queue_.is_here()) return;
-    Failure failure;
-    failure.cause = Cause::forked;
-    throw failure;
+    if (!queue_.is_here()) throw forked_failure();
 }
 
 void Communicator::close(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     const auto leave = [this] {
+        transport_.leave();
+        messages_.leave();
         own().state.store(ControlPage::closed, std::memory_order_seq_cst);
-        alarm_all();
+        members_.alarm_all();
+        retire();
     };
+    const bool had_failed = messages_.has_failed();
     try {
+        messages_.close(interrupted);
         if (!drain(interrupted)) return;
         if (!failure_) await_members(interrupted);
     } catch (...) {
         abort("interrupted");
-        drain([] {}); // the abort ends what is under way
+        messages_.close([] {}); // the abort ends what is under way
+        drain([] {});
         leave();
         throw;
     }
-    if (const auto mismatch = find_mismatch()) record(*mismatch);
-    auto failure = recorded_failure();
+    if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
+    auto failure = members_.recorded_failure();
     leave();
-    if (!failure || failure_) return; // this rank has raised it already
-    failure->self = rank_;
+    if (!failure || failure_ || had_failed) return; // this rank has raised it already
+    failure->self = rank();
     throw *failure;
+}
+
+/// Offers the endpoint for another communicator, once all members have left this one.
+void Communicator::retire() {
+    context_->retire_endpoint(transport_.own_offset(), [pages = pages_, context = context_.get()] {
+        return std::ranges::all_of(pages, [context](const Page &of) {
+            return of.page->generation.load(std::memory_order_acquire) != of.generation ||
+                   of.page->state.load(std::memory_order_acquire) == ControlPage::closed || context->is_dead(of.rank);
+        });
+    });
 }
 
 /// Lets no new call in and waits for those that are. False where there is nothing left to do for who closes.
@@ -120,9 +112,9 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     if (queue_->busy && queue_->runner == std::this_thread::get_id()) { // a signal handler, above its own call
         queue_->closed = true;
         lock.unlock();
-        abort("closed inside its own collective");
+        abort("closed inside its own collective"); // its channels may still be looked at: they are never used again
         own().state.store(ControlPage::closed, std::memory_order_seq_cst);
-        alarm_all();
+        members_.alarm_all();
         return false;
     }
     const auto idle = [this] { return !queue_->busy && queue_->works.empty(); };
@@ -142,33 +134,22 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
 void Communicator::await_members(const std::function<void()> &interrupted) const {
     const auto limit = Clock::now() + last_timeout_;
     const auto is_behind = [this](int member) {
-        return last_call(member) < sequence_ && !context_->is_dead(members_[static_cast<std::size_t>(member)]) &&
-               transport_.control(member).state.load(std::memory_order_seq_cst) == ControlPage::open;
+        return last_call(member) < sequence_ && !members_.is_dead(member) && !members_.has_closed(member);
     };
     auto pause = std::chrono::microseconds(50);
     const auto start = Clock::now();
     bool told = false;
     for (int member = 0; member < size(); ++member) {
-        while (is_behind(member) && !recorded_failure() && Clock::now() < limit) {
+        while (is_behind(member) && !members_.recorded_failure() && Clock::now() < limit) {
             if (!told && Clock::now() - start >= stall_time) {
                 told = true;
-                tell_stall(stall_time, "close", behind(sequence_));
+                members_.tell_stall(stall_time, "close", behind(sequence_));
             }
             std::this_thread::sleep_for(pause);
             pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
             interrupted();
         }
     }
-}
-
-/// Says on standard error whom this rank waits for.
-void Communicator::tell_stall(std::chrono::nanoseconds waited, const std::string &what,
-                              const std::vector<int> &members) const {
-    std::string names;
-    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
-    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s\n", rank_,
-                 static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
-                 members.size() == 1 ? "rank" : "ranks", names.c_str());
 }
 
 // Order ---------------------------------------------------------------------------------------------------------------
@@ -178,7 +159,7 @@ void Communicator::run(Call call, const std::function<void()> &interrupted) {
     const auto me = std::this_thread::get_id();
     {
         std::unique_lock lock(queue_->mutex);
-        if (queue_->closing) throw closed_here();
+        if (queue_->closing) throw members_.closed_here();
         if (queue_->busy && queue_->runner == me) {
             throw std::runtime_error(
                 "a collective was called inside another one, as by a signal handler; call it later");
@@ -223,7 +204,7 @@ std::shared_ptr<Work> Communicator::submit(Call call) {
     auto work = std::make_shared<Work>();
     work->call_ = std::move(call);
     const std::scoped_lock lock(queue_->mutex);
-    if (queue_->closing) throw closed_here();
+    if (queue_->closing) throw members_.closed_here();
     if (!queue_->stream.joinable()) {
         try {
             queue_->stream = std::thread([this] { serve(); });
@@ -273,8 +254,9 @@ void Communicator::run_to_end(Call &call, const std::function<void()> &interrupt
         for (auto until = start + attention; !drive(call, until); until = Clock::now() + attention) interrupted();
         end();
     } catch (Failure &failure) {
+        if (failure.cause == Cause::aborted && failure.rank < 0) failure.rank = rank(); // a user's op, for example
         give_up(failure.text, failure);
-        failure.self = rank_;
+        failure.self = rank();
         if (failure.sequence == 0 || failure.sequence == sequence_) failure.label = call.plan->label();
         throw;
     } catch (const std::bad_alloc &) {
@@ -292,11 +274,11 @@ void Communicator::run_to_end(Call &call, const std::function<void()> &interrupt
 void Communicator::give_up(const std::string &reason, const std::optional<Failure> &own_failure) {
     if (!failure_) {
         abort(reason);
-        failure_ = own_failure ? own_failure : recorded_failure();
+        failure_ = own_failure ? own_failure : members_.recorded_failure();
     }
     if (in_progress_) own().gave_up.store(sequence_, std::memory_order_seq_cst);
     in_progress_ = false;
-    await_readers();
+    members_.await_readers(transport_, &ControlPage::in_call);
 }
 
 void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
@@ -354,7 +336,9 @@ bool Communicator::drive(const Call &call, Clock::time_point until) {
             if (!rest(call, until)) return false;
         }
         return true;
-    } catch (const ForeignMessage &message) { fail_at_message_of(message.peer); }
+    } catch (const ForeignMessage &message) { fail_at_message_of(message.peer); } catch (const ForeignSize &size) {
+        fail_at_size(call, size);
+    }
 }
 
 /// Waits a little: ranks that have a core each spin first, others let the others run; both sleep in the end.
@@ -381,7 +365,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
     }
     ControlPage &page = own();
     const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.store(1, std::memory_order_seq_cst);
+    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
     // Whoever stored something before it could see the flag is seen now; whoever stores later rings the bell.
     try {
         const std::uint64_t moves = executor_->num_moves();
@@ -390,10 +374,10 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
             futex_wait(page.bell, bell, attention);
         }
     } catch (...) {
-        page.sleeping.store(0, std::memory_order_relaxed);
+        page.sleeping.fetch_sub(1, std::memory_order_relaxed);
         throw;
     }
-    page.sleeping.store(0, std::memory_order_relaxed);
+    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
     polls_ = 0; // someone has moved or a while has passed: look at the clock, and try a little before the next sleep
     return true;
 }
@@ -412,7 +396,7 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
     }
     if (waited >= stall_time && !stall_told_) {
         stall_told_ = true;
-        tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", missing());
+        members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", missing());
     }
 }
 

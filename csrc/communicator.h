@@ -2,7 +2,10 @@
 #pragma once
 
 #include "executor.h"
+#include "members.h"
+#include "point_to_point.h"
 #include "shm.h"
+#include "waiting.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -18,14 +21,13 @@
 
 namespace hocket {
 
-using Clock = std::chrono::steady_clock;
-
 /// One collective call.
 struct Call {
     std::shared_ptr<const Plan> plan;
     Fingerprint fingerprint; // its sequence is set when the call's turn comes
     Launch launch;           // so is its tag
     std::chrono::nanoseconds timeout{};
+    std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
 };
 
 /// A call on the stream: pending until it is done, or has failed. Thread-safe; in a forked child every use is a
@@ -87,9 +89,11 @@ class Communicator {
     /// Wall time that calls have taken so far, their waits included.
     std::chrono::nanoseconds busy_time() const { return std::chrono::nanoseconds(busy_time_.load()); }
 
-    int rank() const { return rank_; }
-    int size() const { return static_cast<int>(members_.size()); }
+    int rank() const { return members_.rank(); }
+    int size() const { return members_.size(); }
     ShmTransport &transport() { return transport_; }
+    /// Beside the calls: they hold each other up in nothing, but share every failure.
+    PointToPoint &messages() { return messages_; }
 
   private:
     void begin(Call &call, const std::function<void()> &interrupted);
@@ -100,33 +104,36 @@ class Communicator {
     void hand_on();
     void run_to_end(Call &call, const std::function<void()> &interrupted);
     void give_up(const std::string &reason, const std::optional<Failure> &own_failure);
-    void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members) const;
     bool rest(const Call &call, Clock::time_point until);
     void look_at_clock(const Call &call, Clock::time_point now);
     void examine(bool waiting);
     [[noreturn]] void fail(const Failure &failure);
     [[noreturn]] void fail_at_message_of(int peer);
-    void record(const Failure &failure);
-    std::optional<Failure> recorded_failure() const;
+    [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
     std::optional<Failure> concerning_failure();
     std::optional<Failure> find_mismatch(std::uint64_t num_calls = ControlPage::history) const;
-    void alarm_all() const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const std::function<void()> &interrupted);
-    void await_readers();
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
-    Failure closed_here() const;
+    void retire();
     void serve();
 
-    ControlPage &own() const { return transport_.control(rank_); }
+    ControlPage &own() const { return members_.own(); }
 
     std::shared_ptr<Context> context_;
-    std::vector<int> members_;
-    int rank_;
     bool spin_;
     ShmTransport transport_;
+    Members members_;
+    PointToPoint messages_;
+
+    struct Page {
+        int rank; // in the context
+        const ControlPage *page;
+        std::uint32_t generation; // another one belongs to another communicator
+    };
+    std::vector<Page> pages_; // of the members
 
     // Used by whoever runs the current call: `busy_` passes them on.
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;

@@ -1,8 +1,10 @@
 #include "context.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
 #include <linux/futex.h>
 #include <new>
 #include <random>
@@ -24,7 +26,8 @@ std::uint64_t process_token() {
 
 } // namespace
 
-Context::Context(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
+Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots)
+    : arena_(std::move(arena)), max_slots_(max_slots) {
     presence_offset_ = arena_->allocate(sizeof(Presence));
     presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
     presence_->process.store(process_token(), std::memory_order_relaxed);
@@ -66,21 +69,40 @@ bool Context::is_dead(int rank) const {
 }
 
 std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
+    const std::scoped_lock lock(mutex_);
+    std::byte *base = arena_->mapping()->base();
+    const auto fits = [&](const OwnEndpoint &old) {
+        return old.committed == committed && old.reserved == reserved && old.has_ended && old.has_ended();
+    };
+    if (const auto old = std::ranges::find_if(endpoints_, fits); old != endpoints_.end()) {
+        old->has_ended = nullptr;
+        std::memset(base + old->offset + sizeof(ControlPage), 0, committed - sizeof(ControlPage));
+        reinterpret_cast<ControlPage *>(base + old->offset)->renew();
+        return old->offset;
+    }
     const std::size_t offset = arena_->reserve(reserved);
     arena_->commit(offset, committed);
-    new (arena_->mapping()->base() + offset) ControlPage{};
+    new (base + offset) ControlPage{};
     for (auto &entry : presence_->endpoints) {
         std::uint64_t empty = 0;
-        if (entry.compare_exchange_strong(empty, offset)) return offset;
+        if (!entry.compare_exchange_strong(empty, offset)) continue;
+        endpoints_.push_back({offset, committed, reserved, nullptr});
+        return offset;
     }
+    arena_->free(offset);
     errno = ENOSPC;
     throw Failure::resource("opening more than " + std::to_string(Presence::max_endpoints) + " communicators");
+}
+
+void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ended) {
+    const std::scoped_lock lock(mutex_);
+    std::ranges::find(endpoints_, offset, &OwnEndpoint::offset)->has_ended = std::move(has_ended);
 }
 
 std::optional<std::size_t> Context::take_slot() {
     const std::scoped_lock lock(mutex_);
     if (free_slots_.empty()) {
-        if (num_slots_ == max_slots) return std::nullopt;
+        if (num_slots_ == max_slots_) return std::nullopt;
         free_slots_.push_back(arena_->allocate(piece_bytes));
         ++num_slots_;
     }

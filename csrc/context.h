@@ -6,6 +6,7 @@
 #include "control.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,8 +33,8 @@ struct Presence {
 
 class Context {
   public:
-    /// Alone, and guarded already: peers that join later find the robust word held.
-    explicit Context(std::shared_ptr<Arena> arena);
+    /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool.
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 8);
     Context(const Context &) = delete;
     Context &operator=(const Context &) = delete;
     ~Context();
@@ -53,9 +54,11 @@ class Context {
     bool shares_process(int rank) const { return at(rank).shares_process; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
-    /// bytes the first `committed` get memory now. It stays for the life of the arena, as a peer that learns of a death
-    /// late may still write an alarm to it.
+    /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that learns
+    /// of a death late may still raise its alarm; a retired one of the same sizes is used again.
     std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
+    /// Its communicator is closed here. `has_ended` tells once no member uses it any longer.
+    void retire_endpoint(std::size_t offset, std::function<bool()> has_ended);
 
     /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
     /// it.
@@ -70,20 +73,25 @@ class Context {
         bool shares_process = false;
     };
 
+    struct OwnEndpoint {
+        std::size_t offset, committed, reserved;
+        std::function<bool()> has_ended; // of a retired one
+    };
+
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
     void guard();
     void watch();
     void report_death(int rank);
     void stop_guard();
 
-    static constexpr std::size_t max_slots = 8;
-
     std::shared_ptr<Arena> arena_;
     std::size_t presence_offset_ = 0;
     Presence *presence_ = nullptr;
     int rank_ = -1;
     std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
-    std::mutex mutex_;        // guards the slots
+    std::mutex mutex_;        // guards the endpoints and the slots
+    std::vector<OwnEndpoint> endpoints_;
+    std::size_t max_slots_;
     std::vector<std::size_t> free_slots_;
     std::size_t num_slots_ = 0;
     std::atomic<std::uint32_t> phase_{0}; // futex between this object and its guard: see context.cpp

@@ -1,5 +1,8 @@
 #include "control.h"
 
+#include <cstddef>
+#include <cstring>
+
 namespace hocket {
 namespace {
 
@@ -17,6 +20,7 @@ void CallRecord::write(const Fingerprint &call) {
     sequence_.store(0, std::memory_order_relaxed);
     count_.store(call.count, std::memory_order_release);
     schedule_.store(call.schedule, std::memory_order_release);
+    detail_.store(call.detail, std::memory_order_release);
     kind_dtype_.store(pair(call.kind, call.dtype), std::memory_order_release);
     op_root_.store(pair(call.op, call.root), std::memory_order_release);
     sequence_.store(call.sequence, std::memory_order_seq_cst);
@@ -28,6 +32,7 @@ std::optional<Fingerprint> CallRecord::read() const {
     if (call.sequence == 0) return std::nullopt;
     call.count = count_.load(std::memory_order_acquire);
     call.schedule = schedule_.load(std::memory_order_acquire);
+    call.detail = detail_.load(std::memory_order_acquire);
     const std::uint64_t kind_dtype = kind_dtype_.load(std::memory_order_acquire);
     const std::uint64_t op_root = op_root_.load(std::memory_order_acquire);
     // A writer that came in between has already stored another sequence, which the acquires above make visible.
@@ -37,6 +42,13 @@ std::optional<Fingerprint> CallRecord::read() const {
     call.op = high(op_root);
     call.root = low(op_root);
     return call;
+}
+
+void ControlPage::renew() {
+    std::memset(reinterpret_cast<std::byte *>(this) + offsetof(ControlPage, state), 0,
+                sizeof(ControlPage) - offsetof(ControlPage, state));
+    sleeping.store(0, std::memory_order_relaxed);
+    generation.fetch_add(1, std::memory_order_release);
 }
 
 } // namespace hocket

@@ -20,7 +20,7 @@ class CallRecord {
 
   private:
     std::atomic<std::uint64_t> sequence_;
-    std::atomic<std::uint64_t> count_, schedule_, kind_dtype_, op_root_;
+    std::atomic<std::uint64_t> count_, schedule_, detail_, kind_dtype_, op_root_;
 };
 
 /// Why a communicator can only be closed. The first writer wins; only the page of member 0 is used.
@@ -46,16 +46,23 @@ struct ControlPage {
     // Written by anybody, read by the owner whenever it waits.
     alignas(cache_line) std::atomic<std::uint32_t> alarm; // grows with each piece of bad news
     std::atomic<std::uint32_t> bell;                      // grows when the sleeping owner shall look again
-    std::atomic<std::uint32_t> sleeping;                  // by the owner: partner of every store that it waits for
+    std::atomic<std::uint32_t> sleeping;                  // the owner's sleeping threads: partner of every store that
+                                                          // they wait for; a bell wakes all
+
+    std::atomic<std::uint32_t> generation; // grows when the page is renewed
 
     // Written by the owner.
     alignas(cache_line) std::atomic<std::uint32_t> state;
-    std::atomic<std::uint32_t> in_call;   // 1 while it may read what others have lent; partner of `alarm`
-    std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
-    std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, 0 while it did not
+    std::atomic<std::uint32_t> in_call;     // 1 while it may read what others have lent; partner of `alarm`
+    std::atomic<std::uint32_t> in_messages; // the same, for messages
+    std::atomic<std::uint64_t> last_call;   // the number of the last one in `calls`
+    std::atomic<std::uint64_t> gave_up;     // the number of the call at which the owner failed, 0 while it did not
     alignas(cache_line) std::array<CallRecord, history> calls;
 
     alignas(cache_line) AbortRecord abort;
+
+    /// For another communicator, after all members have left the old one; stale alarms may come in between.
+    void renew();
 
     /// After a sequentially consistent store that the owner may be waiting for.
     void ring() {

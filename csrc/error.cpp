@@ -11,8 +11,8 @@ std::uint32_t Fingerprint::tag() const {
     const auto signless = [](std::int32_t value) {
         return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value));
     };
-    for (std::uint64_t word :
-         {sequence, count, schedule, signless(kind) << 32 | signless(dtype), signless(op) << 32 | signless(root)}) {
+    for (std::uint64_t word : {sequence, count, schedule, detail, signless(kind) << 32 | signless(dtype),
+                               signless(op) << 32 | signless(root)}) {
         hash = (hash ^ word) * 0xff51afd7ed558ccdU;
         hash ^= hash >> 32;
     }

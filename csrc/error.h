@@ -15,6 +15,7 @@ struct Fingerprint {
     std::uint64_t sequence = 0; // number of the call on its communicator, from 1
     std::uint64_t count = 0;
     std::uint64_t schedule = 0;
+    std::uint64_t detail = 0; // what else has to agree: the identity of the reduction
     std::int32_t kind = 0;
     std::int32_t dtype = 0;
     std::int32_t op = 0;

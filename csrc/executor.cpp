@@ -1,10 +1,10 @@
 #include "executor.h"
 
 #include "error.h"
-#include "reduce.h"
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 
 namespace hocket {
@@ -72,12 +72,26 @@ Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transp
     }
 }
 
+/// Elements of the chunk that an instruction is about.
+std::size_t Executor::elements_of(const Instruction &instruction) const {
+    if (!plan_.shape().uneven) return plan_.elements_of(instruction.chunk, launch_.block);
+    const Operand &like = instruction.sized_as;
+    const int k = plan_.shape().chunks_per_block;
+    const auto &counts = like.space == Space::input ? launch_.input_counts : launch_.output_counts;
+    return plan_.elements_of(like.index % k, counts[static_cast<std::size_t>(like.index / k)]);
+}
+
 std::byte *Executor::place(const Operand &operand) const {
-    const std::size_t offset = plan_.offset_of(operand.index, launch_.block) * size_of(launch_.dtype);
+    const auto offset = [&](std::span<const std::uint64_t> counts, const std::vector<std::size_t> &starts) {
+        const int k = plan_.shape().chunks_per_block;
+        if (!plan_.shape().uneven) return plan_.offset_of(operand.index, launch_.block) * size_of(launch_.dtype);
+        const auto block = static_cast<std::size_t>(operand.index / k);
+        return (starts[block] + plan_.offset_of(operand.index % k, counts[block])) * size_of(launch_.dtype);
+    };
     switch (operand.space) {
     // An input is only ever a source, or the plan is one for aliased memory (law 3 holds this).
-    case Space::input: return const_cast<std::byte *>(launch_.input) + offset;
-    case Space::output: return launch_.output + offset;
+    case Space::input: return const_cast<std::byte *>(launch_.input) + offset(launch_.input_counts, input_starts_);
+    case Space::output: return launch_.output + offset(launch_.output_counts, output_starts_);
     case Space::scratch:
         return const_cast<std::byte *>(scratch_.data()) + static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
     case Space::remote: break;
@@ -88,15 +102,30 @@ std::byte *Executor::place(const Operand &operand) const {
 void Executor::start(const Launch &launch) {
     launch_ = launch;
     const PlanShape &shape = plan_.shape();
-    const auto k = static_cast<std::size_t>(shape.chunks_per_block);
-    scratch_slot_bytes_ = round_up((launch.block + k - 1) / k * size_of(launch.dtype), cache_line);
+    const std::size_t num_headers = shape.uneven ? 1 : 0;
+    if (shape.uneven) {
+        const auto starts_of = [](std::span<const std::uint64_t> counts, std::size_t num_blocks) {
+            if (counts.size() != num_blocks) throw Failure::internal("a call does not tell the lengths of its blocks");
+            std::vector<std::size_t> starts(num_blocks);
+            std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), std::size_t{0});
+            return starts;
+        };
+        input_starts_ = starts_of(launch.input_counts, shape.input_blocks.size());
+        output_starts_ = starts_of(launch.output_counts, shape.output_blocks.size());
+    }
+    std::size_t longest = 0;
+    for (Task &task : tasks_) {
+        task.num_elements = elements_of(*task.instruction);
+        longest = std::max<std::size_t>(longest, task.num_elements);
+    }
+    scratch_slot_bytes_ = round_up(longest * size_of(launch.dtype), cache_line);
     scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
     num_unfinished_ = 0;
     first_unsettled_ = 0;
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;
-        task.num_bytes = plan_.elements_of(instruction.chunk, launch.block) * size_of(launch.dtype);
-        task.pieces = (task.num_bytes + piece_bytes - 1) / piece_bytes;
+        task.num_bytes = task.num_elements * size_of(launch.dtype);
+        task.pieces = num_headers + (task.num_bytes + piece_bytes - 1) / piece_bytes;
         task.done = task.settled = task.within = 0;
         task.tickets.clear();
         for (Remote &remote : task.remotes) {
@@ -113,8 +142,14 @@ void Executor::start(const Launch &launch) {
 
 // Running -------------------------------------------------------------------------------------------------------------
 
+/// Bytes of the chunk before the piece at hand, which is no header.
+std::size_t Executor::piece_start(const Task &task) const {
+    return (plan_.shape().uneven ? task.done - 1 : task.done) * piece_bytes;
+}
+
 std::size_t Executor::piece_size(const Task &task) const {
-    return std::min(piece_bytes, task.num_bytes - task.done * piece_bytes);
+    if (at_header(task)) return sizeof task.num_elements;
+    return std::min(piece_bytes, task.num_bytes - piece_start(task));
 }
 
 bool Executor::is_settled(Task &task, std::size_t piece) {
@@ -164,12 +199,14 @@ void Executor::finish_piece(Task &task) {
 
 bool Executor::try_send(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
+    const bool header = at_header(task);
     const std::size_t size = piece_size(task);
-    const std::byte *piece = task.sources[0] + task.done * piece_bytes;
+    const std::byte *piece =
+        header ? reinterpret_cast<const std::byte *>(&task.num_elements) : task.sources[0] + piece_start(task);
     bool progress = false;
     while (task.within < size) {
         const Published published = transport_.publish(task.peers, Bytes(piece + task.within, size - task.within),
-                                                       launch_.tag, !task.instruction->staged);
+                                                       launch_.tag, !header && !task.instruction->staged);
         if (published.num_bytes == 0) return progress;
         progress = true;
         task.within += published.num_bytes;
@@ -221,18 +258,33 @@ bool Executor::make_room(Task &task, std::size_t cursor) {
     return true;
 }
 
+/// At a header: what the peers send has to be as long as what this rank expects of them.
+void Executor::check_sizes(const Task &task) const {
+    for (std::size_t i = 0; i < task.remotes.size(); ++i) {
+        std::uint64_t found = 0;
+        std::memcpy(&found, operands_[i], sizeof found);
+        if (found == task.num_elements) continue;
+        throw ForeignSize{receives_[task.remotes[i].cursor].peer, task.num_elements, found};
+    }
+}
+
 bool Executor::try_fold(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
-    const std::size_t size = piece_size(task), element = size_of(launch_.dtype);
-    const int divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1;
+    const bool header = at_header(task);
+    const std::size_t size = piece_size(task), element = header ? size : size_of(launch_.dtype);
+    const Fold what{.dtype = launch_.dtype,
+                    .op = launch_.op,
+                    .divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,
+                    .factor = launch_.factor,
+                    .custom = launch_.custom};
     bool progress = false;
     while (task.within < size) {
         std::size_t available = size - task.within;
         operands_.clear();
         auto remote = task.remotes.begin();
-        for (const std::byte *local : task.sources) {
-            if (local != nullptr) {
-                operands_.push_back(local + task.done * piece_bytes + task.within);
+        for (std::size_t i = 0; i < task.sources.size(); ++i) {
+            if (task.instruction->sources[i].space != Space::remote) {
+                if (!header) operands_.push_back(task.sources[i] + piece_start(task) + task.within);
                 continue;
             }
             const Bytes bytes = gather(*remote++, element, progress);
@@ -240,8 +292,12 @@ bool Executor::try_fold(Task &task, std::size_t index) {
             available = std::min(available, bytes.size());
             operands_.push_back(bytes.data());
         }
-        fold(launch_.dtype, launch_.op, task.destination + task.done * piece_bytes + task.within, operands_,
-             available / element, divisor);
+        if (header) {
+            check_sizes(task);
+        } else {
+            fold(what, task.destination + piece_start(task) + task.within, operands_, task.instruction->raw,
+                 available / element);
+        }
         for (Remote &used : task.remotes) {
             if (used.carry.empty()) {
                 transport_.release(receives_[used.cursor].peer, available);

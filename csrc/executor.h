@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plan.h"
+#include "reduce.h"
 #include "transport.h"
 
 #include <memory>
@@ -13,10 +14,13 @@ namespace hocket {
 struct Launch {
     Dtype dtype = Dtype::float32;
     Op op = Op::sum;
-    std::size_t block = 0; // elements of one block of the collective's vector
+    std::size_t block = 0; // elements of one block of the collective's vector, where all are as long
     const std::byte *input = nullptr;
     std::byte *output = nullptr;
     std::uint32_t tag = 0;
+    Factor factor{};                                            // of premul_sum
+    const CustomFold *custom = nullptr;                         // of a user's own reduction
+    std::span<const std::uint64_t> input_counts, output_counts; // uneven: elements of each block of the memories
 };
 
 /// A message of another call than the one that runs: `peer` and this rank called different things.
@@ -24,8 +28,15 @@ struct ForeignMessage {
     int peer;
 };
 
+/// What `peer` sends, or expects, is not as long as what this rank expects.
+struct ForeignSize {
+    int peer;
+    std::uint64_t expected, found; // elements
+};
+
 /// Moves the pieces of a plan. Piece j of an instruction of step s belongs to wave j + s, and a channel carries its
-/// pieces in the order (wave, step, order in the step), so that chains are pipelined and both ends agree.
+/// pieces in the order (wave, step, order in the step), so that chains are pipelined and both ends agree. Where blocks
+/// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
 class Executor {
   public:
     /// Both must outlive the executor.
@@ -35,7 +46,8 @@ class Executor {
     void start(const Launch &launch);
 
     /// Runs what is ready, but only so much that the caller can look around now and then. True when everything is done
-    /// and no memory of this rank is being read any more. Throws ForeignMessage, after which only start() makes sense.
+    /// and no memory of this rank is being read any more. Throws ForeignMessage or ForeignSize, after which only
+    /// start() makes sense.
     bool advance();
 
     /// Grows whenever something was moved.
@@ -74,12 +86,13 @@ class Executor {
 
     struct Task {
         const Instruction *instruction = nullptr;
-        std::size_t num_bytes = 0; // of the whole chunk
+        std::uint64_t num_elements = 0; // of the whole chunk
+        std::size_t num_bytes = 0;
         std::size_t pieces = 0;
         std::size_t done = 0;                   // pieces sent or folded
         std::size_t settled = 0;                // pieces whose dependants may run
         std::size_t within = 0;                 // bytes of the current piece that are done
-        std::vector<const std::byte *> sources; // local ones; nullptr where remote
+        std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
         std::vector<std::size_t> cursors;   // of its channels
         std::vector<Remote> remotes;        // in the order of its remote sources
@@ -87,6 +100,9 @@ class Executor {
         std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
     };
 
+    std::size_t elements_of(const Instruction &instruction) const;
+    bool at_header(const Task &task) const { return plan_.shape().uneven && task.done == 0; }
+    std::size_t piece_start(const Task &task) const;
     std::size_t piece_size(const Task &task) const;
     bool ready(Task &task);
     bool is_settled(Task &task, std::size_t piece);
@@ -97,6 +113,7 @@ class Executor {
     bool make_room(Task &task, std::size_t cursor);
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
+    void check_sizes(const Task &task) const;
     bool run_ready();
     std::byte *place(const Operand &operand) const;
 
@@ -115,7 +132,8 @@ class Executor {
     std::size_t first_unsettled_ = 0;
     std::size_t scratch_slot_bytes_ = 0;
     std::vector<std::byte> scratch_;
-    std::vector<const std::byte *> operands_; // of the fold at hand
+    std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
+    std::vector<const std::byte *> operands_;               // of the fold at hand
 };
 
 } // namespace hocket

@@ -2,6 +2,7 @@
 
 #include "error.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hocket {
@@ -14,10 +15,12 @@ constexpr std::int32_t flag_staged = 2;
     throw Failure::internal("plan: instruction " + std::to_string(instruction) + ": " + complaint);
 }
 
-std::vector<Operand> read_operands(std::span<const std::int32_t> table) {
-    if (table.size() % 3 != 0) throw Failure::internal("plan: operands have three columns");
+constexpr std::size_t source_columns = 4, destination_columns = 3;
+
+std::vector<Operand> read_operands(std::span<const std::int32_t> table, std::size_t columns) {
+    if (table.size() % columns != 0) throw Failure::internal("plan: its operands do not fill their columns");
     std::vector<Operand> operands;
-    for (std::size_t at = 0; at < table.size(); at += 3) {
+    for (std::size_t at = 0; at < table.size(); at += columns) {
         operands.push_back({table[at], static_cast<Space>(table[at + 1]), table[at + 2]});
     }
     return operands;
@@ -30,16 +33,17 @@ void check_operand(const PlanShape &shape, const Operand &operand, std::size_t i
         }
         return;
     }
-    const auto limit = [&] {
+    const auto k = static_cast<std::size_t>(shape.chunks_per_block);
+    const auto limit = [&]() -> std::size_t {
         switch (operand.space) {
-        case Space::input: return shape.num_input_chunks;
-        case Space::output: return shape.num_output_chunks;
-        case Space::scratch: return shape.num_scratch;
+        case Space::input: return shape.input_blocks.size() * k;
+        case Space::output: return shape.output_blocks.size() * k;
+        case Space::scratch: return static_cast<std::size_t>(shape.num_scratch);
         case Space::remote: break;
         }
         return 0;
     }();
-    if (operand.peer != -1 || operand.index < 0 || operand.index >= limit) {
+    if (operand.peer != -1 || operand.index < 0 || static_cast<std::size_t>(operand.index) >= limit) {
         refuse(instruction, "place " + std::to_string(operand.index) + " does not exist in its space");
     }
 }
@@ -49,11 +53,13 @@ void check_operand(const PlanShape &shape, const Operand &operand, std::size_t i
 Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions,
            std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations,
            std::span<const std::int32_t> dependencies)
-    : shape_(shape), label_(std::move(label)), sources_(read_operands(sources)),
-      destinations_(read_operands(destinations)), dependencies_(dependencies.begin(), dependencies.end()) {
+    : shape_(std::move(shape)), label_(std::move(label)), sources_(read_operands(sources, source_columns)),
+      raw_(std::make_unique<bool[]>(sources_.size())), destinations_(read_operands(destinations, destination_columns)),
+      dependencies_(dependencies.begin(), dependencies.end()) {
     constexpr std::size_t columns = 6;
     if (instructions.size() % columns != 0) throw Failure::internal("plan: instructions have six columns");
     if (shape_.chunks_per_block < 1) throw Failure::internal("plan: a block has at least one chunk");
+    for (std::size_t i = 0; i < sources_.size(); ++i) raw_[i] = sources[i * source_columns + 3] != 0;
     std::size_t source = 0, destination = 0, dependency = 0;
     std::int32_t last_step = 0;
     const auto take = [&](auto &all, std::size_t &from, std::int32_t end, std::size_t row) {
@@ -68,14 +74,17 @@ Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> ins
         Instruction next;
         next.step = line[0];
         next.chunk = line[1];
+        const std::size_t first_source = source;
         next.sources = take(sources_, source, line[2], row);
+        next.raw = std::span(raw_.get() + first_source, next.sources.size());
         next.destinations = take(destinations_, destination, line[3], row);
         next.dependencies = take(dependencies_, dependency, line[4], row);
         next.completes = (line[5] & flag_completes) != 0;
         next.staged = (line[5] & flag_staged) != 0;
         if (next.step < last_step) refuse(row, "steps do not ascend");
         last_step = next.step;
-        if (next.chunk < 0 || next.chunk >= shape_.chunks_per_block) refuse(row, "its chunk does not exist");
+        if (shape_.uneven) next.sized_as = find_size(next.chunk, row);
+        else if (next.chunk < 0 || next.chunk >= shape_.chunks_per_block) refuse(row, "its chunk does not exist");
         if (next.sources.empty() || next.destinations.empty()) refuse(row, "it has no source or no destination");
         for (const Operand &operand : next.sources) check_operand(shape_, operand, row);
         for (const Operand &operand : next.destinations) check_operand(shape_, operand, row);
@@ -95,6 +104,18 @@ Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> ins
     }
 }
 
+/// The chunk of `data` in this rank's own memory: what it holds there it knows the length of.
+Operand Plan::find_size(std::int32_t chunk, std::size_t row) const {
+    const std::int32_t k = shape_.chunks_per_block;
+    for (const auto &[space, blocks] :
+         {std::pair(Space::input, &shape_.input_blocks), std::pair(Space::output, &shape_.output_blocks)}) {
+        const auto found = std::ranges::find(*blocks, chunk / k);
+        if (chunk < 0 || found == blocks->end()) continue;
+        return {-1, space, static_cast<std::int32_t>(found - blocks->begin()) * k + chunk % k};
+    }
+    refuse(row, "it is about a chunk whose length is not known here");
+}
+
 std::size_t Plan::offset_of(int index, std::size_t block) const {
     const auto k = static_cast<std::size_t>(shape_.chunks_per_block);
     const auto chunk = static_cast<std::size_t>(index);
@@ -102,9 +123,7 @@ std::size_t Plan::offset_of(int index, std::size_t block) const {
 }
 
 std::size_t Plan::elements_of(int chunk, std::size_t block) const {
-    const auto k = static_cast<std::size_t>(shape_.chunks_per_block);
-    const auto c = static_cast<std::size_t>(chunk);
-    return (c + 1) * block / k - c * block / k;
+    return offset_of(chunk + 1, block) - offset_of(chunk, block);
 }
 
 } // namespace hocket

@@ -22,10 +22,12 @@ struct Operand {
 /// Folds `sources` in order into `destinations`, piece by piece, once `dependencies` are settled.
 struct Instruction {
     std::int32_t step = 0;
-    std::int32_t chunk = 0; // its place inside its block, which gives its size
+    std::int32_t chunk = 0; // its size class: place inside its block, or, where blocks are uneven, chunk of `data`
+    Operand sized_as;       // uneven: the chunk of input or output that is as long
     bool completes = false; // the fold completes a sum over all ranks: an average divides here
     bool staged = false;    // the source is overwritten in the same step: copy it, never lend it
     std::span<const Operand> sources;
+    std::span<const bool> raw; // by source: a rank's untouched contribution, which premul multiplies
     std::span<const Operand> destinations;
     std::span<const std::int32_t> dependencies;
 
@@ -36,15 +38,15 @@ struct PlanShape {
     int num_ranks = 1;
     int rank = 0;
     int chunks_per_block = 1;
-    int num_input_chunks = 0;
-    int num_output_chunks = 0;
+    bool uneven = false;                                   // blocks differ in length, which each call tells
+    std::vector<std::int32_t> input_blocks, output_blocks; // blocks of `data` that the memories hold, in order
     int num_scratch = 0;
 };
 
 /// Immutable, and checked on construction: the executor indexes without further tests.
 class Plan : public std::enable_shared_from_this<Plan> {
   public:
-    /// instructions (n, 6), sources and destinations (n, 3), dependencies (n): row-major, as in schedule/lower.py.
+    /// instructions (n, 6), sources (n, 4), destinations (n, 3), dependencies (n): row-major, as in schedule/plan.py.
     /// `label` says in words what the plan does, for people who wait for it.
     Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions,
          std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations,
@@ -56,14 +58,18 @@ class Plan : public std::enable_shared_from_this<Plan> {
     const std::string &label() const { return label_; }
     std::span<const Instruction> instructions() const { return instructions_; }
 
-    /// Elements before chunk `index` of a buffer whose blocks have `block` elements.
+    /// Elements before chunk `index` of a buffer whose blocks have `block` elements each.
     std::size_t offset_of(int index, std::size_t block) const;
+    /// Elements of chunk `chunk` of a block of `block` elements.
     std::size_t elements_of(int chunk, std::size_t block) const;
 
   private:
+    Operand find_size(std::int32_t chunk, std::size_t row) const;
+
     PlanShape shape_;
     std::string label_;
     std::vector<Operand> sources_;
+    std::unique_ptr<bool[]> raw_; // by source
     std::vector<Operand> destinations_;
     std::vector<std::int32_t> dependencies_;
     std::vector<Instruction> instructions_;

@@ -1,138 +1,98 @@
 #include "reduce.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
-#include <type_traits>
+#include "reduce_kernels.h"
 
-// One binary per architecture family, the widest vectors that the processor has. Sanitizers cannot start before the
-// resolvers of target_clones run, so sanitized builds keep to the baseline.
-#if defined(__x86_64__) && !defined(HOCKET_SANITIZE)
-#define HOCKET_VECTOR __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define HOCKET_VECTOR
-#endif
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace hocket {
 namespace {
 
-template <typename T> using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+constinit const std::array<const Kernels *, num_dtypes> kernels_by_dtype{
+    &float16_kernels,     &bfloat16_kernels,  &float32_kernels, &float64_kernels, &float8_e4m3fn_kernels,
+    &float8_e5m2_kernels, &int8_kernels,      &int16_kernels,   &int32_kernels,   &int64_kernels,
+    &uint8_kernels,       &uint16_kernels,    &uint32_kernels,  &uint64_kernels,  &boolean_kernels,
+    &complex64_kernels,   &complex128_kernels};
 
-struct Sum {
-    template <typename T> static T apply(T a, T b) {
-        if constexpr (std::is_floating_point_v<T>) return a + b;
-        else return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
-    }
-};
+const Kernels &kernels_of(Dtype dtype) { return *kernels_by_dtype[static_cast<std::size_t>(dtype)]; }
 
-struct Prod {
-    // Integers wrap; the detour over 64 bits keeps promoted small types out of undefined overflow.
-    template <typename T> static T apply(T a, T b) {
-        if constexpr (std::is_floating_point_v<T>) return a * b;
-        else return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-    }
-};
+/// Reduces to true and false, so that even one source of its own may change.
+bool makes_truth(const Fold &what) {
+    const bool logical = what.op == Op::land || what.op == Op::lor || what.op == Op::lxor;
+    return logical || (what.dtype == Dtype::boolean && what.op != Op::custom);
+}
 
-// NaN wins, and -0 is below +0. Equal floats differ in their sign bit at most, so OR and AND pick the right zero.
-struct Min {
-    template <typename T> static T apply(T a, T b) {
-        T smaller = a < b ? a : b;
-        if constexpr (std::is_floating_point_v<T>) {
-            const T equal = std::bit_cast<T>(std::bit_cast<Bits<T>>(a) | std::bit_cast<Bits<T>>(b));
-            smaller = a == b ? equal : smaller;
-            smaller = a != a ? a : smaller;
-        }
-        return smaller;
-    }
-};
+using Sources = std::span<const std::byte *const>;
 
-struct Max {
-    template <typename T> static T apply(T a, T b) {
-        T larger = a > b ? a : b;
-        if constexpr (std::is_floating_point_v<T>) {
-            const T equal = std::bit_cast<T>(std::bit_cast<Bits<T>>(a) & std::bit_cast<Bits<T>>(b));
-            larger = a == b ? equal : larger;
-            larger = a != a ? a : larger;
-        }
-        return larger;
-    }
-};
-
-// The destination may be one of the operands; ivdep says that there is no other overlap.
-#define HOCKET_COMBINE(NAME, OPERATION, TYPE)                                                                          \
-    HOCKET_VECTOR void NAME(TYPE *to, const TYPE *a, const TYPE *b, std::size_t n) {                                   \
-        _Pragma("GCC ivdep") for (std::size_t i = 0; i < n; ++i) to[i] = OPERATION::apply<TYPE>(a[i], b[i]);           \
-    }
-#define HOCKET_COMBINE_ALL(TYPE, SUFFIX)                                                                               \
-    HOCKET_COMBINE(sum_##SUFFIX, Sum, TYPE)                                                                            \
-    HOCKET_COMBINE(prod_##SUFFIX, Prod, TYPE)                                                                          \
-    HOCKET_COMBINE(min_##SUFFIX, Min, TYPE)                                                                            \
-    HOCKET_COMBINE(max_##SUFFIX, Max, TYPE)                                                                            \
-    constexpr Kernels<TYPE> kernels_##SUFFIX{sum_##SUFFIX, prod_##SUFFIX, min_##SUFFIX, max_##SUFFIX};
-
-template <typename T> using Combine = void (*)(T *to, const T *a, const T *b, std::size_t n);
-template <typename T> struct Kernels {
-    Combine<T> sum, prod, min, max;
-    constexpr Combine<T> of(Op op) const {
-        switch (op) {
-        case Op::sum:
-        case Op::avg: return sum;
-        case Op::prod: return prod;
-        case Op::min: return min;
-        case Op::max: return max;
-        }
-        return sum;
-    }
-};
-
-HOCKET_COMBINE_ALL(float, float32)
-HOCKET_COMBINE_ALL(double, float64)
-HOCKET_COMBINE_ALL(std::int32_t, int32)
-HOCKET_COMBINE_ALL(std::int64_t, int64)
-HOCKET_COMBINE_ALL(std::uint8_t, uint8)
-
-template <typename T>
-void fold_as(const Kernels<T> &kernels, Op op, std::byte *destination, std::span<const std::byte *const> sources,
-             std::size_t n, int divisor) {
-    constexpr std::size_t tile = 4096 / sizeof(T); // the running result stays in the first-level cache
-    const Combine<T> combine = kernels.of(op);
-    T *to = reinterpret_cast<T *>(destination);
-    const auto source = [&](std::size_t i) { return reinterpret_cast<const T *>(sources[i]); };
-    if (sources.size() == 2 && divisor == 1) return combine(to, source(0), source(1), n);
-    alignas(cache_line) T running[tile];
+/// Tile by tile, so that what is computed on stays in the first-level cache. `raw` is empty where nothing is scaled.
+void fold_tiles(const Fold &what, std::byte *destination, Sources sources, std::span<const bool> raw, bool to_truth,
+                std::size_t n) {
+    constexpr std::size_t tile_bytes = 4096;
+    alignas(cache_line) std::byte running[tile_bytes], operand[tile_bytes];
+    const Kernels &kernels = kernels_of(what.dtype);
+    const auto combine = kernels.of(what.op);
+    const std::size_t stored_size = size_of(what.dtype);
+    const std::size_t tile = tile_bytes / (kernels.widen == nullptr ? stored_size : sizeof(float));
+    const bool ends_there = kernels.narrow == nullptr && what.divisor == 1 && !to_truth;
     for (std::size_t at = 0; at < n; at += tile) {
         const std::size_t count = std::min(tile, n - at);
-        const T *left = source(0) + at;
+        std::byte *result = destination + at * stored_size;
+        const auto read = [&](std::size_t i, std::byte *memory) {
+            const std::byte *values = sources[i] + at * stored_size;
+            if (kernels.widen != nullptr) {
+                kernels.widen(memory, values, count);
+                values = memory;
+            }
+            if (!raw.empty() && raw[i]) {
+                kernels.scale(memory, values, what.factor, count);
+                values = memory;
+            }
+            return values;
+        };
+        const std::byte *left = read(0, running);
         for (std::size_t i = 1; i < sources.size(); ++i) {
-            combine(running, left, source(i) + at, count);
+            std::byte *to = ends_there && i + 1 == sources.size() ? result : running;
+            combine(to, left, read(i, operand), count);
+            left = to;
+        }
+        if (to_truth) {
+            kernels.of(Op::lor)(running, left, left, count);
             left = running;
         }
-        if constexpr (std::is_floating_point_v<T>) {
-            const T by = static_cast<T>(divisor);
-            if (divisor != 1) {
-                for (std::size_t i = 0; i < count; ++i) running[i] = left[i] / by;
-                left = running;
-            }
+        if (what.divisor != 1) {
+            kernels.divide(running, left, what.divisor, count);
+            left = running;
         }
-        std::memmove(to + at, left, count * sizeof(T));
+        if (kernels.narrow != nullptr) kernels.narrow(result, left, count);
+        else if (left != result) std::memcpy(result, left, count * stored_size);
     }
 }
 
 } // namespace
 
-void fold(Dtype dtype, Op op, std::byte *destination, std::span<const std::byte *const> sources, std::size_t n,
-          int divisor) {
-    if (sources.size() == 1 && divisor == 1) {
-        if (destination != sources[0] && n > 0) std::memcpy(destination, sources[0], n * size_of(dtype));
+bool has_meaning(Op op, Dtype dtype) { return op == Op::custom || kernels_of(dtype).of(op) != nullptr; }
+
+void fold(const Fold &what, std::byte *destination, Sources sources, std::span<const bool> raw, std::size_t n) {
+    if (n == 0) return;
+    const bool some_raw = std::ranges::find(raw, true) != raw.end();
+    const bool scales = some_raw && what.op == Op::premul_sum;
+    const bool to_truth = some_raw && sources.size() == 1 && makes_truth(what);
+    const bool plain = what.divisor == 1 && !scales && !to_truth;
+    if (plain && sources.size() == 1) {
+        if (destination != sources[0]) std::memcpy(destination, sources[0], n * size_of(what.dtype));
         return;
     }
-    switch (dtype) {
-    case Dtype::float32: return fold_as<float>(kernels_float32, op, destination, sources, n, divisor);
-    case Dtype::float64: return fold_as<double>(kernels_float64, op, destination, sources, n, divisor);
-    case Dtype::int32: return fold_as<std::int32_t>(kernels_int32, op, destination, sources, n, divisor);
-    case Dtype::int64: return fold_as<std::int64_t>(kernels_int64, op, destination, sources, n, divisor);
-    case Dtype::uint8: return fold_as<std::uint8_t>(kernels_uint8, op, destination, sources, n, divisor);
+    if (!has_meaning(what.op, what.dtype)) {
+        throw std::invalid_argument(std::string(name_of(what.op)) + " has no meaning for " + name_of(what.dtype));
     }
+    if (what.op == Op::custom) return (*what.custom)(destination, sources, n);
+    const Kernels &kernels = kernels_of(what.dtype);
+    if (plain && sources.size() == 2 && kernels.widen == nullptr) {
+        return kernels.of(what.op)(destination, sources[0], sources[1], n);
+    }
+    fold_tiles(what, destination, sources, scales ? raw : std::span<const bool>{}, to_truth, n);
 }
 
 } // namespace hocket

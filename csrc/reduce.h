@@ -1,15 +1,41 @@
-// The reduction kernels: the only code that looks into elements.
+// The reduction kernels: the only code that looks into elements. hocket.schedule.reduction defines their bits.
 #pragma once
 
 #include "types.h"
 
+#include <functional>
+
 namespace hocket {
 
-/// Folds `sources` from the left, element by element, and stores the result once into `destination`.
+/// What premul_sum multiplies by. Floats use `real`, complex numbers both parts, integers `integer` modulo their range.
+struct Factor {
+    double real = 1, imaginary = 0;
+    std::uint64_t integer = 1;
+};
+
+/// A user's own left fold of two sources or more, over stored values; `destination` may be one of the sources.
+using CustomFold =
+    std::function<void(std::byte *destination, std::span<const std::byte *const> sources, std::size_t num_elements)>;
+
+/// What a fold computes, beside its sources.
+struct Fold {
+    Dtype dtype;
+    Op op;
+    int divisor = 1; ///< the number of ranks where an average is completed by this fold, else 1
+    Factor factor{};
+    const CustomFold *custom = nullptr;
+};
+
+/// Whether the reduction exists for the type: no order on complex numbers, no bits of floats, no average of integers.
+bool has_meaning(Op op, Dtype dtype);
+
+/// Folds `sources` from the left, element by element, in the accumulator type, and stores the result, rounded once.
 ///
 /// Every pointer is aligned to the element. `destination` may be one of the sources, but may not overlap one partly.
-/// `divisor` is 1, or the number of ranks where an average is completed by this fold. With one source it is a copy.
-void fold(Dtype dtype, Op op, std::byte *destination, std::span<const std::byte *const> sources,
-          std::size_t num_elements, int divisor);
+/// `raw` is empty, or says of each source whether it is the untouched contribution of a rank: premul_sum multiplies it
+/// as it is read. One source is copied, unless there is something to multiply or divide, or a raw one to make true or
+/// false.
+void fold(const Fold &what, std::byte *destination, std::span<const std::byte *const> sources,
+          std::span<const bool> raw, std::size_t num_elements);
 
 } // namespace hocket

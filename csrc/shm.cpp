@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace hocket {
 
@@ -12,38 +13,44 @@ constexpr std::size_t channel_bytes = Endpoint::ring_size * sizeof(Endpoint::Lin
 }
 
 std::size_t Endpoint::committed_bytes(int num_members) {
-    return round_up(page + static_cast<std::size_t>(num_members) * (channel_bytes + sizeof(Fingerprint)), page);
+    return round_up(page + static_cast<std::size_t>(num_members) * (num_lanes * channel_bytes + sizeof(Fingerprint)),
+                    page);
 }
 
 std::size_t Endpoint::reserved_bytes(int num_members) {
-    return committed_bytes(num_members) + static_cast<std::size_t>(num_members) * piece_bytes;
+    return committed_bytes(num_members) + num_lanes * static_cast<std::size_t>(num_members) * piece_bytes;
 }
 
 Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
 
-Endpoint::Line *Endpoint::ring(int peer) const {
-    return reinterpret_cast<Line *>(base_ + page + static_cast<std::size_t>(peer) * channel_bytes);
+std::size_t Endpoint::place(Lane lane, int peer) const {
+    return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
 }
 
-Endpoint::Counter &Endpoint::released(int peer) const {
-    return *reinterpret_cast<Counter *>(base_ + page + static_cast<std::size_t>(peer) * channel_bytes +
-                                        ring_size * sizeof(Line));
+Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
+    return reinterpret_cast<Line *>(base_ + page + place(lane, peer) * channel_bytes);
+}
+
+Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
+    return *reinterpret_cast<Counter *>(base_ + page + place(lane, peer) * channel_bytes + ring_size * sizeof(Line));
 }
 
 std::span<Fingerprint> Endpoint::aborted_calls() const {
     const auto size = static_cast<std::size_t>(num_members_);
-    return {reinterpret_cast<Fingerprint *>(base_ + page + size * channel_bytes), size};
+    return {reinterpret_cast<Fingerprint *>(base_ + page + num_lanes * size * channel_bytes), size};
 }
 
-std::size_t Endpoint::reserved_slot(int peer) const {
-    return committed_bytes(num_members_) + static_cast<std::size_t>(peer) * piece_bytes;
+std::size_t Endpoint::reserved_slot(Lane lane, int peer) const {
+    return committed_bytes(num_members_) + place(lane, peer) * piece_bytes;
 }
 
 // Transport -----------------------------------------------------------------------------------------------------------
 
-ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets)
-    : context_(context), members_(std::move(members)), rank_(rank), offset_(offsets[static_cast<std::size_t>(rank)]),
-      peers_(members_.size()), reserved_in_use_(members_.size()), reserved_committed_(members_.size()) {
+ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
+                           Lane lane)
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
+      offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
+      reserved_committed_(members_.size()) {
     const int size = static_cast<int>(members_.size());
     for (int i = 0; i < size; ++i) {
         const Mapping &mapping = context.mapping(members_[static_cast<std::size_t>(i)]);
@@ -58,16 +65,20 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
     for (int i = 0; i < size; ++i) {
         const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
                        &theirs = endpoints_[static_cast<std::size_t>(i)];
-        peer_at(i).outgoing = mine.ring(i);
-        peer_at(i).outgoing_released = &theirs.released(rank_);
-        peer_at(i).incoming = theirs.ring(rank_);
-        peer_at(i).incoming_released = &mine.released(i);
+        peer_at(i).outgoing = mine.ring(lane_, i);
+        peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
+        peer_at(i).incoming = theirs.ring(lane_, rank_);
+        peer_at(i).incoming_released = &mine.released(lane_, i);
     }
 }
 
 ShmTransport::~ShmTransport() {
-    if (generation_ == fork_generation()) collect();
-} // a slot that a peer has not read yet is never used again
+    if (generation_ == fork_generation()) leave();
+}
+
+void ShmTransport::leave() {
+    if (!std::exchange(has_left_, true)) collect(); // a slot that a peer has not read yet is never used again
+}
 
 std::uint64_t ShmTransport::released(int peer) const {
     return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
@@ -87,13 +98,16 @@ void ShmTransport::collect() {
 
 std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers) {
     collect();
-    if (const auto offset = context_.take_slot()) return Staged{.offset = *offset, .readers = {}};
+    const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
+    if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
+        if (const auto offset = context_.take_slot()) return Staged{.offset = *offset, .readers = {}};
+    }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
     const int owner = std::ranges::min(peers);
     const auto at = static_cast<std::size_t>(owner);
     if (reserved_in_use_[at]) return std::nullopt;
-    const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(owner);
+    const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
     if (!reserved_committed_[at]) context_.arena().commit(offset, piece_bytes);
     reserved_committed_[at] = reserved_in_use_[at] = true;
     return Staged{.offset = offset, .reserved_for = owner, .readers = {}};

@@ -13,9 +13,13 @@
 
 namespace hocket {
 
-/// One rank's end of a communicator in its arena: the control page, then a ring of lines and a release counter for each
-/// peer, the calls of an abort record, then a reserved staging slot for each peer, which only takes memory when the
-/// shared pool was ever exhausted.
+/// What a channel carries. The lanes share nothing but the bell and the staging pool, so neither holds up the other.
+enum class Lane : std::uint8_t { collectives, messages };
+inline constexpr std::size_t num_lanes = 2;
+
+/// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a
+/// release counter, the calls of an abort record, then a reserved staging slot for each lane and peer, which only takes
+/// memory when the shared pool was ever exhausted.
 class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
@@ -52,14 +56,16 @@ class Endpoint {
 
     ControlPage &control() const { return *reinterpret_cast<ControlPage *>(base_); }
     /// Written by this rank, read by `peer`.
-    Line *ring(int peer) const;
+    Line *ring(Lane lane, int peer) const;
     /// Messages of `peer` that this rank has released.
-    Counter &released(int peer) const;
-    std::size_t reserved_slot(int peer) const; // offset from the endpoint
+    Counter &released(Lane lane, int peer) const;
+    std::size_t reserved_slot(Lane lane, int peer) const; // offset from the endpoint
     /// Beside the abort record: the calls of the members that it is about, sequence 0 where unknown.
     std::span<Fingerprint> aborted_calls() const;
 
   private:
+    std::size_t place(Lane lane, int peer) const;
+
     std::byte *base_;
     int num_members_;
 };
@@ -67,7 +73,7 @@ class Endpoint {
 class ShmTransport final : public Transport {
   public:
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
-    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets);
+    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
     ~ShmTransport() override;
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
@@ -76,12 +82,18 @@ class ShmTransport final : public Transport {
     View view(int peer) override;
     void release(int peer, std::size_t num_bytes) override;
 
+    /// Nothing more is sent or read: slots that all readers have released go back to the pool.
+    void leave();
+    std::size_t own_offset() const { return offset_; }
+
     const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
   private:
     /// Below this, copying is cheaper than waiting for the readers at the end.
     static constexpr std::size_t least_lent_bytes = 4096;
+    /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
+    static constexpr std::ptrdiff_t max_slots_of_messages = 4;
 
     struct Peer {
         const Mapping *mapping = nullptr;
@@ -111,11 +123,13 @@ class ShmTransport final : public Transport {
     Context &context_;
     std::vector<int> members_;
     int rank_;
+    Lane lane_;
     std::size_t offset_; // of the own endpoint
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
     std::vector<bool> reserved_in_use_, reserved_committed_;
+    bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };
 

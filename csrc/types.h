@@ -1,24 +1,55 @@
 // The vocabulary that every part of the core shares: element types, reductions, spaces, and views of memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace hocket {
 
-enum class Dtype : std::uint8_t { float32, float64, int32, int64, uint8 };
-enum class Op : std::uint8_t { sum, prod, min, max, avg };
+/// In the order of hocket.schedule.dtypes.DTYPES.
+enum class Dtype : std::uint8_t {
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    float8_e4m3fn,
+    float8_e5m2,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    boolean,
+    complex64,
+    complex128,
+};
+inline constexpr std::array dtype_names{"float16", "bfloat16", "float32", "float64",   "float8_e4m3fn", "float8_e5m2",
+                                        "int8",    "int16",    "int32",   "int64",     "uint8",         "uint16",
+                                        "uint32",  "uint64",   "bool",    "complex64", "complex128"};
+inline constexpr std::size_t num_dtypes = dtype_names.size();
+
+/// In the order of hocket.schedule.reduction.REDUCTIONS.
+enum class Op : std::uint8_t { sum, prod, min, max, avg, land, lor, lxor, band, bor, bxor, premul_sum, custom };
+inline constexpr std::array op_names{"sum",  "prod", "min", "max",  "avg",        "land",  "lor",
+                                     "lxor", "band", "bor", "bxor", "premul_sum", "custom"};
+inline constexpr std::size_t num_ops = op_names.size();
+
+constexpr const char *name_of(Dtype dtype) { return dtype_names[static_cast<std::size_t>(dtype)]; }
+constexpr const char *name_of(Op op) { return op_names[static_cast<std::size_t>(op)]; }
 
 constexpr std::size_t size_of(Dtype dtype) {
-    switch (dtype) {
-    case Dtype::float32:
-    case Dtype::int32: return 4;
-    case Dtype::float64:
-    case Dtype::int64: return 8;
-    case Dtype::uint8: return 1;
-    }
-    return 0;
+    constexpr std::array<std::size_t, num_dtypes> sizes{2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16};
+    return sizes[static_cast<std::size_t>(dtype)];
+}
+
+/// What the address of an element is a multiple of: a complex number is two floats.
+constexpr std::size_t alignment_of(Dtype dtype) {
+    return dtype == Dtype::complex64 || dtype == Dtype::complex128 ? size_of(dtype) / 2 : size_of(dtype);
 }
 
 inline constexpr std::size_t cache_line = 64;

@@ -41,9 +41,8 @@ def test_every_target_is_explained() -> None:
     phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert phony is not None
     assert sorted(targets()) == sorted(phony[1].split())
-    assert {"demo", "test", "check", "bench", "sanitize", "mutation", "format", "build", "size", "clean"} <= set(
-        targets()
-    )
+    expected = "demo test check bench matrix backends sanitize mutation format build size clean"
+    assert set(expected.split()) <= set(targets())
 
 
 def test_make_alone_lists_the_targets() -> None:

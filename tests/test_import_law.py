@@ -33,9 +33,10 @@ ONLY_IN = {
     "hocket._core": {"runtime"},
     "hocket._simulator": {"network"},
     "torch": {"torch_backend", "training"},
+    "ml_dtypes": {"schedule"},
     "rich": {"cli", "explorer"},
 }
-THIRD_PARTY = {"numpy", "msgspec", "rich", "torch"}
+THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch"}
 
 
 def layer_of(module: str) -> str:

@@ -2,20 +2,17 @@
 
 #include "arrays.h"
 
+#include <initializer_list>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace nb = nanobind;
 using namespace hocket;
 
 namespace {
-
-struct Array {
-    std::uintptr_t address = 0;
-    std::size_t count = 0;
-    Dtype dtype = Dtype::float32;
-};
 
 /// An argument, and what its caller calls it: "all_reduce: x".
 struct Argument {
@@ -34,8 +31,9 @@ struct Argument {
     [[noreturn]] void refuse_dtype(const std::string &fallback) const {
         const nb::object dtype = nb::getattr(object, "dtype", nb::none());
         const std::string found = dtype.is_none() ? fallback : std::string(nb::str(nb::handle(dtype)).c_str());
-        throw nb::type_error((std::string(name) +
-                              ": expected an array of float32, float64, int32, int64 or uint8, found " + type() +
+        std::string known;
+        for (const char *one : dtype_names) known += (known.empty() ? "" : ", ") + std::string(one);
+        throw nb::type_error((std::string(name) + ": expected an array of one of " + known + "; found " + type() +
                               " of " + found + "; convert it, for example with x.astype(\"float32\")")
                                  .c_str());
     }
@@ -51,62 +49,119 @@ struct Argument {
     }
 };
 
-Dtype dtype_of_format(const Argument &argument, const char *format, Py_ssize_t item_size) {
-    const char *code = format == nullptr ? "B" : format;
-    if (*code == '@' || *code == '=' || *code == '<') ++code;
-    if (code[0] != '\0' && code[1] == '\0') {
-        switch (*code) {
-        case 'f': return Dtype::float32;
-        case 'd': return Dtype::float64;
-        case 'i': return Dtype::int32;
-        case 'B': return Dtype::uint8;
-        case 'l':
-        case 'q':
-            if (item_size == 8) return Dtype::int64;
-            break;
-        default: break;
-        }
+/// The type of this kind with elements of this size.
+std::optional<Dtype> sized(std::initializer_list<Dtype> kind, std::size_t num_bytes) {
+    for (const Dtype dtype : kind) {
+        if (size_of(dtype) == num_bytes) return dtype;
     }
-    argument.refuse_dtype("format '" + std::string(format == nullptr ? "" : format) + "'");
+    return {};
+}
+
+constexpr auto floats = {Dtype::float16, Dtype::float32, Dtype::float64};
+constexpr auto signed_integers = {Dtype::int8, Dtype::int16, Dtype::int32, Dtype::int64};
+constexpr auto unsigned_integers = {Dtype::uint8, Dtype::uint16, Dtype::uint32, Dtype::uint64};
+constexpr auto complex_numbers = {Dtype::complex64, Dtype::complex128};
+
+/// Letters of the struct module, of which some have another size on another system.
+std::optional<Dtype> dtype_of_format(const char *format, std::size_t item_size) {
+    std::string_view code = format;
+    if (code.starts_with('@') || code.starts_with('=') || code.starts_with('<')) code.remove_prefix(1);
+    if (code == "Zf" || code == "Zd") return sized(complex_numbers, item_size);
+    if (code.size() != 1) return {};
+    switch (code[0]) {
+    case 'e':
+    case 'f':
+    case 'd': return sized(floats, item_size);
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q': return sized(signed_integers, item_size);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q': return sized(unsigned_integers, item_size);
+    case '?': return Dtype::boolean;
+    default: return {};
+    }
 }
 
 void check_alignment(const Argument &argument, const Array &array) {
-    if (array.count > 0 && array.address % size_of(array.dtype) != 0) {
+    if (array.count > 0 && array.address % alignment_of(array.dtype) != 0) {
         argument.refuse_layout("not aligned to its elements", "pass a copy of it");
     }
 }
 
-Array array_of_buffer(const Argument &argument) {
-    PyObject *object = argument.object.ptr();
-    Py_buffer buffer;
+/// The type of an array of ml_dtypes, whose memory NumPy shows only as something else.
+std::optional<Dtype> dtype_of_extension(nb::handle object) {
+    const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+    const nb::object name = nb::getattr(dtype, "name", nb::none());
+    if (!nb::isinstance<nb::str>(name)) return {};
+    for (const Dtype extension : {Dtype::bfloat16, Dtype::float8_e4m3fn, Dtype::float8_e5m2}) {
+        if (std::string_view(nb::borrow<nb::str>(name).c_str()) == name_of(extension)) return extension;
+    }
+    return {};
+}
+
+/// A view by the buffer protocol, given back at the end of its scope.
+struct Buffer {
+    Py_buffer view{};
+    bool open;
+
+    Buffer(nb::handle object, int flags) : open(PyObject_GetBuffer(object.ptr(), &view, flags) == 0) {
+        if (!open) PyErr_Clear();
+    }
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+    ~Buffer() {
+        if (open) PyBuffer_Release(&view);
+    }
+};
+
+/// `object` is the argument itself, or a view of its memory whose elements are of the type `known`.
+Array array_of_buffer(const Argument &argument, nb::handle object, std::optional<Dtype> known) {
     constexpr int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
-    if (PyObject_GetBuffer(object, &buffer, flags | (argument.writable ? PyBUF_WRITABLE : 0)) != 0) {
-        PyErr_Clear();
-        if (PyObject_GetBuffer(object, &buffer, flags) == 0) {
-            PyBuffer_Release(&buffer);
-            argument.refuse_read_only();
+    const Buffer buffer(object, flags | (argument.writable ? PyBUF_WRITABLE : 0));
+    if (!buffer.open) {
+        if (Buffer(object, flags).open) argument.refuse_read_only();
+        if (Buffer(object, PyBUF_FULL_RO).open) {
+            argument.refuse_layout("not C-contiguous",
+                                   "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
         }
-        PyErr_Clear();
-        if (PyObject_GetBuffer(object, &buffer, PyBUF_FULL_RO) != 0) { // NumPy's dates, for example
-            PyErr_Clear();
-            argument.refuse_dtype("a type that the buffer protocol cannot show");
-        }
-        PyBuffer_Release(&buffer);
-        argument.refuse_layout("not C-contiguous",
-                               "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
+        const auto extension = dtype_of_extension(object);
+        if (!extension) argument.refuse_dtype("a type that the buffer protocol cannot show"); // dates, for example
+        const nb::object view = object.attr("view")(size_of(*extension) == 1 ? "uint8" : "uint16");
+        return array_of_buffer(argument, view, extension);
     }
-    Array array;
-    try {
-        array.dtype = dtype_of_format(argument, buffer.format, buffer.itemsize);
-        array.address = reinterpret_cast<std::uintptr_t>(buffer.buf);
-        array.count = static_cast<std::size_t>(buffer.len / buffer.itemsize);
-    } catch (...) {
-        PyBuffer_Release(&buffer);
-        throw;
-    }
-    PyBuffer_Release(&buffer); // the caller keeps the object alive
+    const char *format = buffer.view.format == nullptr ? "B" : buffer.view.format;
+    const auto item_size = static_cast<std::size_t>(buffer.view.itemsize);
+    const auto dtype = known ? known : dtype_of_format(format, item_size);
+    if (!dtype) argument.refuse_dtype("format '" + std::string(format) + "'");
+    const Array array{.address = reinterpret_cast<std::uintptr_t>(buffer.view.buf),
+                      .count = static_cast<std::size_t>(buffer.view.len) / item_size,
+                      .dtype = *dtype};
     check_alignment(argument, array);
     return array;
+}
+
+std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype type) {
+    // Of DLPack 1.1, which nanobind does not name in all versions.
+    constexpr std::uint8_t float8_e4m3fn = 10, float8_e5m2 = 12;
+    using Code = nb::dlpack::dtype_code;
+    const std::size_t num_bytes = type.bits / 8;
+    if (type.lanes != 1 || type.bits % 8 != 0) return {};
+    switch (type.code) {
+    case static_cast<std::uint8_t>(Code::Float): return sized(floats, num_bytes);
+    case static_cast<std::uint8_t>(Code::Bfloat): return sized({Dtype::bfloat16}, num_bytes);
+    case static_cast<std::uint8_t>(Code::Int): return sized(signed_integers, num_bytes);
+    case static_cast<std::uint8_t>(Code::UInt): return sized(unsigned_integers, num_bytes);
+    case static_cast<std::uint8_t>(Code::Bool): return sized({Dtype::boolean}, num_bytes);
+    case static_cast<std::uint8_t>(Code::Complex): return sized(complex_numbers, num_bytes);
+    case float8_e4m3fn: return sized({Dtype::float8_e4m3fn}, num_bytes);
+    case float8_e5m2: return sized({Dtype::float8_e5m2}, num_bytes);
+    default: return {};
+    }
 }
 
 Array array_of_dlpack(const Argument &argument) {
@@ -124,20 +179,21 @@ Array array_of_dlpack(const Argument &argument) {
         if (!nb::try_cast(argument.object, writable_view, false)) argument.refuse_read_only();
     }
     Array array{.address = reinterpret_cast<std::uintptr_t>(view.data()), .count = view.size()};
-    if (view.dtype() == nb::dtype<float>()) array.dtype = Dtype::float32;
-    else if (view.dtype() == nb::dtype<double>()) array.dtype = Dtype::float64;
-    else if (view.dtype() == nb::dtype<std::int32_t>()) array.dtype = Dtype::int32;
-    else if (view.dtype() == nb::dtype<std::int64_t>()) array.dtype = Dtype::int64;
-    else if (view.dtype() == nb::dtype<std::uint8_t>()) array.dtype = Dtype::uint8;
-    else argument.refuse_dtype("DLPack type code " + std::to_string(view.dtype().code));
+    const auto dtype = dtype_of_dlpack(view.dtype());
+    if (!dtype) argument.refuse_dtype("DLPack type code " + std::to_string(view.dtype().code));
+    array.dtype = *dtype;
     check_alignment(argument, array);
     return array;
 }
 
 } // namespace
 
-nb::tuple describe(nb::handle object, bool writable, const char *name) {
+Array array_of(nb::handle object, bool writable, const char *name) {
     const Argument argument{object, name, writable};
-    const Array array = PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(argument) : array_of_dlpack(argument);
+    return PyObject_CheckBuffer(object.ptr()) ? array_of_buffer(argument, object, {}) : array_of_dlpack(argument);
+}
+
+nb::tuple describe(nb::handle object, bool writable, const char *name) {
+    const Array array = array_of(object, writable, name);
     return nb::make_tuple(array.address, array.count, static_cast<int>(array.dtype));
 }

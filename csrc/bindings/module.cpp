@@ -1,8 +1,11 @@
 // The module hocket._core. Only this folder knows Python. Every blocking call releases the interpreter lock.
 
 #include "arrays.h"
+#include "blocking.h"
 #include "byte_stream.h"
 #include "communicator.h"
+#include "point_to_point.h"
+#include "reductions.h"
 
 #include <algorithm>
 #include <nanobind/nanobind.h>
@@ -10,6 +13,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <utility>
 
@@ -17,21 +21,20 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace hocket;
 
-namespace {
-
 // Errors --------------------------------------------------------------------------------------------------------------
 
 nb::object exception_of(const Failure &failure) {
     nb::dict calls;
     for (const auto &[rank, call] : failure.calls) {
-        calls[nb::int_(rank)] = nb::make_tuple(call.kind, call.dtype, call.op, call.count, call.root, call.schedule);
+        calls[nb::int_(rank)] =
+            nb::make_tuple(call.kind, call.dtype, call.op, call.detail, call.count, call.root, call.schedule);
     }
     return nb::module_::import_("hocket.runtime.failures")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
                               failure.error_number, failure.missing, calls, failure.text, failure.self, failure.label);
 }
 
-void translate(const std::exception_ptr &pointer, void *) {
+static void translate(const std::exception_ptr &pointer, void *) {
     try {
         std::rethrow_exception(pointer);
     } catch (const Failure &failure) {
@@ -57,8 +60,62 @@ std::chrono::nanoseconds duration(double seconds) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, longest) * 1e9));
 }
 
+namespace {
+
+/// A user's own reduction, which remembers what its function raised.
+class Custom {
+  public:
+    Custom(nb::object function, Dtype dtype) : in_python_(custom_fold(std::move(function), dtype)) {
+        fold_ = [this](std::byte *destination, std::span<const std::byte *const> sources, std::size_t num_elements) {
+            try {
+                in_python_(destination, sources, num_elements);
+            } catch (nb::python_error &error) {
+                const nb::gil_scoped_acquire acquire;
+                Failure failure;
+                failure.cause = Cause::aborted;
+                failure.text = "its op raised " + nb::cast<std::string>(error.type().attr("__name__")) + ": " +
+                               nb::cast<std::string>(nb::str(error.value()));
+                error_ = nb::borrow(error.value());
+                throw failure;
+            }
+        };
+    }
+    Custom(const Custom &) = delete;
+    Custom &operator=(const Custom &) = delete;
+    ~Custom() { // wherever a call ends, what was raised is Python's
+        if (!error_.is_valid()) return;
+        const nb::gil_scoped_acquire acquire;
+        error_.reset();
+    }
+
+    const CustomFold *fold() const { return &fold_; }
+    /// What the function raised, if it did.
+    nb::object error() const { return error_; }
+
+  private:
+    CustomFold in_python_, fold_;
+    nb::object error_;
+};
+
+/// What few calls have beside the rest: a reduction with parameters, blocks of different lengths.
+struct Extra {
+    std::uint64_t detail;
+    Factor factor;
+    std::shared_ptr<Custom> custom;
+    std::vector<std::uint64_t> input_counts, output_counts;
+};
+
+/// The call keeps `extra` alive.
+void add_extra(Launch &launch, const Extra &extra) {
+    launch.factor = extra.factor;
+    launch.custom = extra.custom ? extra.custom->fold() : nullptr;
+    launch.input_counts = extra.input_counts;
+    launch.output_counts = extra.output_counts;
+}
+
 Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root, std::uint64_t schedule,
-               std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout) {
+               std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
+               std::shared_ptr<Extra> extra) {
     Call call;
     call.plan = std::move(plan);
     call.fingerprint.count = block;
@@ -73,7 +130,37 @@ Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, in
     call.launch.input = reinterpret_cast<const std::byte *>(input);
     call.launch.output = reinterpret_cast<std::byte *>(output);
     call.timeout = duration(timeout);
+    if (extra) {
+        call.fingerprint.detail = extra->detail;
+        add_extra(call.launch, *extra);
+        call.keep = std::move(extra);
+    }
     return call;
+}
+
+/// Where a user's own reduction raised, the caller sees just that.
+void run(Communicator &self, std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root,
+         std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
+         std::shared_ptr<Extra> extra) {
+    Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout, extra);
+    try {
+        const nb::gil_scoped_release release;
+        self.run(std::move(call), check_signals);
+    } catch (const Failure &) {
+        const nb::object raised = extra && extra->custom ? extra->custom->error() : nb::object();
+        if (!raised.is_valid()) throw;
+        PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(raised.ptr())), raised.ptr());
+        throw nb::python_error();
+    }
+}
+
+std::shared_ptr<Work> submit(Communicator &self, std::shared_ptr<const Plan> plan, int kind, int dtype, int op,
+                             int root, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
+                             std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
+    Call call =
+        make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout, std::move(extra));
+    const nb::gil_scoped_release release;
+    return self.submit(std::move(call));
 }
 
 using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
@@ -105,21 +192,43 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);
 
     m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
-    m.attr("DTYPES") = nb::make_tuple("float32", "float64", "int32", "int64", "uint8");
-    m.attr("OPS") = nb::make_tuple("sum", "prod", "min", "max", "avg");
+    bind_reductions(m);
     m.attr("PIECE_BYTES") = piece_bytes;
 
     nb::class_<Plan>(m, "Plan").def(
         "__init__",
-        [](Plan *self, int num_ranks, int rank, int chunks_per_block, int num_input_chunks, int num_output_chunks,
-           int num_scratch, std::string label, const Table &instructions, const Table &sources,
-           const Table &destinations, const Table &dependencies) {
-            const PlanShape shape{num_ranks, rank, chunks_per_block, num_input_chunks, num_output_chunks, num_scratch};
-            new (self) Plan(shape, std::move(label), span_of(instructions), span_of(sources), span_of(destinations),
-                            span_of(dependencies));
+        [](Plan *self, int num_ranks, int rank, int chunks_per_block, bool uneven, const Table &input_blocks,
+           const Table &output_blocks, int num_scratch, std::string label, const Table &instructions,
+           const Table &sources, const Table &destinations, const Table &dependencies) {
+            const auto list = [](const Table &table) {
+                const auto span = span_of(table);
+                return std::vector<std::int32_t>(span.begin(), span.end());
+            };
+            PlanShape shape{num_ranks,           rank,       chunks_per_block, uneven, list(input_blocks),
+                            list(output_blocks), num_scratch};
+            new (self) Plan(std::move(shape), std::move(label), span_of(instructions), span_of(sources),
+                            span_of(destinations), span_of(dependencies));
         },
-        "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "num_input_chunks"_a, "num_output_chunks"_a, "num_scratch"_a,
+        "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "uneven"_a, "input_blocks"_a, "output_blocks"_a, "num_scratch"_a,
         "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+
+    nb::class_<Extra>(m, "Extra")
+        .def(
+            "__init__",
+            [](Extra *self, std::uint64_t detail, const std::tuple<double, double, std::uint64_t> &factor,
+               nb::object function, int dtype, std::vector<std::uint64_t> input_counts,
+               std::vector<std::uint64_t> output_counts) {
+                std::shared_ptr<Custom> custom;
+                if (!function.is_none()) {
+                    custom = std::make_shared<Custom>(std::move(function), static_cast<Dtype>(dtype));
+                }
+                const auto &[real, imaginary, integer] = factor;
+                new (self) Extra{detail, Factor{real, imaginary, integer}, std::move(custom), std::move(input_counts),
+                                 std::move(output_counts)};
+            },
+            "detail"_a = 0, "factor"_a = std::make_tuple(1.0, 0.0, std::uint64_t{1}), "function"_a = nb::none(),
+            "dtype"_a = 0, "input_counts"_a = std::vector<std::uint64_t>(),
+            "output_counts"_a = std::vector<std::uint64_t>());
 
     nb::class_<Transport>(m, "Transport")
         .def(
@@ -160,11 +269,19 @@ NB_MODULE(_core, m) {
         .def(
             "start",
             [](Executor &self, int dtype, int op, std::size_t block, std::uintptr_t input, std::uintptr_t output,
-               std::uint32_t tag) {
-                self.start({static_cast<Dtype>(dtype), static_cast<Op>(op), block,
-                            reinterpret_cast<const std::byte *>(input), reinterpret_cast<std::byte *>(output), tag});
+               std::uint32_t tag, const Extra *extra) {
+                Launch launch;
+                launch.dtype = static_cast<Dtype>(dtype);
+                launch.op = static_cast<Op>(op);
+                launch.block = block;
+                launch.input = reinterpret_cast<const std::byte *>(input);
+                launch.output = reinterpret_cast<std::byte *>(output);
+                launch.tag = tag;
+                if (extra != nullptr) add_extra(launch, *extra);
+                self.start(launch);
             },
-            "dtype"_a, "op"_a, "block"_a, "input"_a, "output"_a, "tag"_a)
+            "dtype"_a, "op"_a, "block"_a, "input"_a, "output"_a, "tag"_a, "extra"_a.none() = nb::none(),
+            nb::keep_alive<1, 8>())
         .def("advance", &Executor::advance)
         .def("num_moves", &Executor::num_moves)
         .def("waiting_for", &Executor::waiting_for);
@@ -177,8 +294,11 @@ NB_MODULE(_core, m) {
 
     nb::class_<Context>(m, "Context")
         .def(
-            "__init__", [](Context *self, std::shared_ptr<Arena> arena) { new (self) Context(std::move(arena)); },
-            "arena"_a)
+            "__init__",
+            [](Context *self, std::shared_ptr<Arena> arena, std::size_t max_slots) {
+                new (self) Context(std::move(arena), max_slots);
+            },
+            "arena"_a, "max_slots"_a = 8)
         .def_prop_ro("presence_offset", &Context::presence_offset)
         .def(
             "add_endpoint",
@@ -218,29 +338,18 @@ NB_MODULE(_core, m) {
             return failure ? exception_of(*failure) : nb::object(nb::none());
         });
 
-    nb::class_<Communicator>(m, "Communicator")
+    nb::class_<Communicator> communicator(m, "Communicator");
+    communicator
         .def(
             "__init__",
             [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
                const std::vector<std::size_t> &offsets,
                bool spin) { new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin); },
             "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
-        .def("run",
-             [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output,
-                double timeout) {
-                 Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
-                 const nb::gil_scoped_release release;
-                 self.run(std::move(call), check_signals);
-             })
-        .def("submit",
-             [](Communicator &self, std::shared_ptr<Plan> plan, int kind, int dtype, int op, int root,
-                std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output,
-                double timeout) {
-                 Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout);
-                 const nb::gil_scoped_release release;
-                 return self.submit(std::move(call));
-             })
+        .def("run", &run, "plan"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "schedule"_a, "block"_a, "input"_a,
+             "output"_a, "timeout"_a, "extra"_a.none())
+        .def("submit", &submit, "plan"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "schedule"_a, "block"_a, "input"_a,
+             "output"_a, "timeout"_a, "extra"_a.none())
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
         .def("close",
@@ -251,6 +360,7 @@ NB_MODULE(_core, m) {
         .def_prop_ro("busy_seconds",
                      [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
         .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
+    bind_point_to_point(m, communicator);
 
     m.def("fork_generation", &fork_generation);
 }

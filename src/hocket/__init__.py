@@ -14,24 +14,44 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket import errors
     from hocket.algorithms import ALGORITHMS, algorithm
-    from hocket.runtime.communicator import Communicator, init
+    from hocket.runtime.communicator import Communicator, Context, init
     from hocket.runtime.launch import run_ranks
     from hocket.runtime.memory import empty
+    from hocket.runtime.mesh import Cartesian, Mesh
+    from hocket.runtime.point_to_point import ANY_SOURCE, ANY_TAG, Recv, Send
     from hocket.runtime.work import Work
+    from hocket.schedule.reduction import premul_sum
+    from hocket.schedule.reduction import user_op as op
 
 __version__ = "0.1.0"
 
-__all__ = ["init", "Communicator", "Work", "empty", "run_ranks", "algorithm", "ALGORITHMS", "errors"]
+# fmt: off
+__all__ = [
+    "init", "Communicator", "Context", "Work", "empty", "run_ranks",
+    "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
+    "Mesh", "Cartesian", "algorithm", "ALGORITHMS", "errors",
+]
+# fmt: on
 
 _HOMES = {
     "init": "hocket.runtime.communicator",
     "Communicator": "hocket.runtime.communicator",
+    "Context": "hocket.runtime.communicator",
     "Work": "hocket.runtime.work",
     "empty": "hocket.runtime.memory",
     "run_ranks": "hocket.runtime.launch",
+    "Send": "hocket.runtime.point_to_point",
+    "Recv": "hocket.runtime.point_to_point",
+    "ANY_SOURCE": "hocket.runtime.point_to_point",
+    "ANY_TAG": "hocket.runtime.point_to_point",
+    "op": "hocket.schedule.reduction",
+    "premul_sum": "hocket.schedule.reduction",
+    "Mesh": "hocket.runtime.mesh",
+    "Cartesian": "hocket.runtime.mesh",
     "algorithm": "hocket.algorithms",
     "ALGORITHMS": "hocket.algorithms",
 }
+_RENAMED = {"op": "user_op"}  # hocket.op reads well; inside, op is what a call is given
 
 
 def __getattr__(name: str) -> Any:
@@ -39,7 +59,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("hocket.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'hocket' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), _RENAMED.get(name, name))
     globals()[name] = value  # the next look-up does not come here
     return value
 

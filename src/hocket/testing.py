@@ -15,8 +15,10 @@ import numpy as np
 from hocket.algorithms import Algorithm
 from hocket.runtime.launch import run_ranks
 from hocket.schedule import interpreter, reference
+from hocket.schedule.dtypes import numpy_dtype
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import lower_all
+from hocket.schedule.reduction import Reduction, premul_sum
 from hocket.schedule.verify import Certificate, verify
 
 __all__ = ["check_schedule", "check_transport", "run_ranks"]
@@ -39,26 +41,61 @@ def check_schedule(schedule: Schedule | Algorithm, num_ranks: int = 4, root: int
         schedule = schedule.build(num_ranks, root)
     else:
         certificate = verify(schedule)
-    inputs = random_inputs(schedule, seed=0)
-    reduction = "sum" if schedule.kind.exactly_once else "max"  # what is counted twice must not show twice
-    expected = reference.run(schedule, inputs, reduction)
+    # What is counted twice must not show twice; a factor shows where contributions are read once too often, or never.
+    reductions: tuple[str | Reduction, ...] = ("sum", premul_sum(1.5)) if schedule.kind.exactly_once else ("max",)
     for in_place in (False, True):
         plans = lower_all(schedule, in_place)
+        lengths = random_block_lengths(schedule, seed=0, in_place=in_place)
+        inputs = random_inputs(schedule, seed=0, block_lengths=lengths)
+        expected = [reference.run(schedule, inputs, reduction, block_lengths=lengths) for reduction in reductions]
         for seed in range(seeds):
-            found = interpreter.run_plans(plans, inputs, reduction, seed=seed, num_pieces=1 + seed % 3)
-            assert_same_bits(found, expected)
+            chosen, pieces = seed % len(reductions), 1 + seed % 3
+            found = interpreter.run_plans(
+                plans, inputs, reductions[chosen], seed=seed, num_pieces=pieces, block_lengths=lengths
+            )
+            assert_same_bits(found, expected[chosen])
     return certificate
 
 
-def random_inputs(schedule: Schedule, *, seed: int, dtype: str = "float32", block: int = 0) -> list[Any]:
-    """Inputs for every rank of a schedule, None where it has none; blocks of `block` elements, a few per chunk if 0."""
+def random_block_lengths(schedule: Schedule, *, seed: int, in_place: bool = False, most: int = 0) -> Any:
+    """Elements of every block of an uneven collective, int64, some of them 0 and none above `most`; else None.
+
+    `most` is a few per chunk if 0. In place, what two ranks exchange must be equally long in both directions.
+    """
+    kind, p = schedule.kind, schedule.num_ranks
+    if not kind.uneven:
+        return None
     choose = np.random.default_rng(seed)
-    block = block or 3 * schedule.chunks_per_block + 1
+    lengths = choose.integers(1, (most or 4 * schedule.chunks_per_block) + 1, kind.num_blocks(p))
+    lengths[choose.random(len(lengths)) < 0.25] = 0
+    if in_place and kind.blocks == "pair":
+        upper = np.triu(lengths.reshape(p, p))
+        lengths = (upper + np.triu(upper, 1).T).ravel()
+    return lengths
+
+
+def random_inputs(
+    schedule: Schedule, *, seed: int, dtype: str = "float32", block: int = 0, block_lengths: Any = None
+) -> list[Any]:
+    """Inputs for every rank of a schedule, None where it has none.
+
+    Blocks have `block` elements, a few per chunk if 0, or as many as block_lengths says (see random_block_lengths).
+    """
+    kind, p = schedule.kind, schedule.num_ranks
+    choose, stored = np.random.default_rng(seed), numpy_dtype(dtype)
+    if block_lengths is None:
+        block_lengths = np.full(kind.num_blocks(p), block or 3 * schedule.chunks_per_block + 1)
     inputs: list[Any] = []
-    for rank in range(schedule.num_ranks):
-        count = len(schedule.kind.input_blocks(rank, schedule.num_ranks, schedule.root)) * block
-        values = choose.standard_normal(count) if np.dtype(dtype).kind == "f" else choose.integers(0, 100, count)
-        inputs.append(values.astype(dtype) if count else None)
+    for rank in range(p):
+        blocks = kind.input_blocks(rank, p, schedule.root)
+        count = int(block_lengths[blocks].sum())
+        if stored.kind == "c":
+            values = choose.standard_normal(count) + 1j * choose.standard_normal(count)
+        elif stored.kind in "iu":
+            values = choose.integers(0, 100, count)
+        else:
+            values = choose.integers(0, 2, count) if stored.kind == "b" else choose.standard_normal(count)
+        inputs.append(values.astype(stored) if blocks else None)
     return inputs
 
 
@@ -69,12 +106,19 @@ def assert_same_bits(found: list[Any], expected: list[Any]) -> None:
         if one is None or other is None:
             assert one is None and other is None, f"rank {rank}: expected {other}, found {one}"
             continue
-        same = (one == other) & (np.signbit(one) == np.signbit(other)) if one.dtype.kind == "f" else one == other
-        same |= (one != one) & (other != other)
-        wrong = np.flatnonzero(~same)
-        assert one.dtype == other.dtype and one.shape == other.shape and not wrong.size, (
-            f"rank {rank}: element {wrong[:1]} is {one[wrong[:1]]}, expected {other[wrong[:1]]}"
+        assert one.dtype == other.dtype and one.shape == other.shape, (
+            f"rank {rank}: {one.dtype}{list(one.shape)}, expected {other.dtype}{list(other.shape)}"
         )
+        same = (one == other) & (_signs(one) == _signs(other)) | (one != one) & (other != other)
+        wrong = np.flatnonzero(~same)
+        assert not wrong.size, f"rank {rank}: element {wrong[:1]} is {one[wrong[:1]]}, expected {other[wrong[:1]]}"
+
+
+def _signs(array: Any) -> Any:
+    """Where the sign bit is set, which tells -0 from 0, in the real or the imaginary part."""
+    if array.dtype.kind == "c":
+        return np.signbit(array.real) * 2 + np.signbit(array.imag)
+    return np.signbit(array) if array.dtype.kind in "fV" else array < 0
 
 
 # --- transports ----------------------------------------------------------------------------------------------------

@@ -5,28 +5,45 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
+from hocket.schedule.collective import COLLECTIVES, find_collective
 
 ALL_LABELS = {"same_on_all_ranks", "rank_order", "balanced_tree", "size_invariant"}
 
 
 def roots(one: Algorithm, p: int) -> range:
-    return range(p if one.collective in ("broadcast", "reduce") else 1)
+    return range(p if find_collective(one.collective).rooted else 1)
 
 
 def test_the_registry() -> None:
-    assert set(ALGORITHMS) == {
-        ("reduce_scatter", "ring"),
-        ("all_gather", "ring"),
-        ("all_reduce", "ring"),
-        ("all_reduce", "direct"),
-        ("reduce_scatter", "direct"),
-        ("all_gather", "direct"),
-        ("all_reduce", "direct_two_shot"),
-        ("broadcast", "binomial"),
-        ("reduce", "binomial"),
-        ("all_reduce", "halving_doubling"),
-        ("barrier", "dissemination"),
+    found: dict[str, set[str]] = {}
+    for collective, name in ALGORITHMS:
+        found.setdefault(collective, set()).add(name)
+    assert found == {
+        "all_reduce": {"direct", "direct_two_shot", "halving_doubling", "ring", "tree"},
+        "all_gather": {"direct", "ring"},
+        "all_gather_v": {"direct", "ring"},
+        "reduce_scatter": {"direct", "ring", "tree"},
+        "reduce_scatter_v": {"direct", "ring", "tree"},
+        "broadcast": {"binomial", "direct"},
+        "reduce": {"binomial", "direct"},
+        "gather": {"binomial", "direct"},
+        "gather_v": {"direct"},
+        "scatter": {"binomial", "direct"},
+        "scatter_v": {"direct"},
+        "all_to_all": {"direct", "pairwise"},
+        "all_to_all_v": {"direct", "pairwise"},
+        "barrier": {"dissemination"},
     }
+    assert set(found) == set(COLLECTIVES), "every collective has an algorithm"
+
+
+@pytest.mark.parametrize("label", ["rank_order", "balanced_tree"])
+@pytest.mark.parametrize("collective", [one.name for one in COLLECTIVES.values() if one.counts_contributions])
+def test_every_reducing_collective_can_be_done_in_every_order_by_any_number_of_ranks(
+    collective: str, label: str
+) -> None:
+    serving = [one for one in ALGORITHMS.values() if one.collective == collective and label in one.labels]
+    assert any(all(one.allows(p) for p in range(1, 257)) for one in serving)
 
 
 @pytest.mark.parametrize("one", ALGORITHMS.values(), ids=map("-".join, ALGORITHMS))
@@ -53,8 +70,15 @@ def test_the_law_holds_for_many_ranks(one: Algorithm, p: int) -> None:
         (("all_reduce", "direct"), {"same_on_all_ranks", "rank_order", "size_invariant"}),
         (("reduce_scatter", "direct"), {"same_on_all_ranks", "rank_order", "size_invariant"}),
         (("all_reduce", "direct_two_shot"), {"same_on_all_ranks", "rank_order", "size_invariant"}),
+        (("reduce", "direct"), {"same_on_all_ranks", "rank_order", "size_invariant"}),
+        (("reduce_scatter_v", "direct"), {"same_on_all_ranks", "rank_order", "size_invariant"}),
         (("all_reduce", "halving_doubling"), {"same_on_all_ranks", "balanced_tree", "size_invariant"}),
+        (("all_reduce", "tree"), {"same_on_all_ranks", "balanced_tree", "size_invariant"}),
         (("reduce", "binomial"), {"same_on_all_ranks", "balanced_tree", "size_invariant"}),
+        (("reduce_scatter", "tree"), {"same_on_all_ranks", "balanced_tree", "size_invariant"}),
+        (("reduce_scatter_v", "tree"), {"same_on_all_ranks", "balanced_tree", "size_invariant"}),
+        (("all_to_all", "pairwise"), set()),
+        (("gather", "binomial"), set()),
         (("all_gather", "ring"), set()),
         (("broadcast", "binomial"), set()),
         (("barrier", "dissemination"), set()),
@@ -67,18 +91,26 @@ def test_labels_are_exactly_these_from_three_ranks_on(key: tuple[str, str], labe
             assert one.verify(p, root, laws=(4,)).labels == labels, p
 
 
-def test_one_rank_has_no_steps_and_any_order() -> None:
+def test_one_rank_sends_nothing_and_has_any_order() -> None:
     for one in ALGORITHMS.values():
         certificate = one.verify(1, laws=(1, 2, 4, 5))
-        assert (certificate.num_steps, certificate.sent) == (0, 0)
+        # In an all_to_all one's own block moves from input to output.
+        assert (certificate.num_steps, certificate.sent) == (int(one.collective.startswith("all_to_all")), 0)
         assert certificate.labels in (ALL_LABELS, frozenset())
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 8, 13, 1024])
 def test_nothing_beats_the_lower_bounds(p: int) -> None:
-    least = {"all_reduce": 2 * (p - 1) / p, "reduce_scatter": (p - 1) / p, "all_gather": (p - 1) / p}
+    least = {
+        "all_reduce": 2 * (p - 1) / p,
+        "reduce_scatter": (p - 1) / p,
+        "all_gather": (p - 1) / p,
+        "gather": min(p - 1, 1) / p,
+        "scatter": (p - 1) / p,
+        "all_to_all": (p - 1) / p**2,
+    }
     for (collective, _), one in ALGORITHMS.items():
-        assert one.sent(p) >= least.get(collective, min(p - 1, 1)) - 1e-12
+        assert one.sent(p) >= least.get(collective.removesuffix("_v"), min(p - 1, 1)) - 1e-12
         assert one.steps(p) >= min(p - 1, 1)
 
 
@@ -86,6 +118,26 @@ def test_a_ring_of_1024_ranks_stays_periodic() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(1024)
     assert (len(schedule.blocks), schedule.num_steps, schedule.num_rows) == (2, 2046, 2046 * 1024)
     assert np.all(schedule.blocks[0].step.count == 1)
+
+
+@pytest.mark.parametrize("name", ["direct", "pairwise"])
+@pytest.mark.parametrize("p", [2, 3, 8])
+def test_all_to_all_gives_no_rank_two_messages_of_one_place_at_once(name: str, p: int) -> None:
+    """The n-th message of every rank goes to another rank: its n-th neighbour."""
+    schedule = ALGORITHMS["all_to_all", name].build(p)
+    for step in schedule.steps():
+        peers = step.dst.reshape(-1, p)
+        assert all(len(set(row)) == p for row in peers.tolist())
+    goals = np.concatenate([step.dst.reshape(-1, p) for step in schedule.steps()])
+    assert goals[:, 0].tolist() == list(range(p)), "oneself, then the next neighbour first"
+
+
+def test_in_a_binomial_gather_the_root_hears_from_few() -> None:
+    for p in (5, 8, 13):
+        for root in (0, p - 1):
+            steps = list(ALGORITHMS["gather", "binomial"].build(p, root).steps())
+            heard = [set(step.src[step.dst == root].tolist()) for step in steps]
+            assert all(len(ranks) == 1 for ranks in heard) and len(heard) == (p - 1).bit_length()
 
 
 @pytest.mark.parametrize("one", ALGORITHMS.values(), ids=map("-".join, ALGORITHMS))

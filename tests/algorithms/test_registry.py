@@ -22,6 +22,13 @@ def chain(schedule: Builder) -> None:
             schedule.copy(src=hop, dst=(hop + 1) % schedule.num_ranks, chunk=0)
 
 
+def star(schedule: Builder) -> None:
+    """All to one."""
+    others = schedule.ranks[schedule.ranks != schedule.root]
+    with schedule.step():
+        schedule.copy(src=others, dst=schedule.root, chunk=others)
+
+
 def test_arguments_of_build_are_checked() -> None:
     ring = ALGORITHMS["all_reduce", "ring"]
     for arguments, message in (((0,), "at least 1 rank"), ((4, 4), "root from 0 to 3"), ((4, -1), "root from 0 to 3")):
@@ -53,6 +60,25 @@ def test_promises_may_depend_on_the_root_and_are_held() -> None:
         wrong.verify(5, laws=(5,))
     assert any(f"chain ({__file__}" in note for note in caught.value.__notes__)
     assert ALGORITHMS["broadcast", "chain"] is wrong
+
+
+def test_one_program_may_serve_several_collectives() -> None:
+    first = algorithm("gather", "gather_v", name="star", chunks=lambda p: p, steps=lambda p: min(p - 1, 1))(star)
+    assert first is ALGORITHMS["gather", "star"]
+    second = ALGORITHMS["gather_v", "star"]
+    assert (second.collective, second.doc, second.source) == ("gather_v", "All to one.", first.source)
+    assert [one.build(3, 1).collective for one in (first, second)] == ["gather", "gather_v"]
+    for one in (first, second):
+        assert one.verify(4, 2, laws=(1, 2, 4, 5)).num_steps == 1
+    with pytest.raises(ValueError, match=r"gather_v direct .* is built in"):
+        algorithm("barrier", "gather_v", name="direct", chunks=lambda p: p)(star)
+    assert ("barrier", "direct") not in ALGORITHMS, "either all are registered, or none"
+    with pytest.raises(
+        ScheduleError, match=rf"^{__file__}:\d+: expected a collective, one of all_reduce, .*found none"
+    ):
+        algorithm(name="star", chunks=lambda p: p)
+    with pytest.raises(ScheduleError, match="expected a composition for gather_v, found gather"):
+        algorithm("gather", "gather_v", name="again")(first.refine(2))
 
 
 def test_built_in_algorithms_stay() -> None:
@@ -137,11 +163,12 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
 def test_finding_by_name_or_file(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    assert {one.collective for one in find("ring")} == {"all_reduce", "all_gather", "reduce_scatter"}
+    served = {"all_reduce", "all_gather", "reduce_scatter", "all_gather_v", "reduce_scatter_v"}
+    assert {one.collective for one in find("ring")} == served
     assert [one.name for one in find(str(file), "barrier", prove=False)] == ["wrong"]
     assert find("star") == [ALGORITHMS["broadcast", "star"]]
     for arguments, message in (
-        (("ring", "broadcast"), "algorithm for broadcast, one of binomial, star or FILE.py:NAME; found 'ring'"),
+        (("ring", "broadcast"), "algorithm for broadcast, one of binomial, direct, star or FILE.py:NAME; found 'ring'"),
         (("rnig",), r"expected an algorithm, one of .*ring \(all_gather\).* or FILE.py:NAME; found 'rnig'"),
         ((f"{file}:star", "barrier"), r"algorithm for barrier, one of those in .*own.py, star \(broadcast\);"),
         ((str(tmp_path / "other.py"),), "expected an algorithm, FILE.py or FILE.py:NAME; found no file"),

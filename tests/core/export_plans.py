@@ -3,10 +3,13 @@
 The reference interpreter says what must come out, to the bit; the file holds a digest of each rank's output. Inputs are
 a formula of (rank, index) that fixtures.cpp repeats. The format is plain text, read by fixtures.cpp:
 
-    schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block id
-    rank num_input_chunks num_output_chunks num_scratch memory_blocks input_block output_block, the lengths of
-        the four tables, and the tables   (one line for each rank; block -1: this rank has no such memory)
-    case dtype op block_length digests   (one for each rank; 0: no output)
+    schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block uneven id
+    rank num_input_chunks num_output_chunks num_scratch memory_blocks input_block output_block, the lengths of six
+        tables, and the tables: instructions (6 columns), sources (4), destinations (3), dependencies, input_blocks,
+        output_blocks   (one line for each rank; memory_blocks are those of the one memory of a call in place,
+        input_block and output_block the positions in it where input and output begin; -1: this rank has no such)
+    case dtype op factor block_length num_lengths lengths digests   (factor: of premul_sum, else 1; num_lengths: 0, or
+        where uneven the number of blocks of data, whose lengths follow; one digest for each rank; 0: no output)
 """
 
 import sys
@@ -19,15 +22,17 @@ import numpy.typing as npt
 
 from hocket.algorithms import ALGORITHMS
 from hocket.schedule import reference
-from hocket.schedule.collective import Collective
+from hocket.schedule.collective import Collective, in_place_offset
+from hocket.schedule.dtypes import DTYPES
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.reduction import REDUCTIONS, premul_sum
 
 Words = npt.NDArray[np.uint64]
 
 RANK_COUNTS = (1, 2, 3, 4, 5, 7, 8)
-DTYPES = ("float32", "float64", "int32", "int64", "uint8")  # in the order of types.h
-OPS = ("sum", "prod", "min", "max", "avg")
+OPS = ("sum", "prod", "min", "max", "premul_sum", "avg")  # avg last: integers have none
+FACTOR = 3
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -66,38 +71,54 @@ def cases(collective: Collective, number: int, num_ranks: int) -> Iterator[tuple
         return
     for length in (0, 1, 7, 1000):
         yield "int64", "sum", length
-    yield "float32", OPS[number % 5], 1000 + number % 17
-    yield ("float64", OPS[(number + 2) % 5], 130) if number % 2 else ("uint8", OPS[number % 4], 4099)
-    yield "int32", OPS[(number + 1) % 4], 11
+    yield "float32", OPS[number % 6], 1000 + number % 17
+    yield ("float64", OPS[(number + 2) % 6], 130) if number % 2 else ("uint8", OPS[number % 5], 4099)
+    yield "int32", OPS[(number + 1) % 5], 11
     if not collective.num_blocks(num_ranks) > 1 and number % 3 == 0:
         yield "int64", "sum", 100003 if num_ranks < 5 else 40009
     if number % 8 == 0:
         yield "float32", "avg", 40009
 
 
-def in_place_layout(collective: Collective, rank: int, num_ranks: int, root: int) -> tuple[int, int, int]:
+def uneven_lengths(collective: Collective, num_ranks: int, length: int) -> npt.NDArray[np.int64]:
+    """Elements of every block, from 0 to 2 * length; equal in both directions, so that ranks can exchange in place."""
+    block = np.arange(collective.num_blocks(num_ranks))
+    if collective.blocks == "pair":
+        block = block // num_ranks * (block % num_ranks) + block // num_ranks + block % num_ranks
+    return (block + 1) * 7919 % (2 * length + 1) * (block % 3 != 1)
+
+
+def in_place_layout(plan: Plan) -> tuple[int, int, int]:
     """Blocks of the one memory of a call in place, and where input and output begin in it; -1 where there is none."""
-    reads, writes = collective.input_blocks(rank, num_ranks, root), collective.output_blocks(rank, num_ranks, root)
-    starts = [blocks.start if blocks else -1 for blocks in (reads, writes)]
-    return collective.num_blocks(num_ranks), starts[0], starts[1]
+    held, wanted = plan.input_blocks.tolist(), plan.output_blocks.tolist()
+    begins = [0 if blocks else -1 for blocks in (held, wanted)]
+    if held and wanted:
+        begins[len(held) > len(wanted)] = in_place_offset(held, wanted)
+    return max(len(held), len(wanted)), begins[0], begins[1]
 
 
 def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iterator[str]:
     """One schedule in one alias mode."""
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
     identity = int(schedule.digest[:16], 16)
-    yield f"schedule {kind.name} {name} {size} {root} {int(in_place)} {schedule.chunks_per_block} {identity}"
+    shape = f"{size} {root} {int(in_place)} {schedule.chunks_per_block} {int(kind.uneven)} {identity}"
+    yield f"schedule {kind.name} {name} {shape}"
     for plan in lower_all(schedule, in_place):
         tables = (plan.instructions, plan.sources, plan.destinations, plan.dependencies)
-        shape = (plan.num_input_chunks, plan.num_output_chunks, plan.num_scratch)
-        layout = in_place_layout(kind, plan.rank, size, root)
+        tables += (plan.input_blocks, plan.output_blocks)
+        counts = (plan.num_input_chunks, plan.num_output_chunks, plan.num_scratch)
         values = np.concatenate([table.ravel() for table in tables]).tolist()
-        yield " ".join(map(str, ("rank", *shape, *layout, *(table.size for table in tables), *values)))
+        yield " ".join(map(str, ("rank", *counts, *in_place_layout(plan), *(table.size for table in tables), *values)))
     for dtype, op, length in cases(kind, number, size):
-        lengths = [len(kind.input_blocks(rank, size, root)) * length for rank in range(size)]
-        inputs = [input_of(rank, count, dtype) if count or length == 0 else None for rank, count in enumerate(lengths)]
-        outputs = reference.run(schedule, inputs, op)
-        yield " ".join(map(str, ("case", DTYPES.index(dtype), OPS.index(op), length, *map(digest, outputs))))
+        lengths = uneven_lengths(kind, size, length) if kind.uneven else np.full(kind.num_blocks(size), length)
+        held = [kind.input_blocks(rank, size, root) for rank in range(size)]
+        inputs = [input_of(rank, int(lengths[has].sum()), dtype) if has else None for rank, has in enumerate(held)]
+        factor = FACTOR if op == "premul_sum" else 1
+        reduction = premul_sum(FACTOR) if op == "premul_sum" else op
+        outputs = reference.run(schedule, inputs, reduction, block_lengths=lengths if kind.uneven else None)
+        given = [len(lengths), *lengths.tolist()] if kind.uneven else [0]
+        head = ("case", DTYPES.index(dtype), REDUCTIONS.index(op), factor, length, *given)
+        yield " ".join(map(str, (*head, *map(digest, outputs))))
 
 
 def main(path: str) -> None:

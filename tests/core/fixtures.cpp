@@ -115,6 +115,7 @@ void fill_input(int rank, Dtype dtype, std::byte *to, std::size_t count) {
     case Dtype::int32: return fill_as<std::int32_t>(rank, to, count);
     case Dtype::int64: return fill_as<std::int64_t>(rank, to, count);
     case Dtype::uint8: return fill_as<std::uint8_t>(rank, to, count);
+    default: throw std::runtime_error(std::string("the fixtures have no inputs of ") + name_of(dtype));
     }
 }
 

@@ -40,6 +40,49 @@ def test_first_algorithm() -> None:
     ]
 
 
+def with_ranks(example: str, num_ranks: int) -> str:
+    """What it prints as so many ranks."""
+    (line,) = commands(example)
+    return shell(re.sub(r"-n \d+", f"-n {num_ranks}", line))
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+def test_sample_sort(num_ranks: int) -> None:
+    *lines, last = sorted(with_ranks("sample_sort.py", num_ranks).splitlines(), key=lambda line: line[0] != "r")
+    assert last == f"{num_ranks}00000 numbers are in order, and none is lost"
+    found = sorted(tuple(map(int, re.findall(r"\d+", line))) for line in lines)  # rank, of, count, from, to
+    assert [part[:2] for part in found] == [(rank, num_ranks) for rank in range(num_ranks)]
+    assert sum(part[2] for part in found) == num_ranks * 100_000
+    ends = [end for part in found for end in part[3:]]
+    assert ends == sorted(ends)
+    assert min(part[2] for part in found) > 50_000  # the samples have cut fairly
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 6])
+def test_stencil(num_ranks: int) -> None:
+    *picture, last = with_ranks("stencil.py", num_ranks).splitlines()
+    grid = {1: "1 x 1", 2: "1 x 2", 3: "1 x 3", 4: "2 x 2", 6: "2 x 3"}[num_ranks]
+    assert last == f"60 steps on {grid} ranks: the same bits as one process: True"
+    assert len(picture) == 16 and {len(row) for row in picture} == {62}
+    assert all(row[1:-1] == row[-2:0:-1] for row in picture)  # the cylinder has a left and a right that are alike
+    assert "@" in picture[5] and set(picture[5][25:35]) != {" "}  # the spots at the seam and in the middle
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+def test_ping_pong(num_ranks: int) -> None:
+    head, *rows = with_ranks("ping_pong.py", num_ranks).splitlines()
+    assert head.split() == ["size", "latency", "bandwidth"]
+    assert [row.split()[:2] for row in rows] == [
+        pair.split() for pair in ("8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB", "2 MiB", "16 MiB")
+    ]
+    for row in rows:
+        assert re.fullmatch(r" *\d+ \w+ +\d+\.\d µs +\d+\.\d{3} GB/s", row), row
+
+
+def test_ping_pong_alone() -> None:
+    assert shell("python examples/ping_pong.py").startswith("ping-pong needs two ranks: hocket run -n 2")
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_every_example_is_tested_above(example: str) -> None:
     assert f"def test_{Path(example).stem}(" in Path(__file__).read_text()

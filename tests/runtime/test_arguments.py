@@ -67,10 +67,10 @@ REFUSED = [
     # An address that the processor reads slowly, and that C++ does not allow.
     row(ValueError, "aligned.*copy", lambda comm: comm.all_reduce(shifted_by_a_byte())),
     row(ValueError, "aligned", lambda comm: comm.all_reduce(floats(), out=shifted_by_a_byte())),
-    # Types that are not among the five.
+    # Types that are not among ours.
     *[
-        row(TypeError, "float32, float64, int32, int64 or uint8", lambda comm, d=dtype: comm.all_reduce(np.zeros(6, d)))
-        for dtype in ("float16", "complex64", "bool", "int8", "int16", "uint16", "uint32", "uint64", ">f4", "U3")
+        row(TypeError, "float16, .*, complex128; found", lambda comm, d=dtype: comm.all_reduce(np.zeros(6, d)))
+        for dtype in (">f4", "U3", "longdouble", "clongdouble")
     ],
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.zeros(6, "f4,i4"))),
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.array([None]))),
@@ -83,11 +83,11 @@ REFUSED = [
     # An op that does not exist.
     row(
         ValueError,
-        "op to be one of sum, prod, min, max, avg; found 'mean'",
+        "op: expected a reduction, one of sum, prod, min, max, avg, .*; found 'mean'",
         lambda c: c.all_reduce(floats(), op="mean"),
     ),
     row(ValueError, "op", lambda comm: comm.reduce_scatter(floats(), op="")),
-    row(ValueError, "op", lambda comm: comm.reduce(floats(), op=None)),
+    row(TypeError, "op", lambda comm: comm.reduce(floats(), op=None)),
     # An average of integers would have to be rounded.
     *[
         row(

@@ -5,11 +5,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import hocket
+from hocket import _core
 from hocket.runtime.launch import run_ranks
+from hocket.schedule.dtypes import DTYPES, EXTENSION_DTYPES, numpy_dtype
 
 
 class OnlyDLPack:
@@ -50,7 +53,7 @@ def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> lis
 
 
 @pytest.mark.parametrize("wrap", KINDS, ids=["numpy", "memoryview", "dlpack", "old dlpack", "cast", "subclass"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name in "float32 float64" or "int" in name])
 def test_an_array_of_any_kind_takes_part(wrap: Callable[[Any], Any], dtype: str) -> None:
     def main(comm: hocket.Communicator) -> None:
         x = np.full(1000, comm.rank + 1, dtype)
@@ -66,9 +69,39 @@ def test_an_array_of_any_kind_takes_part(wrap: Callable[[Any], Any], dtype: str)
     in_threads(3, main)
 
 
+@pytest.mark.parametrize("dtype", [*sorted(EXTENSION_DTYPES), "bool"])
+def test_an_array_of_a_type_that_counts_little_takes_part(dtype: str) -> None:
+    kind = numpy_dtype(dtype)
+
+    def main(comm: hocket.Communicator) -> None:
+        x, out = np.array([comm.rank, 0, 1]).astype(kind), np.zeros(3, kind)
+        assert comm.all_reduce(x, op="max", out=out) is out
+        assert out.tolist() == np.array([2, 0, 1]).astype(kind).tolist()
+        gathered = comm.all_gather(x)
+        assert gathered.dtype == kind and gathered[::3].tolist() == np.arange(3).astype(kind).tolist()
+
+    in_threads(3, main)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_core_sees_the_memory_itself(dtype: str) -> None:
+    x = np.zeros((3, 4), numpy_dtype(dtype))
+    number = DTYPES.index(dtype)
+    ways = [x] if dtype in EXTENSION_DTYPES else [x, memoryview(x), OnlyDLPack(x)]
+    for shown in ways:
+        assert _core.describe(shown, True, "x") == (x.ctypes.data, 12, number)
+    assert _core.describe(x[:0], False, "x")[1:] == (0, number)
+
+
+def test_a_complex_number_is_aligned_as_its_parts_are() -> None:
+    memory = np.zeros(7)
+    numbers = memory[1:].view("complex128")
+    assert _core.describe(numbers, True, "x") == (memory.ctypes.data + 8, 3, DTYPES.index("complex128"))
+
+
 def test_the_standard_library_s_arrays_take_part() -> None:
     def main(comm: hocket.Communicator) -> None:
-        for code in "fdiqlB":
+        for code in "fdbhilqBHILQ":
             values = array.array(code, [comm.rank, 1])
             assert comm.all_reduce(values) is values and values.tolist() == [1, 2]
         data = bytearray([comm.rank, 7])
@@ -104,13 +137,17 @@ REFUSED = [
     (ValueError, "C-contiguous", lambda: memoryview(bytearray(8))[::2]),
     # Columns first.
     (ValueError, "C-contiguous", lambda: OnlyDLPack(np.zeros((2, 3), order="F"))),
-    # A type that is not among the five.
-    (TypeError, "float32", lambda: OnlyDLPack(np.zeros(3, "uint16"))),
-    (TypeError, "float32", lambda: OnlyDLPack(np.zeros(3, "complex128"))),
-    (TypeError, "float32", lambda: array.array("h", [1])),
-    (TypeError, "float32", lambda: memoryview(bytearray(8)).cast("?")),
-    # A type like one of the five, but of the other byte order.
+    # A type that is not among ours.
+    (TypeError, "float16, bfloat16, .*, complex128; found", lambda: np.zeros(3, "longdouble")),
+    (TypeError, "float32, .*format 'c'", lambda: memoryview(bytearray(8)).cast("c")),
+    (TypeError, "float8_e4m3fn, .* of float8_e5m2fnuz", lambda: np.zeros(3, ml_dtypes.float8_e5m2fnuz)),
+    # A type like one of ours, but of the other byte order.
     (TypeError, "float32", lambda: np.zeros(3, ">i4")),
+    # Types that NumPy itself does not show.
+    (ValueError, "C-contiguous", lambda: np.zeros((2, 3), ml_dtypes.bfloat16).T),
+    (ValueError, "C-contiguous", lambda: np.zeros(8, ml_dtypes.float8_e4m3fn)[::2]),
+    (ValueError, "aligned", lambda: np.frombuffer(bytearray(9), np.uint8)[1:].view(ml_dtypes.bfloat16)),
+    (ValueError, "read-only", lambda: np.frombuffer(bytes(8), ml_dtypes.bfloat16)),
     # Elements at addresses that are no multiples of their size.
     (ValueError, "aligned", lambda: OnlyDLPack(np.frombuffer(bytearray(17), "int64", 2, offset=1))),
     # Not written to by anybody.
@@ -181,8 +218,23 @@ def test_tensors_of_torch_take_part_and_make_tensors() -> None:
         if comm.rank == 0:
             with pytest.raises(ValueError, match="C-contiguous"):
                 comm.all_reduce(torch.zeros(3, 4).t())
-            with pytest.raises(TypeError, match="float32"):
-                comm.all_reduce(torch.zeros(3, dtype=torch.float16))
+            with pytest.raises(TypeError, match=r"found .*Tensor of torch.float8_e5m2fnuz"):
+                comm.all_reduce(torch.zeros(3, dtype=torch.float8_e5m2fnuz))
         comm.barrier()
+
+    in_threads(2, main)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_of_torch_are_of_the_same_types(dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is")
+    x = torch.zeros((3, 4), dtype=getattr(torch, dtype))
+    assert _core.describe(x, True, "x") == (x.data_ptr(), 12, DTYPES.index(dtype))
+
+    def main(comm: hocket.Communicator) -> None:
+        ones = torch.ones(5).to(x.dtype)
+        assert comm.all_reduce(ones) is ones
+        readable = ones.to(torch.float64) if ones.dtype.is_floating_point else ones
+        assert readable.tolist() == ([True] * 5 if dtype == "bool" else [2] * 5)
 
     in_threads(2, main)

@@ -12,7 +12,14 @@ from hocket.algorithms import ALGORITHMS
 from hocket.runtime import world
 from hocket.runtime.environment import discover
 from hocket.schedule import reference
-from hocket.testing import assert_same_bits, check_schedule, check_transport, random_inputs, run_ranks
+from hocket.testing import (
+    assert_same_bits,
+    check_schedule,
+    check_transport,
+    random_block_lengths,
+    random_inputs,
+    run_ranks,
+)
 
 
 def in_threads(transports: list[Any]) -> None:
@@ -118,17 +125,21 @@ def test_the_executor_computes_the_reference_in_any_order(collective: str, name:
     schedule = ALGORITHMS[collective, name].build(size, size - 1)
     blocks = (1, 13, 1000) if kind == "bytes" else (1, 1000, 70_001)
     for number, block in enumerate(blocks):
-        if collective == "barrier":
-            inputs: list[Any] = [np.full(1, rank, np.uint8) for rank in range(size)]
-        else:
-            inputs = random_inputs(schedule, seed=number, dtype=("float32", "int64", "uint8")[number], block=block)
-        expected = reference.run(schedule, inputs)
+        dtype = ("float32", "int64", "uint8")[number]
         op = "max" if collective == "barrier" else "sum"
         for in_place in (False, True):
+            lengths = random_block_lengths(schedule, seed=number, in_place=in_place, most=block)
+            if collective == "barrier":
+                inputs: list[Any] = [np.full(1, rank, np.uint8) for rank in range(size)]
+            else:
+                inputs = random_inputs(schedule, seed=number, dtype=dtype, block=block, block_lengths=lengths)
+            expected = reference.run(schedule, inputs, block_lengths=lengths)
             cores = world.shared_memory(size) if kind == "memory" else []
             transports = [core.transport for core in cores] or world.byte_streams(size)
             for seed in range(3):
-                found = world.run_world(schedule, inputs, op, transports=transports, in_place=in_place, seed=seed)
+                found = world.run_world(
+                    schedule, inputs, op, transports=transports, in_place=in_place, seed=seed, block_lengths=lengths
+                )
                 assert_same_bits(found, expected)
 
 

@@ -15,29 +15,42 @@ def random_schedule(seed: int) -> Schedule:
     choice = random.Random(seed)
     name = choice.choice(list(COLLECTIVES))
     kind, p, k = COLLECTIVES[name], choice.randint(1, 5), choice.randint(1, 3)
+    if kind.blocks == "pair":
+        p, k = min(p, 3), min(k, 2)
     root, num_chunks, num_scratch = choice.randrange(p), kind.num_blocks(p) * k, choice.choice((0, 2))
     explicit = choice.random() < 0.4
     held: dict[Place, int] = {}  # place -> size class of what it holds
+    sizes: dict[Place, int] = {}  # place that is no scratch -> its size class
     wanted: list[Place] = []
+
+    def fits(size: int, *ranks: int) -> bool:
+        """Whether these ranks know how long chunks of this class are."""
+        return all(kind.knows(rank, size // k, p, root) for rank in ranks)
+
     for rank in range(p):
+        for chunk in range(0 if explicit else num_chunks):
+            sizes[rank, Buffer.DATA, chunk] = chunk if kind.uneven else chunk % k
         inputs, outputs = kind.input_blocks(rank, p, root), kind.output_blocks(rank, p, root)
         for blocks, buffer in ((inputs, Buffer.INPUT), (outputs, Buffer.OUTPUT)):
-            first = 0 if explicit else blocks.start * k
-            for chunk in range(first, first + len(blocks) * k):
-                place = (rank, buffer if explicit else Buffer.DATA, chunk)
+            for index, chunk in enumerate(block * k + j for block in blocks for j in range(k)):
+                place = (rank, buffer, index) if explicit else (rank, Buffer.DATA, chunk)
+                sizes[place] = chunk if kind.uneven else chunk % k
                 if buffer is Buffer.INPUT:
-                    held[place] = chunk % k
+                    held[place] = sizes[place]
                 else:
                     wanted.append(place)
-    writable = {(rank, Buffer.DATA, chunk) for rank in range(p) for chunk in range(num_chunks)}
-    writable = set(wanted) if explicit else writable
+    writable = set(wanted if explicit else sizes)
     writable |= {(rank, Buffer.SCRATCH, slot) for rank in range(p) for slot in range(num_scratch)}
     steps = []
     for _ in range(choice.randint(0, 5)):
         rows: list[tuple[Place, Place, bool]] = []
         writes: dict[Place, int] = {}
         for target in choice.sample(sorted(writable), min(len(writable), choice.randint(1, 12))):
-            sources = [s for s, size in held.items() if target[1] is Buffer.SCRATCH or size == target[2] % k]
+            sources = [
+                source
+                for source, size in held.items()
+                if size == sizes.get(target, size) and fits(size, source[0], target[0])
+            ]
             if sources:
                 first = choice.choice(sources)
                 size = held[first]
@@ -52,20 +65,41 @@ def random_schedule(seed: int) -> Schedule:
     missing = [place for place in wanted if place not in held]
     last = []
     for place in missing:
-        source = choice.choice([s for s, size in held.items() if size == place[2] % k])
-        last.append((source, place, False))
+        sources = [s for s, size in held.items() if size == sizes[place] and fits(size, s[0], place[0])]
+        last.append((choice.choice(sources), place, False))
     if last:
         steps.append(_step(last))
     return Schedule(name, p, num_chunks, root, tuple(Block(step) for step in steps), num_scratch)
 
 
-def random_inputs(schedule: Schedule, block: int, seed: int) -> list[np.ndarray | None]:
-    """An input for each rank that has one, `block` elements a block: float32, so that every order has its own bits."""
+def random_lengths(schedule: Schedule, block: int, seed: int, *, in_place: bool) -> np.ndarray | None:
+    """Elements of every block of an uneven collective: up to `block` or none; None where blocks are equally long.
+
+    In place, what two ranks exchange is equally long in both directions.
+    """
+    kind, p = schedule.kind, schedule.num_ranks
     generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, block + 1, kind.num_blocks(p)) * generator.integers(0, 4, kind.num_blocks(p)).clip(
+        0, 1
+    )
+    if kind.blocks == "pair" and in_place:
+        table = lengths.reshape(p, p)
+        lengths = (np.triu(table) + np.triu(table, 1).T).ravel()
+    return lengths if kind.uneven else None
+
+
+def random_inputs(
+    schedule: Schedule, block: int, seed: int, lengths: np.ndarray | None = None
+) -> list[np.ndarray | None]:
+    """An input for each rank that has one, float32, so that every order has its own bits; `block` elements a block."""
+    generator = np.random.default_rng(seed)
+    kind, p = schedule.kind, schedule.num_ranks
+    if lengths is None:
+        lengths = np.full(kind.num_blocks(p), block)
     inputs = []
-    for rank in range(schedule.num_ranks):
-        size = len(schedule.kind.input_blocks(rank, schedule.num_ranks, schedule.root))
-        inputs.append(generator.standard_normal(size * block).astype(np.float32) if size else None)
+    for rank in range(p):
+        blocks = kind.input_blocks(rank, p, schedule.root)
+        inputs.append(generator.standard_normal(lengths[blocks].sum()).astype(np.float32) if blocks else None)
     return inputs
 
 

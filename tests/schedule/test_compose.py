@@ -9,8 +9,11 @@ from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import reference
 from hocket.schedule.builder import Builder
+from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate, verify
+from tests.schedule.promise import even_lengths, named_lengths
+from tests.schedule.random_schedules import random_inputs
 
 
 def holds(schedule: Schedule) -> Certificate:
@@ -70,8 +73,10 @@ def test_refining_changes_nothing_but_the_number_of_rows(key: tuple[str, str], c
         assert (fine.num_chunks, fine.num_rows) == (schedule.num_chunks * chunks, schedule.num_rows * chunks)
         before, after = holds(schedule), holds(fine)
         assert (after.labels, after.sent, after.num_steps) == (before.labels, before.sent, before.num_steps)
-        inputs = [np.random.default_rng(rank).standard_normal(10 * p).astype(np.float32) for rank in range(p)]
-        for left, right in zip(reference.run(schedule, inputs), reference.run(fine, inputs), strict=True):
+        lengths = even_lengths(schedule, 10)
+        inputs, named = random_inputs(schedule, 10, p, lengths), named_lengths(schedule, lengths)
+        results = (reference.run(one, inputs, **named) for one in (schedule, fine))
+        for left, right in zip(*results, strict=True):
             assert (left is None and right is None) or np.array_equal(left, right)
 
 
@@ -86,7 +91,11 @@ def test_refining_strided_rows() -> None:
 @given(st.permutations(range(5)), st.sampled_from(list(ALGORITHMS)), st.integers(1, 2))
 @settings(max_examples=40, deadline=None)
 def test_on_a_permutation_of_ranks_a_schedule_still_holds(ranks: list[int], key: tuple[str, str], chunks: int) -> None:
-    schedule = made(*key, 5, 2 if key[0] in ("broadcast", "reduce") else 0).refine(chunks)
+    schedule = made(*key, 5, 2 if find_collective(key[0]).rooted else 0).refine(chunks)
+    if not schedule.uses_data:
+        with pytest.raises(ScheduleError, match="schedule on data"):
+            schedule.on(ranks, 5)
+        return
     moved = schedule.on(ranks, 5)
     assert holds(moved).sent == holds(schedule).sent
     assert moved.root == (ranks[2] if schedule.kind.rooted else 0)

@@ -14,28 +14,31 @@ from hocket.schedule.interpreter import run_plans
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import COMPLETES, STAGED, lower, lower_all
 from hocket.schedule.races import check_plans
+from hocket.schedule.reduction import Reduction, premul_sum
 from tests.schedule.plan_text import listing
-from tests.schedule.random_schedules import random_inputs, random_schedule
+from tests.schedule.random_schedules import random_inputs, random_lengths, random_schedule
 
 
-def check_equal_to_reference(schedule: Schedule) -> None:
-    inputs = random_inputs(schedule, 7, seed=0)
+def check_equal_to_reference(schedule: Schedule, reduction: str | Reduction = "sum", seeds: range = range(4)) -> None:
     for in_place in (False, True):
         plans = lower_all(schedule, in_place)
         check_plans(plans, schedule)
-        expected = reference.run(schedule, inputs, "sum")
-        for seed in range(4):
-            found = run_plans(plans, inputs, "sum", seed=seed, num_pieces=1 + seed % 3)
-            for left, right in zip(expected, found, strict=True):
-                assert (left is None) == (right is None)
-                assert left is None or left.tobytes() == right.tobytes()
+        lengths = random_lengths(schedule, 7, seeds[0], in_place=in_place)
+        inputs = random_inputs(schedule, 7, seeds[0], lengths)
+        expected = reference.run(schedule, inputs, reduction, block_lengths=lengths)
+        for seed in seeds:
+            pieces = 1 + seed % 3
+            found = run_plans(plans, inputs, reduction, seed=seed, num_pieces=pieces, block_lengths=lengths)
+            for rank, (left, right) in enumerate(zip(expected, found, strict=True)):
+                assert (left is None) == (right is None), (seed, in_place, rank)
+                assert left is None or left.tobytes() == right.tobytes(), (seed, in_place, rank)
 
 
 def test_first_fold_absorbs_the_copy_to_the_output() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(2)
     assert listing(lower(schedule, 0, in_place=False)) == [
         "0: i1 -> 1#0 | chunk 1",
-        "0: i0 + 1#1 -> o0 | flags 1",
+        "0: i0* + 1#1* -> o0 | flags 1",
         "1: o0 -> 1#0 | after 1",
         "1: 1#1 -> o1 | chunk 1",
     ]
@@ -45,7 +48,7 @@ def test_in_place_input_and_output_are_one_memory() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(2)
     assert listing(lower(schedule, 0, in_place=True)) == [
         "0: o1 -> 1#0 | chunk 1",
-        "0: o0 + 1#1 -> o0 | flags 1",
+        "0: o0* + 1#1* -> o0 | flags 1",
         "1: o0 -> 1#0 | after 1",
         "1: 1#1 -> o1 | after 0 | chunk 1",
     ]
@@ -53,10 +56,10 @@ def test_in_place_input_and_output_are_one_memory() -> None:
 
 def test_one_send_serves_all_peers_and_is_staged_where_overwritten() -> None:
     schedule = ALGORITHMS["all_reduce", "direct"].build(3)
-    assert listing(lower(schedule, 1, in_place=False)) == ["0: i0 -> 0#1, 2#7", "0: 0#3 + i0 + 2#5 -> o0 | flags 1"]
+    assert listing(lower(schedule, 1, in_place=False)) == ["0: i0 -> 0#1, 2#7", "0: 0#3* + i0* + 2#5* -> o0 | flags 1"]
     assert listing(lower(schedule, 1, in_place=True)) == [
         f"0: o0 -> 0#1, 2#7 | flags {STAGED}",
-        "0: 0#3 + o0 + 2#5 -> o0 | after 0 | flags 1",
+        "0: 0#3* + o0* + 2#5* -> o0 | after 0 | flags 1",
     ]
 
 
@@ -66,8 +69,11 @@ def test_output_that_no_row_writes_is_copied_unless_in_place() -> None:
     assert listing(lower(schedule, 1, in_place=True)) == ["0: o1 -> 0#1", "0: 0#0 -> o0"]
 
 
-def test_one_rank_copies_its_input_and_nothing_in_place() -> None:
+def test_one_rank_reads_its_contribution_once_in_place_too_and_copies_anything_else() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(1)
+    assert listing(lower(schedule, 0, in_place=False)) == ["0: i0* -> o0"]
+    assert listing(lower(schedule, 0, in_place=True)) == ["0: o0* -> o0"]
+    schedule = ALGORITHMS["all_gather", "ring"].build(1)
     assert listing(lower(schedule, 0, in_place=False)) == ["0: i0 -> o0"]
     assert listing(lower(schedule, 0, in_place=True)) == []
     assert lower(schedule, 0, in_place=True).num_steps == 1
@@ -91,8 +97,8 @@ def test_swap_of_chunks_between_ranks_is_staged() -> None:
     with builder.step():
         builder.copy(src=[0, 1], dst=[1, 0], chunk=0)
     schedule = builder.finish()
-    assert listing(lower(schedule, 0, in_place=True)) == ["0: o0 -> 1#0 | flags 2", "0: 1#1 -> o0 | after 0"]
-    assert listing(lower(schedule, 0, in_place=False)) == ["0: i0 -> 1#0", "0: 1#1 -> o0"]
+    assert listing(lower(schedule, 0, in_place=True)) == ["0: o0 -> 1#0 | flags 2", "0: 1#1* -> o0 | after 0"]
+    assert listing(lower(schedule, 0, in_place=False)) == ["0: i0 -> 1#0", "0: 1#1* -> o0"]
     check_equal_to_reference(schedule)
 
 
@@ -106,8 +112,8 @@ def test_exchange_of_several_chunks_over_one_channel_goes_through_scratch() -> N
         "0: o1 -> s1 | chunk 1",
         "0: s0 -> 1#0 | after 0",
         "0: s1 -> 1#1 | after 1 | chunk 1",
-        "0: o0 + 1#2 -> o0 | after 0 | flags 1",
-        "0: o1 + 1#3 -> o1 | after 1 | flags 1 | chunk 1",
+        "0: o0* + 1#2* -> o0 | after 0 | flags 1",
+        "0: o1* + 1#3* -> o1 | after 1 | flags 1 | chunk 1",
     ]
     check_equal_to_reference(schedule)
 
@@ -150,7 +156,7 @@ def test_several_messages_of_one_peer_in_a_group_are_received_one_by_one() -> No
         builder.reduce(src=0, dst=1, src_chunk=0, dst_chunk=0, src_buffer="scratch")
         builder.reduce(src=0, dst=1, chunk=0)
     schedule = builder.finish()
-    assert listing(lower(schedule, 1, in_place=True)) == ["1: 0#0 -> s0", "1: o0 + s0 + 0#1 -> o0 | after 0"]
+    assert listing(lower(schedule, 1, in_place=True)) == ["1: 0#0 -> s0", "1: o0* + s0 + 0#1* -> o0 | after 0"]
     check_equal_to_reference(schedule)
 
 
@@ -180,8 +186,8 @@ def test_explicit_input_read_after_its_memory_is_overwritten_is_saved_first() ->
     assert listing(lower(schedule, 0, in_place=True)) == [
         "0: o0 -> s0",
         "0: s0 -> 1#1 | after 0",
-        "0: 1#0 -> o0 | after 0",
-        "1: o0 + s0 -> o0 | after 0, 2 | flags 1",
+        "0: 1#0* -> o0 | after 0",
+        "1: o0 + s0* -> o0 | after 0, 2 | flags 1",
     ]
     assert lower(schedule, 0, in_place=False).num_scratch == 0
     check_equal_to_reference(schedule)
@@ -237,16 +243,8 @@ def test_one_rank_lowered_alone_has_the_same_plan(key: tuple[str, str]) -> None:
 def test_plans_of_any_schedule_are_safe_and_equal_the_reference(first: int) -> None:
     for seed in range(first, first + 50):
         schedule = random_schedule(seed)
-        inputs = random_inputs(schedule, 7, seed)
-        expected = reference.run(schedule, inputs, "avg")
-        reduction = "max" if schedule.collective == "barrier" else "avg"
-        for in_place in (False, True):
-            plans = lower_all(schedule, in_place)
-            check_plans(plans, schedule)
-            found = run_plans(plans, inputs, reduction, seed=seed, num_pieces=1 + seed % 3)
-            for rank, (left, right) in enumerate(zip(expected, found, strict=True)):
-                assert (left is None) == (right is None), (seed, in_place, rank)
-                assert left is None or left.tobytes() == right.tobytes(), (seed, in_place, rank)
+        reductions = ("max",) if schedule.collective == "barrier" else ("avg", premul_sum(3.1))
+        check_equal_to_reference(schedule, reductions[seed % len(reductions)], range(seed, seed + 1))
 
 
 def test_one_rank_of_a_thousand_is_lowered_without_the_global_table() -> None:

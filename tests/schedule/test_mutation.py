@@ -16,12 +16,16 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
 from hocket.schedule import reference
+from hocket.schedule.collective import find_collective
 from hocket.schedule.interpreter import Interpreter
 from hocket.schedule.ir import Block, Schedule, Step
 from hocket.schedule.lower import Plan, lower_all
 from hocket.schedule.races import check_plans
+from hocket.schedule.reduction import Reduction, premul_sum
 from hocket.schedule.verify import verify
+from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 from tests.schedule.random_schedules import random_inputs
+from tests.schedule.small_algorithms import SMALL
 
 INTERLEAVINGS = 500
 ARRAYS = ("instructions", "sources", "destinations", "dependencies")
@@ -110,29 +114,26 @@ def mutate_row(schedule: Schedule, mutation: Mutation, choice: random.Random) ->
 
 def keeps_its_promise(schedule: Schedule) -> bool:
     """Whether the reference computes from random data what the collective is for."""
-    kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
-    k = schedule.chunks_per_block
-    block = 2 * k + 1 if k > 1 else 2
+    kind, p, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
+    lengths = even_lengths(schedule, 2 * k + 1 if k > 1 else 2)
+    if kind.uneven:
+        lengths += np.arange(len(lengths)) % 3
     generator = np.random.default_rng(0)
-    sizes = [len(kind.input_blocks(rank, p, root)) * block for rank in range(p)]
+    sizes = input_sizes(schedule, lengths)
     if kind.exactly_once:
-        trials = [[generator.integers(-(2**62), 2**62, size) if size else None for size in sizes]]
+        trials = [[None if size is None else generator.integers(-(2**62), 2**62, size) for size in sizes]]
     else:  # The token of each rank in turn must reach everybody.
         trials = [[np.full(size, rank == sender, np.int64) for rank, size in enumerate(sizes)] for sender in range(p)]
     for inputs in trials:
-        known = [array for array in inputs if array is not None]
-        total = (
-            np.max(known, 0) if not kind.exactly_once else np.sum(known, 0) if kind.reduces else np.concatenate(known)
-        )
+        wanted = promised_outputs(schedule, inputs, lengths, np.add.reduce if kind.exactly_once else np.maximum.reduce)
         try:
-            outputs = reference.run(schedule, inputs, "sum")
+            outputs = reference.run(schedule, inputs, "sum", **named_lengths(schedule, lengths))
         except (ScheduleError, ValueError, IndexError):
             return False
-        for rank, output in enumerate(outputs):
-            blocks = kind.output_blocks(rank, p, root)
-            expected = total[blocks.start * block : blocks.stop * block]
-            if len(expected) and not (output is not None and np.array_equal(output, expected)):
-                return False
+        if not all(
+            expected is None or np.array_equal(found, expected) for found, expected in zip(outputs, wanted, strict=True)
+        ):
+            return False
     return True
 
 
@@ -162,23 +163,37 @@ def change_number(plan: Plan, choice: random.Random) -> Plan:
 
 def differs_from_reference(plans: list[Plan], schedule: Schedule) -> bool:
     """Whether some of INTERLEAVINGS random interleavings gives other bits than the reference, or a deadlock."""
-    trials, reduction = [random_inputs(schedule, schedule.chunks_per_block + 1, seed=1)], "avg"
+    block, lengths = schedule.chunks_per_block + 1, None
+    if schedule.kind.uneven:  # Equal ones, so that nothing that is broken has no length.
+        lengths = np.full(schedule.kind.num_blocks(schedule.num_ranks), block)
+    trials, reduction = [random_inputs(schedule, block, 1, lengths)], "avg"
     if schedule.collective == "barrier":  # the token of each rank in turn must reach everybody
         p, reduction = schedule.num_ranks, "max"
         trials = [[np.array([rank == sender], np.uint8) for rank in range(p)] for sender in range(p)]
-    expected = [reference.run(schedule, inputs, reduction) for inputs in trials]
+    elif schedule.kind.reduces:
+        trials, reduction = trials * 2, premul_sum(1.3)  # A reduction of its own for each trial below.
+    reductions = [reduction, "avg"][: len(trials)] if schedule.kind.exactly_once else [reduction] * len(trials)
+    expected = [
+        reference.run(schedule, inputs, one, block_lengths=lengths)
+        for inputs, one in zip(trials, reductions, strict=True)
+    ]
     try:
         interpreters = [Interpreter(plans, capacity=capacity) for capacity in (1, 2)]
-        return any(_differs(interpreters, trials, expected, reduction, seed) for seed in range(INTERLEAVINGS))
+        return any(_differs(interpreters, trials, expected, reductions, lengths, seed) for seed in range(INTERLEAVINGS))
     except (ScheduleError, LookupError, ValueError):  # a deadlock, or numbers that make no sense at all
         return True
 
 
 def _differs(
-    interpreters: list[Interpreter], trials: list[Inputs], expected: list[Inputs], reduction: str, seed: int
+    interpreters: list[Interpreter],
+    trials: list[Inputs],
+    expected: list[Inputs],
+    reductions: list[str | Reduction],
+    lengths: np.ndarray | None,
+    seed: int,
 ) -> bool:
     trial = seed // 2 % len(trials)
-    found = interpreters[seed % 2].run(trials[trial], reduction, seed)
+    found = interpreters[seed % 2].run(trials[trial], reductions[trial], seed, lengths)
     return any(
         left is not None and (right is None or left.tobytes() != right.tobytes())
         for left, right in zip(expected[trial], found, strict=True)
@@ -186,10 +201,11 @@ def _differs(
 
 
 def random_built_in(choice: random.Random, most_ranks: int) -> tuple[str, Schedule]:
-    key = choice.choice(list(ALGORITHMS))
-    num_ranks = choice.randint(2, most_ranks)
-    root = choice.randrange(num_ranks) if key[0] in ("broadcast", "reduce") else 0
-    return f"{' '.join(key)}, {num_ranks} ranks, root {root}", ALGORITHMS[key].build(num_ranks, root)
+    key = choice.choice([*ALGORITHMS, *SMALL])
+    num_ranks = choice.randint(2, most_ranks if "all_to_all" not in key[0] else 4)
+    root = choice.randrange(num_ranks) if find_collective(key[0]).rooted else 0
+    schedule = ALGORITHMS[key].build(num_ranks, root) if key in ALGORITHMS else SMALL[key](num_ranks, root, 1)
+    return f"{' '.join(key)}, {num_ranks} ranks, root {root}", schedule
 
 
 def mutation_score(num_rows: int, num_plans: int, seed: int = 0) -> Score:
@@ -220,7 +236,7 @@ def mutation_score(num_rows: int, num_plans: int, seed: int = 0) -> Score:
 
 @pytest.mark.slow("harmless mutants of plans are known by 500 interleavings each")
 def test_verify_rejects_every_broken_mutant() -> None:
-    score = mutation_score(num_rows=1400, num_plans=200)
+    score = mutation_score(num_rows=1050, num_plans=180)
     print(score)
     assert not score.missed
     assert all(score.broken[mutation.__name__] >= 20 for mutation in ROW_MUTATIONS if mutation is not reorder_rows)

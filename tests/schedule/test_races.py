@@ -1,6 +1,7 @@
 """Law 3: the smallest broken example of each clause, and that plans as lowered pass."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -205,7 +206,7 @@ MALFORMED = {
     "writes a place or a rank that does not exist": ["0: i0 -> 0#0", "0: i0 -> o0"],
     "reads a chunk of another size class": ["0: i1 -> o0"],
     "neither a fold": ["0: i0 -> o0, 1#0"],
-    "another size class from scratch": ["0: i0 -> s0", "0: s0 -> o1 | chunk 1 | after 0", "0: i0 -> o0"],
+    "another size class than was written": ["0: i0 -> s0", "0: s0 -> o1 | chunk 1 | after 0", "0: i0 -> o0"],
 }
 
 
@@ -225,8 +226,11 @@ def test_lists_that_do_not_fit_their_ends_are_refused() -> None:
 
 
 MEANINGLESS = {
-    "another order": ("0: i0 + 1#1 -> o0 | flags 1", "0: 1#1 + i0 -> o0 | flags 1"),
-    "no division": ("0: i0 + 1#1 -> o0 | flags 1", "0: i0 + 1#1 -> o0"),
+    "another order": ("0: i0* + 1#1* -> o0 | flags 1", "0: 1#1* + i0* -> o0 | flags 1"),
+    "no division": ("0: i0* + 1#1* -> o0 | flags 1", "0: i0* + 1#1* -> o0"),
+    "own contribution not raw": ("0: i0* + 1#1* -> o0 | flags 1", "0: i0 + 1#1* -> o0 | flags 1"),
+    "message not raw": ("0: i0* + 1#1* -> o0 | flags 1", "0: i0* + 1#1 -> o0 | flags 1"),
+    "raw once more": ("1: 1#1 -> o1 | chunk 1", "1: 1#1* -> o1 | chunk 1"),
     "another chunk": ("1: o0 -> 1#0 | after 1", "1: i0 -> 1#0"),
 }
 
@@ -243,4 +247,24 @@ def test_plans_must_compute_what_the_schedule_means(case: str) -> None:
     check_plans(plans, schedule, meaning=False)
     with pytest.raises(VerifyError, match="another value than the schedule") as caught:
         check_plans(plans, schedule)
-    assert (caught.value.law, caught.value.chunk) == (3, 0)
+    assert (caught.value.law, caught.value.chunk) == (3, int("chunk 1" in wrong))
+
+
+def test_every_mark_for_raw_operands_is_proved() -> None:
+    for name in ("ring", "direct", "halving_doubling"):
+        schedule = ALGORITHMS["all_reduce", name].build(3)
+        for in_place in (False, True):
+            plans = lower_all(schedule, in_place)
+            for rank, plan in enumerate(plans):
+                for entry in range(len(plan.sources)):
+                    sources = plan.sources.copy()
+                    sources[entry, 3] ^= 1
+                    with pytest.raises(VerifyError, match=r"another value than the schedule|mark for raw operands"):
+                        check_plans([*plans[:rank], replace(plan, sources=sources), *plans[rank + 1 :]], schedule)
+
+
+def test_where_nothing_is_reduced_no_operand_is_raw() -> None:
+    schedule = ALGORITHMS["all_gather", "ring"].build(1)
+    plan = lower_all(schedule, in_place=False)[0]
+    with pytest.raises(VerifyError, match="another value than the schedule"):
+        check_plans([plan_of(plan, ["0: i0* -> o0"])], schedule)

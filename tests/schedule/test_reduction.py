@@ -1,9 +1,133 @@
 """The bits of a row group."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.schedule.reduction import accumulator_dtype, check_reduction, fold
+from hocket.schedule.dtypes import DTYPES, numpy_dtype
+from hocket.schedule.reduction import (
+    REDUCTIONS,
+    Array,
+    Reduction,
+    accumulator_dtype,
+    as_reduction,
+    check_reduction,
+    fold,
+    fold_memory,
+    premul_sum,
+    user_op,
+)
+
+FLOATS = [name for name in DTYPES if "float" in name]
+INTEGERS = [name for name in DTYPES if "int" in name]
+COMPLEX = ["complex64", "complex128"]
+
+# What NumPy's own reductions say, in the accumulator type, over rows from the first to the last.
+OF_NUMPY: dict[str, Callable[[Array], Array]] = {
+    "sum": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "min": np.minimum.reduce,
+    "max": np.maximum.reduce,
+    "avg": lambda rows: np.add.reduce(rows) / rows.dtype.type(len(rows)),
+    "land": np.logical_and.reduce,
+    "lor": np.logical_or.reduce,
+    "lxor": np.logical_xor.reduce,
+    "band": np.bitwise_and.reduce,
+    "bor": np.bitwise_or.reduce,
+    "bxor": np.bitwise_xor.reduce,
+}
+NO_MEANING = {
+    **{(name, dtype): "expected integers or bool" for name in ("band", "bor", "bxor") for dtype in FLOATS + COMPLEX},
+    **{(name, dtype): "complex numbers have no order" for name in ("min", "max") for dtype in COMPLEX},
+    **{("avg", dtype): "use sum and divide" for dtype in [*INTEGERS, "bool"]},
+}
+
+
+def rows_of(dtype: str, count: int = 4) -> list[Array]:
+    """Rows whose values differ and have fractions; zeros among them, as logic needs, but no infinities and NaN."""
+    random = np.random.default_rng(len(dtype))
+    if "int" in dtype:
+        kind = np.dtype(dtype)
+        full = random.integers(np.iinfo(kind).min, np.iinfo(kind).max, (count, 200), kind, endpoint=True)
+        return list(np.where(random.integers(0, 3, full.shape) == 0, 0, full).astype(kind))
+    numbers = random.integers(-6, 7, (count, 200)) / 4
+    if dtype == "bool":
+        return list(numbers > 0)
+    if dtype in COMPLEX:
+        numbers = numbers + 1j * random.integers(-6, 7, (count, 200)) / 4
+    return list(numbers.astype(numpy_dtype(dtype)))
+
+
+@pytest.mark.parametrize("name", OF_NUMPY)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_fold_is_what_numpy_says(dtype: str, name: str) -> None:
+    kind, rows = numpy_dtype(dtype), rows_of(dtype)
+    if (name, dtype) in NO_MEANING:
+        with pytest.raises(TypeError, match=f"{name}.* has no meaning for {dtype}.*{NO_MEANING[name, dtype]}"):
+            fold(rows, name, kind, True, len(rows))
+        return
+    stacked = np.stack([row.astype(accumulator_dtype(kind)) for row in rows])
+    found = fold(rows, name, kind, True, len(rows))
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found, OF_NUMPY[name](stacked).astype(kind))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_premul_sum_multiplies_what_is_raw(dtype: str) -> None:
+    kind, rows = numpy_dtype(dtype), rows_of(dtype)
+    if dtype == "bool":
+        with pytest.raises(TypeError, match="'premul_sum' has no meaning for bool; use lor or land"):
+            fold(rows, premul_sum(1), kind, True, 4)
+        return
+    factor = -3 if dtype in INTEGERS else 0.75
+    accumulator = accumulator_dtype(kind)
+    for raw in ([], [True] * 4, [False, True, True, False]):
+        wide = [row.astype(accumulator) for row in rows]
+        times = np.array(factor).astype(accumulator)
+        total = functools.reduce(np.add, [x * times if i < len(raw) and raw[i] else x for i, x in enumerate(wide)])
+        found = fold(rows, premul_sum(factor), kind, True, 4, raw)
+        np.testing.assert_array_equal(found, total.astype(kind))
+    alone = fold(rows[:1], premul_sum(factor), kind, False, 4, [True])
+    np.testing.assert_array_equal(alone, (rows[0].astype(accumulator) * times).astype(kind))
+    np.testing.assert_array_equal(fold(rows[:1], premul_sum(factor), kind, False, 4, [False]), rows[0])
+
+
+def test_factors_are_those_of_the_accumulator_type() -> None:
+    one = np.ones(1, ml_dtypes.bfloat16)
+    # As a bfloat16 the factor would be 1.
+    assert fold([one] * 3, premul_sum(1 + 2**-8), one.dtype, True, 3, [True] * 3)[0] == 3 + 2**-6
+    byte = np.array([3], np.uint8)
+    assert fold([byte], premul_sum(2**70 + 100), np.uint8, False, 2, [True])[0] == 300 % 256
+    turned = fold([np.array([1 + 2j])], premul_sum(1j), np.complex128, False, 2, [True])
+    assert turned[0] == -2 + 1j
+
+
+def test_complex_products_are_rounded_part_by_part() -> None:
+    random = np.random.default_rng(3)
+    left, right = random.standard_normal((2, 500, 2)).astype(np.float32).view(np.complex64)[..., 0]
+    found = fold([left, right], "prod", np.complex64, True, 2)
+    (a, b), (c, d) = (left.real, left.imag), (right.real, right.imag)
+    np.testing.assert_array_equal(found.real, a * c - b * d)
+    np.testing.assert_array_equal(found.imag, a * d + b * c)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.float8_e5m2, np.complex64])
+def test_nan_is_true_and_minus_zero_is_false(dtype: Any) -> None:
+    pair = [np.array([np.nan, -0.0, 0.5, np.inf]).astype(dtype), np.array([1, 0, -0.0, np.nan]).astype(dtype)]
+    assert fold(pair, "land", dtype, True, 2).tolist() == [1, 0, 0, 1]
+    assert fold(pair, "lor", dtype, True, 2).tolist() == [1, 0, 1, 1]
+    assert fold(pair, "lxor", dtype, True, 2).tolist() == [0, 0, 1, 0]
+
+
+def test_logic_of_one_contribution_is_its_truth() -> None:
+    for name in ("land", "lor", "lxor"):
+        assert fold([np.array([5, 0, -1])], name, np.int64, True, 1, [True]).tolist() == [1, 0, 1]
+    # What has been folded before is passed on as it is.
+    assert fold([np.array([5, 0])], "lor", np.int64, False, 2).tolist() == [5, 0]
 
 
 def test_narrow_floats_accumulate_in_float32_and_round_once() -> None:
@@ -41,13 +165,96 @@ def test_avg_divides_only_where_the_sum_is_complete() -> None:
     pair = [np.array([3.0], np.float32), np.array([4.0], np.float32)]
     assert fold(pair, "avg", np.float32, True, 2)[0] == 3.5
     assert fold(pair, "avg", np.float32, False, 4)[0] == 7
-    with pytest.raises(TypeError, match="avg needs a floating-point dtype, found int64"):
+    with pytest.raises(TypeError, match="'avg' has no meaning for int64"):
         check_reduction("avg", np.int64)
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"sum, prod, min, max, avg; found 'mean'"):
+    with pytest.raises(ValueError, match=r"sum, prod, min, max, avg, .*, custom; found 'mean'"):
         check_reduction("mean", np.float32)
+    with pytest.raises(ValueError, match=r"'premul_sum' alone .* pass op=hocket.premul_sum\(factor\)"):
+        as_reduction("premul_sum")
+    with pytest.raises(ValueError, match=r"'custom' alone .* pass op=hocket.op\(function\)"):
+        as_reduction("custom")
+    with pytest.raises(TypeError, match="found 3"):
+        as_reduction(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a dtype"):
+        check_reduction("sum", "U3")
+
+
+def test_what_an_op_may_be() -> None:
+    assert [as_reduction(name).name for name in REDUCTIONS[:-2]] == list(REDUCTIONS[:-2])
+    halves = premul_sum(0.5)
+    assert as_reduction(halves) is halves
+    assert as_reduction(np.maximum) == Reduction("custom", function=np.maximum)
+    assert user_op(np.maximum, commutative=True).commutative
+
+
+REFUSED_FACTORS = [
+    ("bool", True, "expected a number as factor, found True"),
+    ("float64", "2", "expected a number as factor, found '2'"),
+    ("int32", 0.5, "premul_sum of int32 needs an integer factor, found 0.5"),
+    ("float8_e4m3fn", 2j, "premul_sum of float8_e4m3fn needs a real factor, found 2j"),
+    ("float64", 1 << 1100, "no float64 is as large as this factor of 1101 bits"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "factor", "words"), REFUSED_FACTORS, ids=[row[2][:30] for row in REFUSED_FACTORS])
+def test_factors_that_a_type_cannot_take(dtype: str, factor: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        check_reduction(premul_sum(factor), numpy_dtype(dtype))
+
+
+def test_a_reduction_without_what_it_needs_is_refused() -> None:
+    with pytest.raises(ValueError, match="premul_sum without a factor"):
+        check_reduction(Reduction("premul_sum"), np.float32)
+    with pytest.raises(ValueError, match="custom without a function"):
+        check_reduction(Reduction("custom"), np.float32)
+    with pytest.raises(TypeError, match="expected a function of two arrays, found 3"):
+        user_op(3)  # type: ignore[arg-type]
+
+
+def test_ranks_that_mean_the_same_have_the_same_identity() -> None:
+    assert as_reduction("sum").identity() == 0
+    same = {premul_sum(factor).identity() for factor in (2, 2.0, 2 + 0j, np.float32(2), np.int8(2))}
+    assert same == {8366482090296652438}  # the same in every process
+    different = [premul_sum(factor).identity() for factor in (2, 3, -2, 0.5, 0, -0.0, 1j, float("nan"), 2**64 + 2)]
+    assert len(set(different)) == len(different)
+    functions = [user_op(np.add), user_op(np.multiply), user_op(max), user_op(np.add, commutative=True)]
+    assert len({one.identity() for one in functions}) == 4
+    assert user_op(lambda a, b: a).identity() == user_op(lambda a, b: b).identity() < 2**64  # of one name
+    assert user_op(functools.partial(np.add)).identity() != user_op(np.add).identity()
+
+
+def test_a_factor_as_the_core_takes_it() -> None:
+    assert premul_sum(0.5).factor_parts() == (0.5, 0, 0)
+    assert premul_sum(1 - 2j).factor_parts() == (1, -2, 0)
+    assert premul_sum(-1).factor_parts() == (-1, 0, 2**64 - 1)
+    assert premul_sum(10**400).factor_parts() == (0, 0, 10**400 % 2**64)
+
+
+def test_a_user_s_function_folds_from_the_left_in_the_stored_type() -> None:
+    rows = [np.array([2, 3], ml_dtypes.bfloat16), np.array([3, 1], ml_dtypes.bfloat16)] * 2
+    minus = user_op(np.subtract)
+    assert fold(rows, minus, rows[0].dtype, True, 4).tolist() == [-6, -2]
+    alone = fold(rows[:1], minus, rows[0].dtype, True, 1)
+    alone[0] = 7
+    assert rows[0][0] == 2
+    for function, found in [
+        (lambda a, b: a.astype("float32"), r"found float32\[2\]"),
+        (lambda a, b: a[:1], r"found bfloat16\[1\]"),
+        (lambda a, b: a.tolist(), "found list"),
+    ]:
+        with pytest.raises(TypeError, match=rf"<lambda> must return a new array .* bfloat16\[2\]; {found}"):
+            fold(rows, user_op(function), rows[0].dtype, True, 4)
+
+
+def test_a_user_s_function_may_write_its_result_over_a_source() -> None:
+    left, right = np.array([1, 2], np.int16), np.array([3, 5], np.int16)
+    fold_memory(
+        np.subtract, "int16", memoryview(left).cast("B"), [memoryview(x).cast("B") for x in (left, right, right)]
+    )
+    assert left.tolist() == [-5, -8]
 
 
 def test_operands_are_left_alone() -> None:

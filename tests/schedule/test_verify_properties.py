@@ -16,6 +16,7 @@ from hocket.schedule.ir import Block, Schedule, Step
 from hocket.schedule.places import Places
 from hocket.schedule.result import Modular
 from hocket.schedule.verify import verify
+from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 
 KEYS = [key for key in ALGORITHMS if key[0] != "barrier"]
 CHANGES = ("drop", "duplicate", "src", "dst", "src_chunk", "dst_chunk", "chunk", "flip", "swap rows", "swap steps")
@@ -57,20 +58,15 @@ def plain(step: Step) -> Step:
 
 def right_result(schedule: Schedule) -> bool:
     """What the reference finds on random integers, where no two wrong sums are alike."""
-    p, kind = schedule.num_ranks, schedule.kind
     random = np.random.default_rng(7)
-    inputs = [random.integers(0, 2**62, 2 * schedule.num_chunks).astype(np.int64) for _ in range(p)]
+    lengths = even_lengths(schedule, 2 * schedule.chunks_per_block)
+    sizes = input_sizes(schedule, lengths)
+    inputs = [None if size is None else random.integers(0, 2**62, size).astype(np.int64) for size in sizes]
     try:
-        outputs = reference.run(schedule, inputs)
+        outputs = reference.run(schedule, inputs, **named_lengths(schedule, lengths))
     except ScheduleError:
         return False
-    total = np.add.reduce(inputs)
-    if kind.name == "reduce_scatter":
-        wanted = np.split(total, p)
-    elif kind.reduces:
-        wanted = [total] * p
-    else:
-        wanted = [inputs[schedule.root] if kind.rooted else np.concatenate(inputs)] * p
+    wanted = promised_outputs(schedule, inputs, lengths)
     return all(found is None or np.array_equal(found, want) for found, want in zip(outputs, wanted, strict=True))
 
 
@@ -129,8 +125,9 @@ def test_labels_mean_bits(case) -> None:
     except VerifyError:
         return
     inputs = [random.standard_normal(3 * mutant.num_chunks).astype(np.float16) for _ in range(p)]
-    outputs = [output for output in reference.run(mutant, inputs) if output is not None]
-    if schedule.kind.name == "reduce_scatter":
+    named = named_lengths(mutant, even_lengths(mutant, inputs[0].size // mutant.kind.num_blocks(p)))
+    outputs = [output for output in reference.run(mutant, inputs, **named) if output is not None]
+    if schedule.kind.blocks == "rank":
         outputs = [np.concatenate(outputs)]
     total = inputs[0].astype(np.float32)
     for x in inputs[1:]:

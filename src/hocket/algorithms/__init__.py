@@ -1,6 +1,6 @@
 """How collectives are done: one small program for each algorithm, and the registry that knows them all."""
 
-from hocket.algorithms import direct, dissemination, halving_doubling, ring, tree
+from hocket.algorithms import direct, dissemination, halving_doubling, pairwise, ring, tree
 from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, find, load
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "find",
     "halving_doubling",
     "load",
+    "pairwise",
     "ring",
     "tree",
 ]

@@ -1,6 +1,10 @@
-"""Direct: everyone exchanges with everyone in one step, and each sum is folded in rank order."""
+"""Direct: whoever has something gives it, in one step, to whom it is for; each sum is folded in rank order.
+
+Called mesh where everyone exchanges with everyone (HCCL), star where one rank does with all others.
+"""
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule.builder import Builder
@@ -8,9 +12,11 @@ from hocket.schedule.builder import Builder
 _BITS = ("same_on_all_ranks", "rank_order", "size_invariant")
 
 
-@algorithm(
-    "all_reduce", name="direct", chunks=lambda p: 1, steps=lambda p: min(p - 1, 1), sent=lambda p: p - 1, labels=_BITS
-)
+def _one_step(p: int) -> int:
+    return min(p - 1, 1)
+
+
+@algorithm("all_reduce", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1, labels=_BITS)
 def direct_all_reduce(schedule: Builder) -> None:
     """One shot: everyone reads everyone's whole vector and folds them all itself, from rank 0 upwards.
 
@@ -27,9 +33,10 @@ def direct_all_reduce(schedule: Builder) -> None:
 
 @algorithm(
     "reduce_scatter",
+    "reduce_scatter_v",
     name="direct",
     chunks=lambda p: p,
-    steps=lambda p: min(p - 1, 1),
+    steps=_one_step,
     sent=lambda p: (p - 1) / p,
     labels=_BITS,
 )
@@ -47,7 +54,7 @@ def direct_reduce_scatter(schedule: Builder) -> None:
             schedule.reduce(src=rank[1:, None], dst=rank, chunk=rank)
 
 
-@algorithm("all_gather", name="direct", chunks=lambda p: p, steps=lambda p: min(p - 1, 1), sent=lambda p: (p - 1) / p)
+@algorithm("all_gather", "all_gather_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: (p - 1) / p)
 def direct_all_gather(schedule: Builder) -> None:
     """Everyone gives its block to everyone, its next neighbour first, so that no rank is the first goal of all.
 
@@ -63,7 +70,7 @@ def direct_all_gather(schedule: Builder) -> None:
 direct_two_shot = algorithm(
     "all_reduce",
     name="direct_two_shot",
-    steps=lambda p: 2 * min(p - 1, 1),
+    steps=lambda p: 2 * _one_step(p),
     sent=lambda p: 2 * (p - 1) / p,
     labels=_BITS,
     doc="""Two shots: direct reduce_scatter, in which each rank folds one chunk for all, then direct all_gather.
@@ -73,3 +80,78 @@ direct_two_shot = algorithm(
     a left fold over ranks whatever the size. HCCL calls the like Mesh.
     """,
 )(direct_reduce_scatter.then(direct_all_gather))
+
+
+@algorithm("broadcast", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1)
+def direct_broadcast(schedule: Builder) -> None:
+    """The root gives the vector to everyone, its next neighbour first.
+
+    1 step; the root sends (P - 1) * N bytes. Best for few ranks, and where all can read the root's memory at once. Any
+    rank count. HCCL calls the like Star.
+    """
+    with schedule.step():
+        schedule.copy(src=schedule.root, dst=_others(schedule), chunk=0)
+
+
+@algorithm("reduce", name="direct", chunks=lambda p: 1, steps=_one_step, sent=_one_step, labels=_BITS)
+def direct_reduce(schedule: Builder) -> None:
+    """The root reads everyone's whole vector and folds them all itself, from rank 0 upwards.
+
+    1 step; N bytes per rank, all of them to the root. Best for few ranks, or where the order of reduction must be that
+    of the ranks. Any rank count. Bits are those of a left fold over ranks, whatever root and size. HCCL: Star.
+    """
+    rank, root = schedule.ranks, schedule.root
+    if schedule.num_ranks > 1:
+        with schedule.step():
+            schedule.copy(src=0, dst=root, chunk=0)
+            schedule.reduce(src=rank[1:], dst=root, chunk=0)
+
+
+@algorithm("gather", "gather_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: _one_step(p) / p)
+def direct_gather(schedule: Builder) -> None:
+    """Everyone gives its block to the root.
+
+    1 step; N / P bytes per rank, N the gathered vector: no algorithm sends less. Best for few ranks, large blocks,
+    shared memory; elsewhere all messages reach the root at once. Any rank count. Folklore; HCCL calls the like Star.
+    """
+    others = _others(schedule)
+    with schedule.step():
+        schedule.copy(src=others, dst=schedule.root, chunk=others)
+
+
+@algorithm("scatter", "scatter_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: (p - 1) / p)
+def direct_scatter(schedule: Builder) -> None:
+    """The root gives everyone its block, its next neighbour first.
+
+    1 step; the root sends (P - 1) / P * N bytes, N the whole vector, which is the least there is. Best for few ranks,
+    large blocks, shared memory. Any rank count. Folklore; HCCL calls the like Star.
+    """
+    others = _others(schedule)
+    with schedule.step():
+        schedule.copy(src=schedule.root, dst=others, chunk=others)
+
+
+@algorithm(
+    "all_to_all",
+    "all_to_all_v",
+    name="direct",
+    chunks=lambda p: p * p,
+    steps=lambda p: 1,
+    sent=lambda p: (p - 1) / p**2,
+)
+def direct_all_to_all(schedule: Builder) -> None:
+    """Everyone gives everyone the block for it, its next neighbour first, so that no rank is the first goal of all.
+
+    1 step; (P - 1) / P * N bytes per rank, N what a rank gives in all, its own block included: no algorithm sends less.
+    Best for few ranks, and in shared memory; on a network all messages are under way at once. Any rank count. Known as
+    spread-out, or scattered (MPICH).
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    peer = (rank + np.arange(p)[:, None]) % p  # One's own block, at distance 0, moves from input to output.
+    with schedule.step():
+        schedule.copy(src=rank, dst=peer, src_buffer="input", src_chunk=peer, dst_buffer="output", dst_chunk=rank)
+
+
+def _others(schedule: Builder) -> npt.NDArray[np.int64]:
+    """All ranks but the root, its next neighbour first."""
+    return (schedule.root + schedule.ranks[1:]) % schedule.num_ranks

@@ -26,7 +26,7 @@ from hocket.algorithms.user_code import (
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
+from hocket.schedule.collective import COLLECTIVES, find_collective
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate, Declared, verify
 
@@ -148,8 +148,7 @@ _loading = threading.RLock()  # One file at a time: what a file registers is wha
 
 
 def algorithm(
-    collective: str,
-    *,
+    *collectives: str,
     name: str,
     chunks: Parameter | None = None,
     steps: Parameter | None = None,
@@ -160,51 +159,64 @@ def algorithm(
 ) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
-    chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends, in units
-    of the whole vector) are functions of the rank count p, and of the root if they have a parameter of that name.
-    labels are those of the certificate that must hold for every rank count. ranks is ("an even number of", predicate)
-    where not every rank count will do. A later definition replaces an earlier one of the same name, except that
-    built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
+    One function may serve several collectives: it is registered under each, and the Algorithm for the first is
+    returned. chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends,
+    in units of the whole vector) are functions of the rank count p, and of the root if they have a parameter of that
+    name. labels are those of the certificate that must hold for every rank count. ranks is ("an even number of",
+    predicate) where not every rank count will do. A later definition replaces an earlier one of the same name, except
+    that built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
     """
-    find_collective(collective)
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    for collective in collectives:
+        find_collective(collective)
+    if not collectives:
+        raise ScheduleError(f"{source}: expected a collective, one of {', '.join(COLLECTIVES)}; found none")
     check_arguments(source, {"chunks": chunks, "steps": steps, "sent": sent}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
-        if isinstance(program, Algorithm):
-            if program.collective != collective:
-                raise ScheduleError(f"{source}: expected a composition for {collective}, found {program}")
-            made = program
-        else:
-            write, cut = program, chunks
-            if cut is None:
-                raise ScheduleError(f"{source}: expected chunks=, the number of chunks for p ranks; found none")
-
-            def produce(num_ranks: int, root: int) -> Schedule:
-                builder = Builder(collective, num_ranks, whole_number("chunks", call(cut, num_ranks, root)), root)
-                write(builder)
-                return builder.finish()
-
-            made = Algorithm(collective, name, write.__doc__ or "", source, produce, write)
-        made = replace(
-            made,
-            name=name,
-            doc=doc or made.doc,
-            source=source,
-            chunks=chunks,
-            steps=steps,
-            sent=sent,
-            labels=frozenset(labels),
-            ranks=ranks or made.ranks,
-        )
-        before = ALGORITHMS.get((collective, name))
-        if before is not None and _is_built_in(before):
-            raise ValueError(f"{made}: {before} is built in; choose another name")
-        ALGORITHMS[collective, name] = made
-        return made
+        made = [
+            replace(
+                one,
+                name=name,
+                doc=doc or one.doc,
+                source=source,
+                chunks=chunks,
+                steps=steps,
+                sent=sent,
+                labels=frozenset(labels),
+                ranks=ranks or one.ranks,
+            )
+            for one in (_made_of(program, collective, name, chunks, source) for collective in collectives)
+        ]
+        for one in made:
+            before = ALGORITHMS.get((one.collective, name))
+            if before is not None and _is_built_in(before):
+                raise ValueError(f"{one}: {before} is built in; choose another name")
+        ALGORITHMS.update({(one.collective, name): one for one in made})
+        return made[0]
 
     return register
+
+
+def _made_of(
+    program: Callable[[Builder], None] | Algorithm, collective: str, name: str, chunks: Parameter | None, source: str
+) -> Algorithm:
+    """The algorithm for one collective of a function that writes its schedule, or of a composition for it."""
+    if isinstance(program, Algorithm):
+        if program.collective != collective:
+            raise ScheduleError(f"{source}: expected a composition for {collective}, found {program}")
+        return program
+    write, cut = program, chunks
+    if cut is None:
+        raise ScheduleError(f"{source}: expected chunks=, the number of chunks for p ranks; found none")
+
+    def produce(num_ranks: int, root: int) -> Schedule:
+        builder = Builder(collective, num_ranks, whole_number("chunks", call(cut, num_ranks, root)), root)
+        write(builder)
+        return builder.finish()
+
+    return Algorithm(collective, name, write.__doc__ or "", source, produce, write)
 
 
 def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:

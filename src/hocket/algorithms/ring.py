@@ -4,7 +4,14 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule.builder import Builder
 
 
-@algorithm("reduce_scatter", name="ring", chunks=lambda p: p, steps=lambda p: p - 1, sent=lambda p: (p - 1) / p)
+@algorithm(
+    "reduce_scatter",
+    "reduce_scatter_v",
+    name="ring",
+    chunks=lambda p: p,
+    steps=lambda p: p - 1,
+    sent=lambda p: (p - 1) / p,
+)
 def ring_reduce_scatter(schedule: Builder) -> None:
     """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.
 
@@ -17,7 +24,14 @@ def ring_reduce_scatter(schedule: Builder) -> None:
         schedule.reduce(src=rank, dst=(rank + 1) % p, chunk=(rank - 1 - i) % p)
 
 
-@algorithm("all_gather", name="ring", chunks=lambda p: p, steps=lambda p: p - 1, sent=lambda p: (p - 1) / p)
+@algorithm(
+    "all_gather",
+    "all_gather_v",
+    name="ring",
+    chunks=lambda p: p,
+    steps=lambda p: p - 1,
+    sent=lambda p: (p - 1) / p,
+)
 def ring_all_gather(schedule: Builder) -> None:
     """Each rank's block travels once round the ring: in each step a rank passes on what it has just received.
 

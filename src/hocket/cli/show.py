@@ -1,6 +1,10 @@
-"""`hocket show NAME`: the steps of an algorithm, readable in a terminal."""
+"""`hocket show NAME`: the steps of an algorithm, readable in a terminal; `hocket show VIEW`: other pictures.
+
+A view is a module hocket.cli.show_VIEW with `add_arguments(parser)` for options of its own, and `run(arguments)`.
+"""
 
 import argparse
+import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,33 +13,50 @@ if TYPE_CHECKING:
 
     from hocket.schedule.ir import Schedule, Step
 
+_VIEWS = {
+    "choice": "which algorithm runs, by collective, rank count and size",
+    "mesh": "who is in which group of a mesh, and on which node",
+}
+_DEFAULT_RANKS = 4
 _MAX_TABLE_RANKS = 8  # as columns
 _MAX_ROWS = 64  # of one step
 _LEGEND = "c3 += r0: the rank folds rank 0's chunk 3 into its own; = r0: copies it; = r0 + r1: folds both, rounded once"
+_LEGEND_BUFFERS = "; i2, o2, s2: chunk 2 of input, output, scratch memory"
 _LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown is the schedule
 _BUFFER_LETTERS = "cios"  # chunk of data, of input, of output, of scratch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket show`."""
-    parser.add_argument("algorithm", metavar="NAME", help="a built-in algorithm, as ring; or FILE.py, FILE.py:NAME")
+    views = "; ".join(f"{name}: {summary}" for name, summary in _VIEWS.items())
+    parser.add_argument(
+        "algorithm", metavar="NAME", help=f"a built-in algorithm, as ring; or FILE.py, FILE.py:NAME. Or a view: {views}"
+    )
     parser.add_argument("--collective", help="which, where several have an algorithm of this name")
-    parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="how many ranks (default 4)")
-    parser.add_argument("--root", type=int, default=0, metavar="R", help="the root of broadcast and reduce (default 0)")
+    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"how many ranks (default {_DEFAULT_RANKS})")
+    parser.add_argument("--root", type=int, default=0, metavar="R", help="the root, where there is one (default 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    for name in _VIEWS:
+        _view(name).add_arguments(parser.add_argument_group(f"hocket show {name}"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the steps. Returns 1 if the schedule breaks a law, which is then said below the steps."""
+    if arguments.algorithm in _VIEWS:
+        shown: int = _view(arguments.algorithm).run(arguments)
+        return shown
+    if arguments.axes is not None or arguments.nodes is not None:
+        raise ValueError(f"--axes and --nodes belong to `hocket show mesh`; found {arguments.algorithm!r}")
     from hocket.algorithms import find
     from hocket.errors import VerifyError
 
     found = find(arguments.algorithm, arguments.collective, prove=False)
     one = next((one for one in found if one.collective == "all_reduce"), found[0])
-    schedule = one.build(arguments.ranks, arguments.root)
+    num_ranks = _DEFAULT_RANKS if arguments.ranks is None else arguments.ranks
+    schedule = one.build(num_ranks, arguments.root)
     breach, labels = None, list[str]()
     try:
-        labels = sorted(one.verify(arguments.ranks, arguments.root, laws=_LAWS).labels)
+        labels = sorted(one.verify(num_ranks, arguments.root, laws=_LAWS).labels)
     except VerifyError as error:
         breach = error
     sent = _sent(schedule)
@@ -60,6 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if breach else 0
 
 
+def _view(name: str) -> Any:
+    return importlib.import_module(f"hocket.cli.show_{name}")
+
+
 def _sent(schedule: "Schedule") -> float:
     """The most that a rank sends to others, in units of the whole vector."""
     chunks = [0] * schedule.num_ranks
@@ -68,6 +93,13 @@ def _sent(schedule: "Schedule") -> float:
         for src, dst, count in zip(step.src.tolist(), step.dst.tolist(), step.count.tolist(), strict=True):
             chunks[src] += block.repeat * count * (src != dst)
     return max(chunks) / schedule.num_chunks
+
+
+def _all_on_data(schedule: "Schedule") -> bool:
+    from hocket.schedule.ir import Buffer
+
+    buffers = (buffer for block in schedule.blocks for buffer in (block.step.src_buffer, block.step.dst_buffer))
+    return all(bool((buffer == Buffer.DATA).all()) for buffer in buffers)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:
@@ -88,7 +120,8 @@ def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[s
         console.print(idea, style="italic", markup=False)
     sent = f"{facts['sent']:.4g}"
     steps, chunks = _count(schedule.num_steps, "step"), _count(schedule.num_chunks, "chunk")
-    console.print(f"{steps}; data in {chunks}; a rank sends at most {sent} times the data")
+    uneven = " of uneven length" if schedule.kind.uneven else ""
+    console.print(f"{steps}; data in {chunks}{uneven}; a rank sends at most {sent} times the data")
     if facts["labels"]:
         console.print(f"order of reduction: {', '.join(facts['labels'])}")
     console.print()
@@ -103,9 +136,9 @@ def _print(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[s
             if len(texts) > _MAX_ROWS:
                 console.print(f"  ... and {len(texts) - _MAX_ROWS} more; --json has all")
     console.print()
-    console.print(_LEGEND, style="dim")
+    console.print(_LEGEND + ("" if _all_on_data(schedule) else _LEGEND_BUFFERS), style="dim")
     if others:
-        console.print(f"also: {', '.join(f'--collective {other}' for other in others)}", style="dim")
+        console.print(f"--collective shows it for: {', '.join(others)}", style="dim")
     if facts["breach"]:
         console.print(f"{facts['source']}: {facts['breach']}", style="bold red", markup=False)
     else:

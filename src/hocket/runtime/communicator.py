@@ -1,10 +1,8 @@
-"""The communicator: collectives on arrays among the ranks of a group.
+"""The communicator: a group of ranks that talk among themselves, what it was told to use, how it is made and ended.
 
-It checks arguments, finds the plan, and hands both to the core; bytes move only there. Arrays are anything
-C-contiguous in CPU memory with the buffer protocol or DLPack, of float32, float64, int32, int64 or uint8.
+What it does stands in the parts that it is made of: collectives.py, uneven.py, point_to_point.py.
 """
 
-import array
 import atexit
 import contextlib
 import operator
@@ -12,6 +10,8 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,25 +19,20 @@ import numpy as np
 
 from hocket import _core
 from hocket.errors import CommunicationError
-from hocket.runtime import memory
+from hocket.runtime import groups, memory
+from hocket.runtime.collectives import Collectives
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover
-from hocket.runtime.failures import DTYPES, KINDS, OPS
-from hocket.runtime.plans import Prepared, prepare
+from hocket.runtime.mesh import Cartesian
+from hocket.runtime.plans import Launched, find
+from hocket.runtime.point_to_point import PointToPoint
 from hocket.runtime.rendezvous import join
-from hocket.runtime.select import choose
+from hocket.runtime.select import Policy
+from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.uneven import UnevenCollectives
 from hocket.runtime.work import Work
+from hocket.schedule.collective import COLLECTIVES
 
-DEFAULT_OPERATION_SECONDS = 300.0
-
-_KIND = {name: number for number, name in enumerate(KINDS)}
-_OP = {name: number for number, name in enumerate(OPS)}
-_ITEM_BYTES = tuple(np.dtype(name).itemsize for name in DTYPES)
-_UINT8, _MAX, _AVG = DTYPES.index("uint8"), _OP["max"], _OP["avg"]
-_FLOATS = frozenset(number for number, name in enumerate(DTYPES) if name.startswith("float"))
-_RESIZABLE = frozenset((bytearray, array.array))
-_NOTHING = (0, 0, 0)  # address, elements, dtype of no array
-
-_open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+_contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 
 
 def init(
@@ -50,50 +45,96 @@ def init(
     """Meets the other ranks and returns the communicator of all of them; every rank calls it.
 
     Without arguments the place comes from whoever started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
-    and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. Raises
-    RendezvousError (on all ranks that came, naming those that did not), ResourceError, and ValueError or TypeError for
-    bad arguments.
+    and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. HOCKET_ALGO
+    and the tuner file are read by rank 0, for all. Raises RendezvousError (on all ranks that came, naming those that
+    did not), ResourceError, and ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
     environment = discover(rank, size, address, timeout=timeout)
     arena = memory.arena()
-    context = _core.Context(arena)
+    core = _core.Context(arena)
     hello = {
-        "presence": context.presence_offset,
-        "endpoint": context.add_endpoint(environment.size),
+        "presence": core.presence_offset,
+        "endpoint": core.add_endpoint(environment.size),
         "piece_bytes": _core.PIECE_BYTES,
     }
-    members = join(environment, arena.descriptor, hello)
+    members = join(environment, arena.descriptor, hello, _policy_text() if environment.rank == 0 else None)
     try:
-        context.join(members.rank, members.descriptors, [said["presence"] for said in members.hellos])
+        core.join(members.rank, members.descriptors, [said["presence"] for said in members.hellos])
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
+    if members.config["error"]:
+        raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
+    context = Context(core, members.rank, members.size)
     endpoints = [said["endpoint"] for said in members.hellos]
-    has_own_core = members.size <= len(os.sched_getaffinity(0))
-    core = _core.Communicator(context, list(range(members.size)), members.rank, endpoints, has_own_core)
-    communicator = Communicator(core, members.rank, members.size)
-    _open.add(communicator)
-    at_rank_end(communicator._end)
+    communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
+    communicator._policy = Policy.decode(members.config["policy"])
+    at_rank_end(context._end)
     return communicator
 
 
-class Communicator:
-    """Collectives among `size` ranks, of which this one is `rank`. Made by hocket.init().
+def _policy_text() -> dict[str, str]:
+    """What this rank's environment fixes, or why it cannot be read: then all ranks shall know."""
+    try:
+        return {"policy": Policy.from_environment(os.environ).encode(), "error": ""}
+    except (ValueError, OSError) as error:
+        return {"policy": "", "error": str(error)}
 
-    A collective is called by all ranks in the same order with arguments that agree; ranks that differ get
-    CollectiveMismatch. It returns its output array, or with async_op=True a Work at once. `op` is "sum", "prod", "min",
-    "max" or "avg" (floats only). `algorithm` is a registered name or "FILE.py:NAME", equal on all ranks; without it the
-    size decides. `timeout` is in seconds (default 300). Arguments are checked before anything is sent: ValueError,
-    TypeError; VerifyError for an algorithm that is not right. Any CommunicationError or ResourceError from a collective
-    leaves a communicator that can only be closed. Threads may share it: their calls are ordered by a lock.
+
+class Context:
+    """What all communicators of one rank share: its memory, and its place among all ranks of the job.
+
+    Attributes: rank and size in the job.
     """
 
     def __init__(self, core: Any, rank: int, size: int) -> None:
-        self._core, self._rank, self._size = core, rank, size
-        self._plans: dict[tuple[str, str, int, bool], Prepared] = {}
+        self._core, self.rank, self.size = core, rank, size
+        self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+        _contexts.add(self)
+
+    @property
+    def num_communicators(self) -> int:
+        """How many communicators of this rank are open."""
+        return len(self._communicators)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Closes all that is open, parts first; if because of an exception, tells the others so."""
+        with contextlib.ExitStack() as ends:  # what one of them raises does not keep the others open
+            for communicator in sorted(self._communicators, key=lambda one: -len(one.group)):
+                ends.callback(communicator._end, error)
+
+    def __repr__(self) -> str:
+        return f"<hocket.Context rank {self.rank} of {self.size}, {self.num_communicators} communicators>"
+
+
+class Communicator(Collectives, UnevenCollectives, PointToPoint):
+    """Collectives and messages among `size` ranks, of which this one is `rank`. hocket.init() makes the first one.
+
+    A collective is called by all ranks in the same order with arguments that agree; ranks that differ get
+    CollectiveMismatch. It returns its output array, or with async_op=True a Work at once. `op` is a name (sum, prod,
+    min, max, avg, land, lor, lxor, band, bor, bxor), hocket.premul_sum(factor), a NumPy ufunc or hocket.op(function).
+    `algorithm` is a registered name or "FILE.py:NAME", equal on all ranks; without it the size decides. `order` is
+    "fast", "rank" (the left fold over ranks) or "invariant" (the balanced tree over ranks): the bits of the last two
+    depend on nothing else. `timeout` is in seconds (default 300). Arguments are checked before anything is sent:
+    ValueError, TypeError; VerifyError for an algorithm that is not right. Any CommunicationError or ResourceError from
+    a collective leaves a communicator that can only be closed. Threads may share it: a lock orders their calls.
+    """
+
+    def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
+        self.context, self.group = context, group
+        self._rank, self._size = rank, len(group)
+        # Where every rank of the job has a core of its own, waiting spins first.
+        spin = context.size <= len(os.sched_getaffinity(0))
+        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), spin)
+        self._plans: dict[tuple[str, str, int, bool], Launched] = {}
         self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
-        self._lock = threading.Lock()  # guards _works
+        self._num_pending = 0  # of _works, when they were last looked through
+        self._lock = threading.Lock()  # guards both
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
+        self._policy = Policy()
+        self._default, self._settings = Settings(), dict[str, Settings]()
+        self.topology = Cartesian({"rank": self._size})
+        context._communicators.add(self)
 
     @property
     def rank(self) -> int:
@@ -105,145 +146,90 @@ class Communicator:
         """How many ranks there are."""
         return self._size
 
-    def all_reduce(
-        self,
-        x: Any,
-        *,
-        op: str = "sum",
-        out: Any = None,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Folds the x of all ranks, element by element; everyone gets the result, in place or in `out` (like x)."""
-        input, output = _core.describe(x, out is None, "all_reduce: x"), _NOTHING
-        if out is None:
-            out, output = x, input
-        else:
-            output = _core.describe(out, True, "all_reduce: out")
-            _check_like("all_reduce", output, input[1], input[2])
-        return self._launch("all_reduce", input, output, input[1], op, 0, algorithm, timeout, async_op, out, x)
+    # Configuration ---------------------------------------------------------------------------------------------------
 
-    def all_gather(
+    def configure(
         self,
-        x: Any,
+        collective: str | None = None,
         *,
-        out: Any = None,
         algorithm: str | None = None,
+        order: str | None = None,
         timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Concatenates the x of all ranks along dim 0, in rank order; x of 0 dims gives shape (size,).
+    ) -> None:
+        """What calls use that do not say it themselves: of one collective (or "send", "recv": timeout only), or of all.
 
-        In place where x is this rank's block of `out`; without `out`, a new array.
+        To be called alike on all ranks; None leaves things as they are. An `algorithm` for all collectives serves those
+        that have one of this name. Communicators made from this one later start with the same. ValueError, TypeError.
         """
-        input = _core.describe(x, False, "all_gather: x")
-        if out is None:
-            shape = _shape_of(x, input[1])
-            out = _new_like(x, (self._size * shape[0], *shape[1:]) if shape else (self._size,), input[2])
-        output = _core.describe(out, True, "all_gather: out")
-        _check_like("all_gather", output, input[1] * self._size, input[2])
-        return self._launch("all_gather", input, output, input[1], "sum", 0, algorithm, timeout, async_op, out, x)
+        names = [*COLLECTIVES, "send", "recv"]
+        if collective is not None and collective not in names:
+            raise ValueError(f"configure: expected a collective, one of {', '.join(names)}; found {collective!r}")
+        changes: dict[str, Any] = {}
+        if order is not None:
+            changes["order"] = check_order("configure", order)
+        if timeout is not None:
+            changes["timeout"] = check_timeout("configure", timeout)
+        if collective is None:
+            serving = _serving(algorithm) if algorithm is not None else ()
+            self._default = replace(self._default, **changes)
+            for name in {*self._settings, *serving}:
+                chosen = changes | ({"algorithm": algorithm} if name in serving else {})
+                self._settings[name] = replace(self._settings.get(name, self._default), **chosen)
+            return
+        if algorithm is not None:
+            find(collective, algorithm)
+            changes["algorithm"] = algorithm
+        self._settings[collective] = replace(self._settings.get(collective, self._default), **changes)
 
-    def reduce_scatter(
-        self,
-        x: Any,
-        *,
-        op: str = "sum",
-        out: Any = None,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Folds the x of all ranks; this rank gets block `rank` of the result, which is split along dim 0.
+    def _timeout_of(self, name: str) -> float:
+        return self._settings.get(name, self._default).timeout
 
-        In place where `out` is this rank's block of x (the rest of x may be overwritten); without `out`, a new array.
+    # Groups ----------------------------------------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+        """A communicator for each color, of the ranks that gave it, ordered by key and then by rank here.
+
+        All members call it. A rank with color None takes part in none, and gets None.
         """
-        input = _core.describe(x, False, "reduce_scatter: x")
-        shape = _shape_of(x, input[1])
-        if out is None:
-            if not shape or shape[0] % self._size:
-                raise ValueError(
-                    f"reduce_scatter: expected x with a dim 0 that {self._size} ranks can split evenly, found shape "
-                    f"{shape}; pad it"
-                )
-            out = _new_like(x, (shape[0] // self._size, *shape[1:]), input[2])
-        output = _core.describe(out, True, "reduce_scatter: out")
-        if output[1] * self._size != input[1] or output[2] != input[2]:
-            raise ValueError(
-                f"reduce_scatter: expected out with 1/{self._size} of the {input[1]} elements of x, as "
-                f"{DTYPES[input[2]]}; found {output[1]} of {DTYPES[output[2]]}"
-            )
-        return self._launch("reduce_scatter", input, output, output[1], op, 0, algorithm, timeout, async_op, out, x)
+        try:
+            mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
+            said = self.all_gather(np.array([mine], np.int64))
+        except (TypeError, OverflowError):
+            raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
+        return None if color is None else self._made(groups.members_of_color(said, self._rank))
 
-    def broadcast(
-        self,
-        x: Any,
-        root: int = 0,
-        *,
-        out: Any = None,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Gives the root's x to everyone: in x itself, or in `out`; then x only tells its size off the root."""
-        root = self._check_root("broadcast", root)
-        at_root = self._rank == root
-        input = _core.describe(x, out is None and not at_root, "broadcast: x")
-        output = input
-        if out is not None:
-            output = _core.describe(out, True, "broadcast: out")
-            _check_like("broadcast", output, input[1], input[2])
-        else:
-            out = x
-        count = input[1]
-        return self._launch(
-            "broadcast",
-            input if at_root else _NOTHING,
-            output,
-            count,
-            "sum",
-            root,
-            algorithm,
-            timeout,
-            async_op,
-            out,
-            x,
-        )
+    def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
+        """A communicator of these ranks, in the order given. Only they take part; others get None at once."""
+        members = groups.check_ranks("subgroup", ranks, self._size)
+        return self._made(members) if self._rank in members else None
 
-    def reduce(
-        self,
-        x: Any,
-        root: int = 0,
-        *,
-        op: str = "sum",
-        out: Any = None,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Folds the x of all ranks into the root's x, or its `out`, and returns that there.
+    def dup(self) -> "Communicator":
+        """A communicator of the same ranks whose traffic has nothing to do with this one's. All members call it."""
+        made = self._made(list(range(self._size)))
+        made.topology = self.topology
+        return made
 
-        Off the root it returns None, leaves x intact and does not look at `out`.
+    def cartesian(self, dims: Mapping[str, int], periodic: Collection[str] = ()) -> "Communicator":
+        """A communicator of the same ranks, arranged in a grid: its `topology`. All members call it.
+
+        dims: axis -> size, the last axis varying fastest; periodic: axes whose ends meet. ValueError unless the sizes
+        multiply to the number of ranks.
         """
-        root = self._check_root("reduce", root)
-        at_root = self._rank == root
-        input = _core.describe(x, at_root and out is None, "reduce: x")
-        output = _NOTHING
-        if not at_root:
-            out = None
-        elif out is None:
-            out, output = x, input
-        else:
-            output = _core.describe(out, True, "reduce: out")
-            _check_like("reduce", output, input[1], input[2])
-        return self._launch("reduce", input, output, input[1], op, root, algorithm, timeout, async_op, out, x)
+        grid = Cartesian(dims, periodic)
+        if grid.size != self._size:
+            raise ValueError(f"cartesian: expected sizes that multiply to {self._size} ranks, found {dict(dims)}")
+        made = self._made(list(range(self._size)))
+        made.topology = grid
+        return made
 
-    def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
-        """Returns, None, once every rank has called it."""
-        token = self._token if not async_op else np.zeros(1, np.uint8)
-        described = (token.ctypes.data, 1, _UINT8)
-        return self._launch("barrier", described, described, 1, "max", 0, algorithm, timeout, async_op, None, token)
+    def _made(self, members: list[int]) -> "Communicator":
+        place, timeout = members.index(self._rank), self._default.timeout
+        endpoints = groups.open_endpoints(self.context._core, self._usable(), members, self._rank, timeout)
+        made = Communicator(self.context, tuple(self.group[member] for member in members), place, endpoints)
+        made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
+        return made
+
+    # Life ------------------------------------------------------------------------------------------------------------
 
     def abort(self, reason: str) -> None:
         """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
@@ -255,7 +241,7 @@ class Communicator:
         May be called again. Raises what another rank has reported and this one had not noticed yet.
         """
         core, self._core = self._core, None
-        _open.discard(self)
+        self.context._communicators.discard(self)
         if core is None:
             return
         try:
@@ -285,109 +271,9 @@ class Communicator:
     def __repr__(self) -> str:
         return f"<hocket.Communicator rank {self._rank} of {self._size}{' (closed)' if self._core is None else ''}>"
 
-    def _launch(
-        self,
-        collective: str,
-        input: tuple[int, int, int],
-        output: tuple[int, int, int],
-        block: int,
-        op: str,
-        root: int,
-        algorithm: str | None,
-        timeout: float | None,
-        async_op: bool,
-        result: Any,
-        x: Any,
-    ) -> Any:
-        """Finds the plan for checked arrays, given as (address, elements, dtype), and runs or submits it.
-
-        `block` is the length of one block of the collective's vector: the same on all ranks, and what they compare.
-        """
-        core = self._core or self._usable()
-        dtype = input[2] if input is not _NOTHING else output[2]
-        number = _OP.get(op)
-        if number is None:
-            raise ValueError(f"{collective}: expected op to be one of {', '.join(OPS)}; found {op!r}")
-        if number == _AVG and dtype not in _FLOATS:
-            raise TypeError(
-                f"{collective}: op 'avg' has no meaning for {DTYPES[dtype]}; use 'sum' and divide as you wish"
-            )
-        if timeout is None:
-            timeout = DEFAULT_OPERATION_SECONDS
-        elif not isinstance(timeout, int | float):
-            raise TypeError(f"{collective}: timeout is a {type(timeout).__name__}; expected seconds above 0")
-        elif not timeout > 0:
-            raise ValueError(f"{collective}: timeout is {timeout}; expected seconds above 0")
-        item_bytes = _ITEM_BYTES[dtype]
-        in_place = self._in_place(collective, input, output, item_bytes)
-        if algorithm is None:
-            num_bytes = max(block, input[1], output[1]) * item_bytes
-            algorithm = choose(collective, self._size, num_bytes)
-        elif not isinstance(algorithm, str):
-            raise TypeError(
-                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
-            )
-        key = (collective, algorithm, root, in_place)
-        prepared = self._plans.get(key)
-        if prepared is None:
-            prepared = prepare(collective, algorithm, self._rank, self._size, root, in_place)
-            prepared = self._plans.setdefault(key, prepared)  # another thread may have been faster
-        prepared.num_calls += 1
-        call = (
-            prepared.plan,
-            _KIND[collective],
-            dtype,
-            number,
-            root,
-            prepared.schedule,
-            block,
-            input[0],
-            output[0],
-            timeout,
-        )
-        # An export keeps what can be resized from being moved while its bytes are in use.
-        held: tuple[memoryview, ...] = ()
-        if type(x) in _RESIZABLE or type(result) in _RESIZABLE:
-            held = tuple(memoryview(one) for one in (x, result) if type(one) in _RESIZABLE)
-        if not async_op:
-            core.run(*call)
-            del held
-            return result
-        work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
+    def _keep(self, work: Work) -> None:
         with self._lock:
-            # Kept from before it starts, so that nothing that interrupts this lets go of its memory.
             self._works = [*(one for one in self._works if not one.is_completed()), work]
-        work.start(call)
-        return work
-
-    def _in_place(
-        self, collective: str, input: tuple[int, int, int], output: tuple[int, int, int], item_bytes: int
-    ) -> bool:
-        """Whether input and output are one memory in the way that the collective allows; other overlaps are refused."""
-        (start, count, _), (out_start, out_count, _) = input, output
-        if not count or not out_count:
-            return False
-        if collective == "all_gather":
-            aliased = start == out_start + self._rank * count * item_bytes
-        elif collective == "reduce_scatter":
-            aliased = out_start == start + self._rank * out_count * item_bytes
-        else:
-            aliased = start == out_start
-        if not aliased and start < out_start + out_count * item_bytes and out_start < start + count * item_bytes:
-            raise ValueError(
-                f"{collective}: x and out overlap, but not as an in-place call does (see its docstring); pass arrays "
-                "that share no memory"
-            )
-        return aliased
-
-    def _check_root(self, collective: str, root: int) -> int:
-        try:
-            number = operator.index(root)
-        except TypeError:
-            number = -1
-        if not 0 <= number < self._size:
-            raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
-        return number
 
     def _usable(self) -> Any:
         if self._core is None:
@@ -413,32 +299,26 @@ class Communicator:
             self.close()
 
 
-def _check_like(collective: str, found: tuple[int, int, int], count: int, dtype: int) -> None:
-    if found[1] != count or found[2] != dtype:
-        raise ValueError(
-            f"{collective}: expected out with {count} elements of {DTYPES[dtype]}, "
-            f"found {found[1]} of {DTYPES[found[2]]}"
-        )
-
-
-def _shape_of(x: Any, count: int) -> tuple[int, ...]:
-    shape = getattr(x, "shape", None)
-    return (count,) if shape is None else tuple(shape)
-
-
-def _new_like(x: Any, shape: tuple[int, ...], dtype: int) -> Any:
-    """A new array of the caller's kind: tensors make their own, all else is NumPy's."""
-    if hasattr(x, "new_empty"):
-        return x.new_empty(shape)
-    return np.empty(shape, DTYPES[dtype])
+def _serving(algorithm: str) -> list[str]:
+    """The collectives that have an algorithm of this name; ValueError if there is none."""
+    serving, last = [], ValueError()
+    for collective in COLLECTIVES:
+        try:
+            find(collective, algorithm)
+            serving.append(collective)
+        except ValueError as error:
+            last = error
+    if not serving:
+        raise last
+    return serving
 
 
 @atexit.register
 def _close_all() -> None:
     """At the end of the process: an uncaught exception is told to the others as the reason."""
     error = getattr(sys, "last_value", None)
-    for communicator in list(_open):
+    for context in list(_contexts):
         try:
-            communicator._end(error)
+            context._end(error)
         except Exception as failure:  # one that cannot be closed must not keep the others open
             print(f"hocket: {failure}", file=sys.stderr)

@@ -22,13 +22,14 @@ DTYPES: tuple[str, ...] = _core.DTYPES
 OPS: tuple[str, ...] = _core.OPS
 
 # In the order in which a difference is named: what comes later may only follow from what comes first.
-_FIELDS = ("kind", "dtype", "op", "count", "root", "schedule")
+_FIELDS = ("kind", "dtype", "op", "detail", "count", "root", "schedule")
 _MISMATCH, _TIMEOUT, _DIED, _ABORTED, _FORKED, _RESOURCE = 1, 2, 3, 4, 5, 6
 
 _ADVICE = {
     "kind": "all ranks must call the same collectives in the same order",
     "count": "pass arrays of one length on all ranks",
     "dtype": "pass arrays of one dtype on all ranks",
+    "detail": "pass the same factor, or the same function, on all ranks; values are digests",
     "schedule": "pass the same algorithm= on all ranks; values are digests of schedules",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
@@ -52,7 +53,7 @@ def exception_of(
     )
     where = where if this_rank >= 0 else "hocket"
     if cause == _MISMATCH:
-        return _mismatch(where, sequence, calls)
+        return _mismatch(where, sequence, calls, text) if sequence else _message_mismatch(where, calls, text)
     if cause == _TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
         return CollectiveTimeout(
@@ -82,29 +83,51 @@ def exception_of(
     return InternalError(f"{where}: {text}")
 
 
-def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]]) -> CollectiveMismatch:
+def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], of: str) -> CollectiveMismatch:
+    """`of` says what the ranks differ about, where it is not the whole call."""
     by_rank = {rank: dict(zip(_FIELDS, call, strict=True)) for rank, call in sorted(calls.items())}
-    field = next(
+    differs = next(
         (name for name in _FIELDS if len({call[name] for call in by_rank.values()}) > 1),
         "kind",
     )
-    values = {rank: _value(field, call[field]) for rank, call in by_rank.items()}
+    values = {rank: _value(differs, call) for rank, call in by_rank.items()}
+    field = "op" if differs == "detail" else differs
     found: dict[Any, list[int]] = {}
     for rank, value in values.items():
         found.setdefault(value, []).append(rank)
     sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
-    kinds = sorted({_value("kind", call["kind"]) for call in by_rank.values()})
-    advice = _ADVICE.get(field, f"pass the same {field} on all ranks")
+    kinds = sorted({_value("kind", call) for call in by_rank.values()})
+    advice = _ADVICE.get(differs, f"pass the same {field} on all ranks")
     return CollectiveMismatch(
-        f"{where}: the ranks differ in {field} at call {sequence} ({' against '.join(kinds)}): {sides}; {advice}. "
-        f"{_ONLY_CLOSE.capitalize()}",
+        f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
+        f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
         field=field,
         values=values,
         sequence=sequence,
     )
 
 
-def _value(field: str, number: int) -> Any:
+def _message_mismatch(where: str, calls: Mapping[int, tuple[int, ...]], message: str) -> CollectiveMismatch:
+    """Of a send and the receive that it met: the receiver tells both sides (csrc/match.cpp)."""
+    [(receiver, (_, dtype, sent_dtype, _, count, sender, sent_count))] = calls.items()
+    field, sent, expected = (
+        ("count", sent_count, count) if dtype == sent_dtype else ("dtype", DTYPES[sent_dtype], DTYPES[dtype])
+    )
+    unit = f" elements of {DTYPES[dtype]}" if field == "count" else ""
+    return CollectiveMismatch(
+        f"{where}: {message} from rank {sender} to rank {receiver} differs in {field} from the receive that it meets: "
+        f"rank {sender} sends {sent}{unit}, rank {receiver} expects {expected}; pass arrays of one length and dtype to "
+        f"both. {_ONLY_CLOSE.capitalize()}",
+        field=field,
+        values={sender: sent, receiver: expected},
+        sequence=0,
+    )
+
+
+def _value(field: str, call: Mapping[str, int]) -> Any:
+    number = call[field]
+    if field == "detail":
+        return f"{_value('op', call)} {number:016x}"
     names = {"kind": KINDS, "dtype": DTYPES, "op": OPS}.get(field)
     if names is not None:
         return names[number] if 0 <= number < len(names) else number

@@ -28,6 +28,7 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
 from hocket.schedule.verify import LAWS, Declared, verify
 
+_PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 
 _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
@@ -36,13 +37,29 @@ _of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:N
 _lock = threading.RLock()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan of this rank in the core, with what calls need to know about it."""
+    """A plan of this rank in the core, which communicators of one size share, with what calls need to know about it."""
 
     plan: Any
     schedule: int  # the first 64 bits of the schedule's digest: part of every call's fingerprint
+    labels: frozenset[str]
+
+
+@dataclass(slots=True)
+class Launched:
+    """What one communicator uses of a prepared plan, and how often it has."""
+
+    plan: Any
+    schedule: int
+    labels: frozenset[str]
     num_calls: int = 0
+
+
+def launched(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Launched:
+    """Arguments and errors as `prepare`."""
+    prepared = prepare(collective, name, rank, size, root, in_place)
+    return Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
 def find(collective: str, name: str) -> Algorithm:
@@ -56,6 +73,7 @@ def find(collective: str, name: str) -> Algorithm:
         return _of_files[collective, name]
 
 
+@functools.lru_cache(_PLANS)
 def prepare(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Prepared:
     """The plan of one rank, proved for this rank count and root in both alias modes.
 
@@ -63,9 +81,9 @@ def prepare(collective: str, name: str, rank: int, size: int, root: int, in_plac
     """
     algorithm = find(collective, name)
     schedule = algorithm.build(size, root)
-    prove(algorithm, schedule)
+    verdict, _ = _proved(algorithm, schedule)
     plan = in_core(lower(schedule, rank, in_place), f"{collective} by {algorithm.name}")
-    return Prepared(plan, int(schedule.digest[:16], 16))
+    return Prepared(plan, int(schedule.digest[:16], 16), frozenset(verdict["labels"]))
 
 
 def in_core(plan: Plan, label: str) -> Any:
@@ -74,8 +92,9 @@ def in_core(plan: Plan, label: str) -> Any:
         plan.num_ranks,
         plan.rank,
         plan.chunks_per_block,
-        plan.num_input_chunks,
-        plan.num_output_chunks,
+        plan.uneven,
+        plan.input_blocks,
+        plan.output_blocks,
         plan.num_scratch,
         label,
         plan.instructions,
@@ -90,12 +109,17 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
 
     Seconds that the proof took, 0 where it was known; VerifyError.
     """
+    return _proved(algorithm, schedule)[1]
+
+
+def _proved(algorithm: Algorithm, schedule: Schedule) -> tuple[dict[str, Any], float]:
+    """The verdict, a certificate as plain values, and the seconds that it took."""
     declared = algorithm.declared(schedule.num_ranks, schedule.root)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
     key = hashlib.sha256(f"{_prover()} {schedule.digest} {promises}".encode()).hexdigest()
     with _lock:
         if key in _in_process:
-            return 0.0
+            return _in_process[key], 0.0
         with _exclusive(key) as folder:
             known = _read(folder, key, schedule)
             seconds = 0.0
@@ -105,7 +129,7 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
                 seconds = perf_counter() - started
                 _write(folder, key, known)
             _in_process[key] = known
-        return seconds
+        return known, seconds
 
 
 def _prove_now(algorithm: Algorithm, schedule: Schedule, declared: Declared) -> dict[str, Any]:

@@ -1,21 +1,192 @@
-"""Which algorithm runs, when the caller does not say: one table, read with what is equal on all ranks."""
+"""Which algorithm runs, when the caller does not say: read only with what is equal on all ranks.
+
+Three things decide, the first before the second: HOCKET_ALGO, which narrows what may run; the tuner file; and the table
+below, which is for everybody who has set neither. `hocket show choice` prints the outcome,
+and docs/choosing.md tells of it.
+"""
 
 import functools
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-# For each collective, from the top: up to so many ranks, up to so many bytes of the whole vector, this algorithm.
-# In shared memory a step costs more than reading a small vector several times; measured on 2 cores.
-_DEFAULTS: dict[str, tuple[tuple[float, float, str], ...]] = {
-    "all_reduce": ((2, 4 << 20, "direct"), (math.inf, 32 << 10, "direct"), (math.inf, math.inf, "direct_two_shot")),
-    "all_gather": ((math.inf, math.inf, "direct"),),
-    "reduce_scatter": ((math.inf, math.inf, "direct"),),
-    "broadcast": ((math.inf, math.inf, "binomial"),),
-    "reduce": ((math.inf, math.inf, "binomial"),),
-    "barrier": ((math.inf, math.inf, "dissemination"),),
+import msgspec
+
+from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.runtime.allowed import VARIABLE, Allowed, parse
+from hocket.runtime.spelling import algorithm_names
+from hocket.runtime.tuner_file import Rule, read_configured
+from hocket.schedule.collective import find_collective
+
+ORDERS: dict[str, str | None] = {"fast": None, "rank": "rank_order", "invariant": "balanced_tree"}
+"""The orders of reduction that a caller may ask for, and the label of the certificate that each needs."""
+
+_ANY = math.inf
+
+# --- the table -----------------------------------------------------------------------------------------------------
+#
+# For each order and collective, from the top: up to so many ranks, up to so many bytes (of the whole vector, as the
+# rank that holds most has it as input or output), this algorithm. What all_reduce says was measured in shared memory
+# on 2 cores, where a step costs more than reading a small vector several times. gather_v, scatter_v and all_to_all_v,
+# whose sizes not every rank knows, go by rank count alone.
+
+Default = tuple[float, float, str]
+
+DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
+    "fast": {
+        "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot")),
+        "all_gather": ((_ANY, _ANY, "direct"),),
+        "reduce_scatter": ((_ANY, _ANY, "direct"),),
+        "broadcast": ((_ANY, _ANY, "binomial"),),
+        "reduce": ((_ANY, _ANY, "binomial"),),
+        "barrier": ((_ANY, _ANY, "dissemination"),),
+        "gather": ((_ANY, _ANY, "direct"),),
+        "scatter": ((_ANY, _ANY, "direct"),),
+        # From many ranks on, one message at a time to and from each keeps the memory of slots and caches small.
+        "all_to_all": ((32, _ANY, "direct"), (_ANY, 1 << 20, "direct"), (_ANY, _ANY, "pairwise")),
+        "all_gather_v": ((_ANY, _ANY, "direct"),),
+        "reduce_scatter_v": ((_ANY, _ANY, "direct"),),
+        "gather_v": ((_ANY, _ANY, "direct"),),
+        "scatter_v": ((_ANY, _ANY, "direct"),),
+        "all_to_all_v": ((32, _ANY, "direct"), (_ANY, _ANY, "pairwise")),
+    },
+    "rank": {  # Collectives that are not named here are those of "fast".
+        "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot")),
+        "reduce_scatter": ((_ANY, _ANY, "direct"),),
+        "reduce": ((_ANY, _ANY, "direct"),),
+        "reduce_scatter_v": ((_ANY, _ANY, "direct"),),
+    },
+    "invariant": {  # Two ranks have one tree, whoever folds.
+        "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 4 << 10, "tree"), (_ANY, _ANY, "halving_doubling")),
+        "reduce_scatter": ((2, _ANY, "direct"), (_ANY, _ANY, "tree")),
+        "reduce": ((_ANY, _ANY, "binomial"),),
+        "reduce_scatter_v": ((2, _ANY, "direct"), (_ANY, _ANY, "tree")),
+    },
 }
 
 
+# --- what an environment changes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the environment of rank 0 fixes for all ranks: the tuner file's rules, first match wins; HOCKET_ALGO."""
+
+    rules: tuple[Rule, ...] = ()
+    algo: tuple[Allowed, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> "Policy":
+        """From HOCKET_ALGO and the tuner file. ValueError, saying what there is, if either cannot be understood."""
+        return cls(read_configured(environ), parse(environ.get(VARIABLE, "")))
+
+    def encode(self) -> str:
+        """As JSON, for the other ranks."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def decode(text: str) -> "Policy":
+        """The reverse of encode."""
+        return msgspec.json.decode(text, type=Policy)
+
+    def allowed(self, collective: str) -> Allowed | None:
+        """What HOCKET_ALGO says of a collective: the list for it, else that for all, else None."""
+        by_name = {one.collective: one for one in self.algo}
+        return by_name.get(collective, by_name.get(""))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        # Of every call's key: counted once.
+        return hash((self.rules, self.algo))
+
+
+_NO_POLICY = Policy()
+
+
+# --- the choice ----------------------------------------------------------------------------------------------------
+
+
 @functools.lru_cache(4096)  # programs repeat their sizes, and this is on the path of every call
-def choose(collective: str, num_ranks: int, num_bytes: int) -> str:
-    """The name of the algorithm for a vector of this size among so many ranks."""
-    return next(name for ranks, limit, name in _DEFAULTS[collective] if num_ranks <= ranks and num_bytes <= limit)
+def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY) -> str:
+    """The name of the algorithm for a call among so many ranks; its certificate has the label that the order needs.
+
+    num_bytes is what the rank that holds most has as input or output; it does not matter where not every rank knows
+    all sizes. ValueError, saying who wants what, if the environment leaves no algorithm, or none with the label.
+    """
+    label = required_label(order)
+    num_bytes = num_bytes if find_collective(collective).known_by_all else 0
+    by_table = _default(collective, num_ranks, num_bytes, order)
+    names, allowed = algorithm_names(collective), policy.allowed(collective)
+    if allowed is not None:
+        left = [name for name in allowed.names_for(collective) if _serves(collective, name, num_ranks)]
+        if not left and allowed.binds(collective):
+            raise ValueError(
+                f"{collective}: {VARIABLE} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
+                f"expected at least one of {_fitting(collective, num_ranks, order)}"
+            )
+        names = left or names
+    for rule in policy.rules:
+        matches = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
+        if matches and _serves(collective, rule.algorithm, num_ranks):
+            names, wanted = [rule.algorithm], f"the tuner file wants {rule.algorithm}"
+            break
+    else:
+        if by_table in names:
+            return by_table
+        wanted = f"{VARIABLE} allows {allowed}"
+    chosen = next((name for name in names if has_label(collective, name, num_ranks, order)), None)
+    if chosen is None:
+        raise ValueError(
+            f"{collective}: {wanted}, without the label {label} for {num_ranks} ranks, which order={order!r} needs; "
+            f"expected one of {_fitting(collective, num_ranks, order)}"
+        )
+    return chosen
+
+
+def required_label(order: str) -> str | None:
+    """The label that an algorithm's certificate must have for this order; ValueError if there is no such order."""
+    if order not in ORDERS:
+        raise ValueError(f"expected order to be one of {', '.join(ORDERS)}; found {order!r}")
+    return ORDERS[order]
+
+
+def has_label(collective: str, name: str, num_ranks: int, order: str) -> bool:
+    """Whether a registered algorithm reduces in this order among so many ranks: by its certificate, for all roots."""
+    label, kind, algorithm = required_label(order), find_collective(collective), ALGORITHMS[collective, name]
+    if label is None or not kind.counts_contributions or label in algorithm.labels:
+        return True
+    roots = range(num_ranks if kind.rooted else 1)
+    return all(label in _labels(algorithm, num_ranks, root) for root in roots)
+
+
+@functools.lru_cache(1024)
+def _labels(algorithm: Algorithm, num_ranks: int, root: int) -> frozenset[str]:
+    return algorithm.verify(num_ranks, root, laws=(4,)).labels
+
+
+def _default(collective: str, num_ranks: int, num_bytes: int, order: str) -> str:
+    entries = defaults(order)[collective]
+    return next(name for ranks, limit, name in entries if num_ranks <= ranks and num_bytes <= limit)
+
+
+def defaults(order: str) -> dict[str, tuple[Default, ...]]:
+    """The table of an order, for all collectives."""
+    required_label(order)
+    return DEFAULTS["fast"] | DEFAULTS[order]
+
+
+def _serves(collective: str, name: str, num_ranks: int) -> bool:
+    one = ALGORITHMS.get((collective, name))
+    return one is not None and one.allows(num_ranks)
+
+
+def _fitting(collective: str, num_ranks: int, order: str) -> str:
+    """In words, the algorithms that do this rank count in this order."""
+    return ", ".join(
+        name
+        for name in algorithm_names(collective)
+        if _serves(collective, name, num_ranks) and has_label(collective, name, num_ranks, order)
+    )

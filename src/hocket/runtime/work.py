@@ -1,4 +1,4 @@
-"""Work: the handle of a collective that runs on the communicator's stream."""
+"""Work: the handle of a collective that runs on the communicator's stream, or of a send or receive."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _FOREVER_SECONDS = 1e9
 
 
 class Work:
-    """A launched collective. Its arrays may neither be written nor, where they are results, read until it is done.
+    """Something launched. Its arrays may neither be written nor, where they are results, read until it is done.
 
     Keeping it is not necessary: the communicator keeps it, and its arrays, alive until it is completed.
     """
@@ -29,19 +29,15 @@ class Work:
             raise
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Blocks until the collective is done, and returns its output array.
+        """Blocks until it is done, and returns the output array of a collective or the array that was received into.
 
-        Raises what the collective raised. After `timeout` seconds: CollectiveTimeout, whose `missing` are the ranks
-        that have not called it; the collective goes on, under the time-out that it was launched with.
+        Raises what it raised. After `timeout` seconds: CollectiveTimeout, whose `missing` are the ranks that it waits
+        for; it goes on, under the time-out that it was launched with.
         """
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout is {timeout}; expected seconds of at least 0, or None")
         if not self._work.wait(_FOREVER_SECONDS if timeout is None else timeout):
-            sequence = self._work.sequence
-            missing = self._communicator.behind(sequence) if sequence else ()
-            cause = (
-                f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
-            )
+            missing, sequence, cause = self._held_up()
             raise CollectiveTimeout(
                 f"{self._what} was not done within the {timeout:g} s of this wait: it {cause}; wait for it again",
                 missing=missing,
@@ -54,10 +50,60 @@ class Work:
         return self._result
 
     def is_completed(self) -> bool:
-        """Whether the collective has ended, well or not."""
+        """Whether it has ended, well or not."""
         return not self._arrays if self._work is None else bool(self._work.is_completed())
 
     def exception(self) -> BaseException | None:
-        """What the collective raised; None while it runs and when it went well."""
+        """What it raised; None while it runs and when it went well."""
         failure: BaseException | None = self._work.exception()
         return failure
+
+    @property
+    def source(self) -> int | None:
+        """The rank that sent what a receive got; None before, and of everything else."""
+        return None
+
+    @property
+    def tag(self) -> int | None:
+        """The tag of what a receive got; None before, and of everything else."""
+        return None
+
+    def _held_up(self) -> tuple[tuple[int, ...], int, str]:
+        """The ranks that it waits for, its number on the communicator, and both in words."""
+        sequence = self._work.sequence
+        missing = tuple(self._communicator.behind(sequence)) if sequence else ()
+        cause = f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
+        return missing, sequence, cause
+
+
+class MessageWork(Work):
+    """A send or a receive under way."""
+
+    __slots__ = ("_receives",)
+
+    def __init__(self, arrays: tuple[Any, ...], receives: bool, what: str) -> None:
+        super().__init__(None, arrays, arrays[0] if receives else None, what)
+        self._receives = receives
+
+    def begun(self, work: Any) -> None:
+        """It is under way as `work`, the core's handle; None where it could not begin."""
+        self._work = work
+        if work is None:
+            self._arrays = ()
+
+    @property
+    def source(self) -> int | None:
+        """As of every Work."""
+        return self._work.source if self._is_received() else None
+
+    @property
+    def tag(self) -> int | None:
+        """As of every Work."""
+        return self._work.tag if self._is_received() else None
+
+    def _is_received(self) -> bool:
+        return self._receives and self.is_completed() and self.exception() is None
+
+    def _held_up(self) -> tuple[tuple[int, ...], int, str]:
+        missing = tuple(self._work.missing())
+        return missing, 0, f"waits for {name_ranks(missing)}" if missing else "waits"

@@ -15,10 +15,14 @@ from hocket import _core
 from hocket.errors import InternalError
 from hocket.runtime.failures import DTYPES, OPS
 from hocket.runtime.plans import in_core
+from hocket.runtime.reductions import extra_of, parameters_of
+from hocket.schedule.collective import in_place_offset
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.reduction import Reduction, as_reduction
 
 Arrays = Sequence[npt.NDArray[Any] | None]
+Lengths = npt.NDArray[np.int64]
 
 
 def byte_streams(num_ranks: int) -> list[Any]:
@@ -43,37 +47,53 @@ def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
 def run_world(
     schedule: Schedule,
     inputs: Arrays,
-    reduction: str = "sum",
+    reduction: str | Reduction = "sum",
     *,
     transports: Sequence[Any],
     in_place: bool = False,
     seed: int = 0,
+    block_lengths: Lengths | None = None,
 ) -> list[npt.NDArray[Any] | None]:
     """Runs a schedule natively, all ranks in this thread, and returns the outputs by rank; arrays are 1-d, one dtype.
 
-    inputs: as schedule.reference.run takes them. InternalError if no rank can move any more: that would be a deadlock.
+    inputs and block_lengths: as schedule.reference.run takes them. InternalError if no rank can move any more: that
+    would be a deadlock.
     """
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
+    meant = as_reduction(reduction)
     given = next(array for array in inputs if array is not None)
-    num_given = max(len(kind.input_blocks(rank, size, root)) for rank in range(size))
-    block, num_blocks = given.size // num_given, kind.num_blocks(size)
+    block, lengths = 0, block_lengths
+    if lengths is None:
+        block = given.size // max(len(kind.input_blocks(rank, size, root)) for rank in range(size))
+        lengths = np.full(kind.num_blocks(size), block)
     machines, memories = [], []
     for plan, array, transport in zip(lower_all(schedule, in_place), inputs, transports, strict=True):
-        vector = np.zeros(num_blocks * block, given.dtype)
-        reads, writes = kind.input_blocks(plan.rank, size, root), kind.output_blocks(plan.rank, size, root)
-        source = vector[reads.start * block : reads.stop * block]
-        target = vector if in_place else np.zeros_like(vector)
-        target = target[writes.start * block : writes.stop * block]
-        if array is not None and reads:
+        source, target = _memory(plan, lengths, given.dtype)
+        if array is not None and source is not None:
             source[:] = array
         machine = _core.Executor(in_core(plan, schedule.collective), transport)
+        addresses = [0 if memory is None else memory.ctypes.data for memory in (source, target)]
         dtype = DTYPES.index(given.dtype.name)
-        machine.start(dtype, OPS.index(reduction), block, source.ctypes.data, target.ctypes.data, 1)
+        held = (lengths[plan.input_blocks].tolist(), lengths[plan.output_blocks].tolist())
+        extra = extra_of(parameters_of(meant, dtype), None if block_lengths is None else held)
+        machine.start(dtype, OPS.index(meant.name), block, addresses[0], addresses[1], 1, extra)
         machines.append(machine)
         memories.append((source, target))
     _drive(machines, random.Random(seed))
-    has_output = [bool(kind.output_blocks(rank, size, root)) for rank in range(size)]
-    return [target if has else None for (_, target), has in zip(memories, has_output, strict=True)]
+    return [target for _, target in memories]
+
+
+def _memory(plan: Plan, lengths: Lengths, dtype: np.dtype[Any]) -> list[npt.NDArray[Any] | None]:
+    """Input and output of one rank, None where it has none; in place the smaller is a part of the larger."""
+    held = [lengths[plan.input_blocks], lengths[plan.output_blocks]]
+    apart = [np.zeros(int(blocks.sum()), dtype) if len(blocks) else None for blocks in held]
+    smaller, larger = sorted((0, 1), key=lambda one: len(held[one]))
+    memory = apart[larger]
+    if plan.in_place and memory is not None and len(held[smaller]):
+        offset = in_place_offset(plan.input_blocks.tolist(), plan.output_blocks.tolist())
+        begin = int(held[larger][:offset].sum())
+        apart[smaller] = memory[begin : begin + int(held[smaller].sum())]
+    return apart
 
 
 def _drive(machines: list[Any], choose: random.Random) -> None:

@@ -1,36 +1,42 @@
 """Collectives as data: what every rank holds before, what it must hold after, and how long each chunk is.
 
-A collective is about a virtual vector `data` of `num_blocks` equal blocks; a schedule cuts each block into k chunks, so
-`data` has C = num_blocks * k of them. What a rank's input and output memory hold are ranges of blocks. How a schedule
-gets from one to the other is not said here; whether it does is verify's business.
+A collective is about a virtual vector `data` of `num_blocks` blocks, of equal length unless it is `uneven`; a schedule
+cuts each block into k chunks, so `data` has C = num_blocks * k of them. What a rank's input and output memory hold are
+ranges of blocks. How a schedule gets from one to the other is not said here; whether it does is verify's business.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import ScheduleError
 
-Extent = Literal["whole", "own", "root"]
+Extent = Literal["whole", "own", "root", "row", "column"]
+Ints = npt.NDArray[np.int64]
+AnyInts = int | npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Collective:
     """What must hold before and after, for any rank count and root.
 
-    `input` and `output` say which blocks of `data` a rank's memory holds: the "whole" vector, its "own" block (that of
-    its rank number), or the whole vector at the "root" and nothing elsewhere. `reverse` names the collective that is
-    this one run backwards, where there is one.
+    `data` has "one" block, one for each "rank", or one for each "pair" of ranks: block i * p + j goes from rank i to
+    rank j. `input` and `output` say which blocks a rank's memory holds: the "whole" vector, its "own" block (that of
+    its rank number), the whole vector at the "root" and nothing elsewhere; of pairs its "row" (what it sends) or its
+    "column" (what it receives). Blocks of an `uneven` collective have lengths of their own, bound when it is called.
+    `reverse` names the collective that is this one run backwards, where there is one.
     """
 
     name: str
-    block_per_rank: bool
+    blocks: Literal["one", "rank", "pair"]
     input: Extent
     output: Extent
-    reduces: bool
+    reduces: bool = False
     exactly_once: bool = True
+    uneven: bool = False
     reverse: str | None = None
 
     @property
@@ -38,9 +44,14 @@ class Collective:
         """Whether one rank, the root, plays a part of its own."""
         return "root" in (self.input, self.output)
 
+    @property
+    def counts_contributions(self) -> bool:
+        """Whether a result sums each rank's contribution once: avg divides it, and premul multiplies each of them."""
+        return self.reduces and self.exactly_once
+
     def num_blocks(self, num_ranks: int) -> int:
-        """Blocks of `data`: one per rank, or one."""
-        return num_ranks if self.block_per_rank else 1
+        """Blocks of `data`: one, one per rank, or one per pair of ranks."""
+        return {"one": 1, "rank": num_ranks, "pair": num_ranks * num_ranks}[self.blocks]
 
     def chunks_per_block(self, num_ranks: int, num_chunks: int) -> int:
         """k, where `data` has num_chunks chunks; ScheduleError unless it divides evenly."""
@@ -64,47 +75,102 @@ class Collective:
         """Ranks whose contribution every output copy of this block must hold."""
         if self.reduces:
             return range(num_ranks)
-        owner = root if self.input == "root" else block
+        owner = int(self.owner(block, num_ranks, root))
         return range(owner, owner + 1)
 
-    def num_input_blocks(self, num_ranks: int, root: int = 0) -> npt.NDArray[np.int64]:
+    # The others answer for many ranks and blocks at once: arguments are integers, or arrays that broadcast.
+
+    def owner(self, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
+        """The rank whose input holds this block, where nothing is reduced: int64, shaped like block."""
+        blocks = np.asarray(block, np.int64)
+        if self.input == "root":
+            return np.full_like(blocks, root)
+        return blocks // num_ranks if self.input == "row" else blocks
+
+    def input_block(self, rank: AnyInts, position: AnyInts, num_ranks: int) -> Ints:
+        """The block at this position of the rank's input memory: input_blocks(rank)[position]."""
+        return _block_at(self.input, rank, position, num_ranks)
+
+    def output_block(self, rank: AnyInts, position: AnyInts, num_ranks: int) -> Ints:
+        """The block at this position of the rank's output memory: output_blocks(rank)[position]."""
+        return _block_at(self.output, rank, position, num_ranks)
+
+    def knows(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> npt.NDArray[np.bool_]:
+        """Whether a rank knows how long a block is: every one if even, else those in its own input or output."""
+        ranks, blocks = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(block, np.int64))
+        if not self.uneven:
+            return np.ones(blocks.shape, bool)
+        return _holds(self.input, ranks, blocks, num_ranks, root) | _holds(self.output, ranks, blocks, num_ranks, root)
+
+    @property
+    def known_by_all(self) -> bool:
+        """Whether every rank knows the length of every block."""
+        return not self.uneven or "whole" in (self.input, self.output)
+
+    def num_input_blocks(self, num_ranks: int, root: int = 0) -> Ints:
         """Length of input_blocks, for all ranks: int64[num_ranks]."""
         return self._num_blocks(self.input, num_ranks, root)
 
-    def num_output_blocks(self, num_ranks: int, root: int = 0) -> npt.NDArray[np.int64]:
+    def num_output_blocks(self, num_ranks: int, root: int = 0) -> Ints:
         """Length of output_blocks, for all ranks: int64[num_ranks]."""
         return self._num_blocks(self.output, num_ranks, root)
 
     def _blocks(self, extent: Extent, rank: int, num_ranks: int, root: int) -> range:
         if extent == "own":
             return range(rank, rank + 1)
+        if extent == "row":
+            return range(rank * num_ranks, (rank + 1) * num_ranks)
+        if extent == "column":
+            return range(rank, num_ranks * num_ranks, num_ranks)
         if extent == "root" and rank != root:
             return range(0)
         return range(self.num_blocks(num_ranks))
 
-    def _num_blocks(self, extent: Extent, num_ranks: int, root: int) -> npt.NDArray[np.int64]:
+    def _num_blocks(self, extent: Extent, num_ranks: int, root: int) -> Ints:
         if extent == "own":
             return np.ones(num_ranks, np.int64)
-        whole = np.full(num_ranks, self.num_blocks(num_ranks), np.int64)
-        return whole if extent == "whole" else np.where(np.arange(num_ranks) == root, whole, 0)
+        each = np.full(num_ranks, self.num_blocks(num_ranks) if extent in ("whole", "root") else num_ranks, np.int64)
+        return np.where(np.arange(num_ranks) == root, each, 0) if extent == "root" else each
 
 
-COLLECTIVES: dict[str, Collective] = {
-    collective.name: collective
-    for collective in (
-        Collective("all_reduce", block_per_rank=False, input="whole", output="whole", reduces=True),
-        Collective(
-            "all_gather", block_per_rank=True, input="own", output="whole", reduces=False, reverse="reduce_scatter"
-        ),
-        Collective(
-            "reduce_scatter", block_per_rank=True, input="whole", output="own", reduces=True, reverse="all_gather"
-        ),
-        Collective("broadcast", block_per_rank=False, input="root", output="whole", reduces=False, reverse="reduce"),
-        Collective("reduce", block_per_rank=False, input="whole", output="root", reduces=True, reverse="broadcast"),
-        # One token byte, folded with max: everybody must have heard of everybody, however often.
-        Collective("barrier", block_per_rank=False, input="whole", output="whole", reduces=True, exactly_once=False),
-    )
-}
+def _block_at(extent: Extent, rank: AnyInts, position: AnyInts, num_ranks: int) -> Ints:
+    ranks, found = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(position, np.int64))
+    if extent == "own":
+        found = ranks
+    elif extent == "row":
+        found = ranks * num_ranks + found
+    elif extent == "column":
+        found = found * num_ranks + ranks
+    return found
+
+
+def _holds(extent: Extent, rank: Ints, block: Ints, num_ranks: int, root: int) -> npt.NDArray[np.bool_]:
+    holder: Ints = np.full_like(rank, root)
+    if extent != "root":
+        holder = {"whole": rank, "own": block, "row": block // num_ranks, "column": block % num_ranks}[extent]
+    return np.asarray(rank == holder)
+
+
+_ALL = (
+    Collective("all_reduce", "one", "whole", "whole", reduces=True),
+    Collective("all_gather", "rank", "own", "whole", reverse="reduce_scatter"),
+    Collective("reduce_scatter", "rank", "whole", "own", reduces=True, reverse="all_gather"),
+    Collective("broadcast", "one", "root", "whole", reverse="reduce"),
+    Collective("reduce", "one", "whole", "root", reduces=True, reverse="broadcast"),
+    # One token byte, folded with max: everybody must have heard of everybody, however often.
+    Collective("barrier", "one", "whole", "whole", reduces=True, exactly_once=False),
+    Collective("gather", "rank", "own", "root", reverse="scatter"),
+    Collective("scatter", "rank", "root", "own", reverse="gather"),
+    Collective("all_to_all", "pair", "row", "column"),
+    Collective("gather_v", "rank", "own", "root", uneven=True, reverse="scatter_v"),
+    Collective("scatter_v", "rank", "root", "own", uneven=True, reverse="gather_v"),
+    Collective("all_gather_v", "rank", "own", "whole", uneven=True, reverse="reduce_scatter_v"),
+    Collective("reduce_scatter_v", "rank", "whole", "own", reduces=True, uneven=True, reverse="all_gather_v"),
+    Collective("all_to_all_v", "pair", "row", "column", uneven=True),
+)
+
+COLLECTIVES: dict[str, Collective] = {collective.name: collective for collective in _ALL}
+"""Every collective by name, in the order of their numbers in the core."""
 
 
 def find_collective(name: str) -> Collective:
@@ -114,10 +180,20 @@ def find_collective(name: str) -> Collective:
     return COLLECTIVES[name]
 
 
-def chunk_bounds(num_elements: int, chunks_per_block: int) -> npt.NDArray[np.int64]:
+def chunk_bounds(num_elements: int, chunks_per_block: int) -> Ints:
     """Where the chunks of a block of num_elements elements begin and end: int64[chunks_per_block + 1].
 
     Chunk j has elements bounds[j] to bounds[j + 1]; lengths differ by one at most. Chunk c of `data` is chunk
-    j = c % chunks_per_block of its block: its size class. Refining every chunk by m leaves the old bounds in place.
+    j = c % chunks_per_block of its block: its size class, unless the collective is uneven: then c itself is its class.
+    Refining every chunk by m leaves the old bounds in place.
     """
     return np.arange(chunks_per_block + 1, dtype=np.int64) * num_elements // chunks_per_block
+
+
+def in_place_offset(input_blocks: Sequence[int], output_blocks: Sequence[int]) -> int:
+    """In place the smaller of input and output is a part of the larger: the position there of its first block.
+
+    Where both hold equally many blocks, they are one memory, position by position, whatever blocks they hold.
+    """
+    smaller, larger = sorted((input_blocks, output_blocks), key=len)
+    return 0 if len(smaller) == len(larger) else list(larger).index(smaller[0])

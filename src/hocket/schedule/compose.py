@@ -15,7 +15,12 @@ from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Block, Buffer, Ints, Schedule, Step, concatenate
 
-_THEN = {("reduce_scatter", "all_gather"): "all_reduce", ("reduce", "broadcast"): "all_reduce"}
+_THEN = {
+    ("reduce_scatter", "all_gather"): "all_reduce",
+    ("reduce", "broadcast"): "all_reduce",
+    ("scatter", "all_gather"): "broadcast",
+    ("reduce_scatter", "gather"): "reduce",
+}
 
 
 def collective_of_then(first: str, second: str, collective: str | None = None) -> str:
@@ -100,7 +105,7 @@ def on(schedule: Schedule, ranks: Sequence[int], num_ranks: int, *, collective: 
     if place.min() < 0 or place.max() >= num_ranks:
         raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {list(ranks)}")
     _require_data("on", schedule)
-    per_rank = schedule.kind.block_per_rank
+    per_rank = schedule.kind.blocks != "one"
     if collective is None and per_rank and len(place) != num_ranks:
         raise ScheduleError(
             f"on: a {schedule.collective} of {len(place)} of {num_ranks} ranks is a part of something else;"
@@ -108,7 +113,8 @@ def on(schedule: Schedule, ranks: Sequence[int], num_ranks: int, *, collective: 
         )
     if collective is None and per_rank:
         k = schedule.chunks_per_block
-        chunk_there = (place[:, None] * k + np.arange(k)).astype(np.int32).ravel()
+        block_there = place if schedule.kind.blocks == "rank" else (place[:, None] * num_ranks + place).ravel()
+        chunk_there = (block_there[:, None] * k + np.arange(k)).astype(np.int32).ravel()
         blocks = tuple(  # A permutation of chunks leaves nothing periodic.
             Block(_with_ranks(_with_chunks(step.spread()[0], chunk_there), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
@@ -146,7 +152,7 @@ def refine(schedule: Schedule, chunks: int) -> Schedule:
 
 
 def reversed(schedule: Schedule) -> Schedule:
-    """The schedule run backwards: all_gather <-> reduce_scatter, broadcast <-> reduce.
+    """The schedule run backwards: all_gather <-> reduce_scatter, broadcast <-> reduce, scatter <-> gather.
 
     Every transfer goes the other way, the last first. A copy that was given becomes a contribution that is taken, and
     the other way round; local operands of a fold have no counterpart and go.

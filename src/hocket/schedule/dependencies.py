@@ -43,7 +43,7 @@ def accesses(sources_end: AnyInts, destinations_end: AnyInts, sources: AnyInts, 
     """List what instructions touch.
 
     sources_end and destinations_end are the exclusive ends of each instruction's part of sources and destinations, both
-    int[n, 3] of (peer, space, index) as in `Plan`. Channels are no memory and are left out.
+    of (peer, space, index), as in `Plan`; what follows is not read. Channels are no memory and are left out.
     """
     reader = owners(sources_end)
     writer = owners(destinations_end)

@@ -16,31 +16,34 @@ from numpy.typing import NDArray
 
 from hocket.errors import VerifyError
 from hocket.schedule.collective import chunk_bounds
-from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SCRATCH
+from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE
 from hocket.schedule.joint import JointPlans, shared_offset
 from hocket.schedule.plan import COMPLETES, Plan
-from hocket.schedule.reduction import fold
+from hocket.schedule.reduction import Reduction, fold
 from hocket.schedule.waits import match_messages
 
 Array = NDArray[Any]
+Lengths = NDArray[np.int64]
 
 
 def run_plans(
     plans: Sequence[Plan],
     inputs: Sequence[Array | None],
-    reduction: str = "sum",
+    reduction: str | Reduction = "sum",
     *,
     seed: int,
     num_pieces: int = 1,
     capacity: int = 1,
+    block_lengths: Lengths | None = None,
 ) -> list[Array | None]:
     """Run one collective and give each rank's output, a new 1-d array, or None where it has none.
 
     inputs holds one 1-d array for each rank that has an input. Every chunk is cut into num_pieces pieces of equally
-    many elements, counted for the longest chunk; capacity is how many pieces a channel holds. VerifyError (law 3) if
-    messages do not match or the tasks wait for each other.
+    many elements, counted for the longest chunk; capacity is how many pieces a channel holds. block_lengths (elements
+    of every block of `data`) is for uneven collectives. VerifyError (law 3) if messages do not match or the tasks wait
+    for each other.
     """
-    return Interpreter(plans, num_pieces, capacity).run(inputs, reduction, seed)
+    return Interpreter(plans, num_pieces, capacity).run(inputs, reduction, seed, block_lengths)
 
 
 class Interpreter:
@@ -55,12 +58,14 @@ class Interpreter:
         self.sends, self.lent = joint.sends.tolist(), joint.lent.tolist()
         self.rank, self.step = joint.rank.tolist(), joint.step.tolist()
         self.completes = ((joint.flags & COMPLETES) > 0).tolist()
-        # What each instruction reads: (sending instruction, REMOTE, _) or (-1, space, index).
+        # What each instruction reads: (sending instruction, REMOTE, _) or (-1, space, index); and what of it is raw.
+        self.raw: list[list[bool]] = [[] for _ in range(n)]
         self.reads: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         sender = {}
         for send, receiver in zip(self.messages.send.tolist(), self.messages.fold.tolist(), strict=True):
             sender[receiver, self.rank[send]] = send
-        for owner, (peer, space, index) in zip(joint.source_owner.tolist(), joint.sources.tolist(), strict=True):
+        for owner, (peer, space, index, raw) in zip(joint.source_owner.tolist(), joint.sources.tolist(), strict=True):
+            self.raw[owner].append(bool(raw))
             self.reads[owner].append((sender[owner, peer] if space == REMOTE else -1, space, index))
         self.writes: list[tuple[int, int]] = [(REMOTE, 0)] * n
         for owner, (_, space, index) in zip(joint.destination_owner.tolist(), joint.destinations.tolist(), strict=True):
@@ -103,9 +108,15 @@ class Interpreter:
             self.after[earlier].append(later)
             self.waits[later] += 1
 
-    def run(self, inputs: Sequence[Array | None], reduction: str, seed: int) -> list[Array | None]:
+    def run(
+        self,
+        inputs: Sequence[Array | None],
+        reduction: str | Reduction,
+        seed: int,
+        block_lengths: Lengths | None = None,
+    ) -> list[Array | None]:
         """One run; arguments and errors as `run_plans`."""
-        layout = _Layout(self.plans, inputs, self.num_pieces)
+        layout = _Layout(self.plans, inputs, self.num_pieces, block_lengths)
         memory = layout.memory
         n, num_ranks = self.joint.num_instructions, len(self.plans)
         copied: dict[int, Array] = {}
@@ -124,9 +135,11 @@ class Interpreter:
                     operands.append(memory[layout.range(self.rank[sender], from_space, from_index, chunk, piece)])
             if not self.sends[instruction]:
                 target = layout.range(rank, *self.writes[instruction], chunk, piece)
-                completes = self.completes[instruction]
-                alone = len(operands) == 1
-                memory[target] = operands[0] if alone else fold(operands, reduction, memory.dtype, completes, num_ranks)
+                completes, raw = self.completes[instruction], self.raw[instruction]
+                copies_only = len(operands) == 1 and not raw[0]
+                memory[target] = (
+                    operands[0] if copies_only else fold(operands, reduction, memory.dtype, completes, num_ranks, raw)
+                )
             elif not self.lent[instruction] or copies.random() < 0.5:
                 copied[task] = operands[0].copy()
         return layout.outputs()
@@ -165,60 +178,84 @@ class Interpreter:
 class _Layout:
     """All ranks' memory in one array, and where each piece of each chunk lies in it."""
 
-    def __init__(self, plans: Sequence[Plan], inputs: Sequence[Array | None], num_pieces: int) -> None:
-        self.plans, k = plans, plans[0].chunks_per_block
-        self.k = k
-        held = [plan.num_input_chunks // k for plan in plans]
-        first = next(rank for rank, blocks in enumerate(held) if blocks)
-        given = [array if blocks else None for array, blocks in zip(inputs, held, strict=True)]
-        sample = given[first]
-        if sample is None:
-            raise ValueError(f"rank {first}: expected an input, found None")
-        self.block = len(sample) // held[first]
-        self.bounds = chunk_bounds(self.block, k).tolist()
-        longest = -(-self.block // k)
-        self.piece = max(1, -(-longest // num_pieces))
-        self.base: list[list[int]] = []
+    def __init__(
+        self, plans: Sequence[Plan], inputs: Sequence[Array | None], num_pieces: int, block_lengths: Lengths | None
+    ) -> None:
+        self.plans = plans
+        given = [array if plan.num_input_chunks else None for plan, array in zip(plans, inputs, strict=True)]
+        dtype, blocks = _block_lengths(plans, given, block_lengths)
+        k = plans[0].chunks_per_block
+        bounds = np.stack([chunk_bounds(length, k) for length in blocks.tolist()])
+        # By chunk of data, which serves equal blocks too: their size classes are the chunks of the first.
+        self.lengths: list[int] = np.diff(bounds, axis=1).ravel().tolist()
+        self.longest = max(self.lengths)
+        self.piece = max(1, -(-self.longest // num_pieces))
+        self.begins: list[list[list[int]]] = []  # by rank, space and index; the last is the end
         size = 0
         for plan in plans:
-            base = [0, 0, 0]
+            spaces: list[list[int]] = []
+            for held in (plan.input_blocks, plan.output_blocks):
+                ends = np.cumsum(blocks[held])
+                begins = ((ends - blocks[held])[:, None] + bounds[held, :-1]).ravel()
+                spaces.append([*begins.tolist(), int(ends[-1]) if len(ends) else 0])
             loses, offset = shared_offset(plan)
-            for space, chunks in ((INPUT, plan.num_input_chunks), (OUTPUT, plan.num_output_chunks)):
+            for space in (INPUT, OUTPUT):
                 if space != loses:
-                    base[space] = size
-                    size += chunks // k * self.block
+                    spaces[space] = [size + begin for begin in spaces[space]]
+                    size = spaces[space][-1]
             if loses >= 0:
-                base[loses] = base[INPUT + OUTPUT - loses] + offset // k * self.block
-            base[SCRATCH] = size
-            size += plan.num_scratch * longest
-            self.base.append(base)
-        self.longest = longest
-        dtype = sample.dtype
+                larger, smaller = spaces[INPUT + OUTPUT - loses], spaces[loses]
+                spaces[loses] = [larger[offset] + begin for begin in smaller]
+                if spaces[loses] != larger[offset : offset + len(smaller)]:
+                    raise ValueError(
+                        f"rank {plan.rank}: expected blocks that are equally long where one takes the other's place, "
+                        "to exchange them in place; found others"
+                    )
+            spaces.append([size + slot * self.longest for slot in range(plan.num_scratch)])
+            size += plan.num_scratch * self.longest
+            self.begins.append(spaces)
         self.memory: Array = np.frombuffer(b"\xa5" * (size * dtype.itemsize), dtype).copy()
-        if dtype.kind == "f":
+        if dtype.kind in "fc":
             self.memory[:] = np.nan
-        for rank, (array, blocks) in enumerate(zip(given, held, strict=True)):
+        for rank, array in enumerate(given):
+            begin, end = self.begins[rank][INPUT][0], self.begins[rank][INPUT][-1]
             found = 0 if array is None else len(array)
-            if found != blocks * self.block:
-                raise ValueError(f"rank {rank}: expected an input of {blocks * self.block} elements, found {found}")
+            if found != end - begin:
+                raise ValueError(f"rank {rank}: expected an input of {end - begin} elements, found {found}")
             if array is not None:
-                begin = self.base[rank][INPUT]
-                self.memory[begin : begin + found] = array
+                self.memory[begin:end] = array
 
     def range(self, rank: int, space: int, index: int, chunk: int, piece: int) -> slice:
         """One piece of a chunk of this size class; empty where the chunk is too short to have it."""
-        begin = self.base[rank][space]
-        if space == SCRATCH:
-            begin += index * self.longest
-        else:
-            begin += index // self.k * self.block + self.bounds[index % self.k]
-        length = self.bounds[chunk + 1] - self.bounds[chunk]
+        begin, length = self.begins[rank][space][index], self.lengths[chunk]
         return slice(begin + min(piece * self.piece, length), begin + min((piece + 1) * self.piece, length))
 
     def outputs(self) -> list[Array | None]:
         """A copy of each rank's output memory."""
         found: list[Array | None] = []
         for plan in self.plans:
-            begin, blocks = self.base[plan.rank][OUTPUT], plan.num_output_chunks // self.k
-            found.append(self.memory[begin : begin + blocks * self.block].copy() if blocks else None)
+            begins = self.begins[plan.rank][OUTPUT]
+            found.append(self.memory[begins[0] : begins[-1]].copy() if plan.num_output_chunks else None)
         return found
+
+
+def _block_lengths(
+    plans: Sequence[Plan], inputs: Sequence[Array | None], block_lengths: Lengths | None
+) -> tuple[np.dtype[Any], Lengths]:
+    """The dtype of the inputs, and elements of each block of data: as given, or those of the first input's equal ones.
+
+    ValueError if there is no input where there should be one, or no lengths where blocks are uneven.
+    """
+    first = next(rank for rank, plan in enumerate(plans) if plan.num_input_chunks)
+    sample = inputs[first]
+    if sample is None:
+        raise ValueError(f"rank {first}: expected an input, found None")
+    num_blocks = 1 + max(int(held.max(initial=0)) for plan in plans for held in (plan.input_blocks, plan.output_blocks))
+    if plans[0].uneven != (block_lengths is not None) or (
+        block_lengths is not None and len(block_lengths) != num_blocks
+    ):
+        expected = f"lengths of {num_blocks} blocks" if plans[0].uneven else "no lengths, as blocks are equally long"
+        raise ValueError(f"block_lengths: expected {expected}, found {block_lengths}")
+    if block_lengths is None:
+        return sample.dtype, np.full(num_blocks, len(sample) // len(plans[first].input_blocks), np.int64)
+    return sample.dtype, np.asarray(block_lengths, np.int64)

@@ -173,7 +173,7 @@ class Schedule:
         """Single-chunk transfers, every repetition counted."""
         return sum(block.repeat * int(block.step.count.sum()) for block in self.blocks)
 
-    @property
+    @cached_property
     def uses_data(self) -> bool:
         """False where rows name INPUT or OUTPUT explicitly."""
         return not any(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hocket.schedule.collective import in_place_offset
 from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SPACE_NAMES, Accesses, Ints, accesses, owners
 from hocket.schedule.plan import STAGED, Plan
 
@@ -50,6 +51,18 @@ class JointPlans:
         """Sources and destinations, with the one name of memory that input and output share in place: the larger's."""
         return _unify(self, self.sources, self.source_owner), _unify(self, self.destinations, self.destination_owner)
 
+    def size_classes(self, rank: Ints, space: Ints, index: Ints) -> Ints:
+        """The size class that existing chunks of ranks' input and output have."""
+        if not self.plans[0].uneven:
+            return index % self.plans[0].chunks_per_block
+        found = np.zeros_like(index)
+        for one in (INPUT, OUTPUT):
+            tables = [plan.size_classes(one) for plan in self.plans]
+            begins = np.cumsum([0, *map(len, tables)])
+            chosen = space == one
+            found[chosen] = np.concatenate(tables)[begins[rank[chosen]] + index[chosen]]
+        return found
+
     def describe(self, instruction: int) -> str:
         """One instruction in words: rank, number, step, what it reads and writes."""
         rank = int(self.rank[instruction])
@@ -85,14 +98,15 @@ def shared_offset(plan: Plan) -> tuple[int, int]:
     held, wanted = plan.num_input_chunks, plan.num_output_chunks
     if not (plan.in_place and held and wanted):
         return -1, 0
-    offset = 0 if held == wanted else plan.rank * min(held, wanted)
-    return (INPUT if wanted >= held else OUTPUT), offset
+    offset = in_place_offset(plan.input_blocks.tolist(), plan.output_blocks.tolist())
+    return (INPUT if wanted >= held else OUTPUT), offset * plan.chunks_per_block
 
 
 def _words(entries: NDArray[np.int64]) -> str:
     return " + ".join(
-        f"message {index} of rank {peer}" if space == REMOTE else f"{SPACE_NAMES.get(space, space)}[{index}]"
-        for peer, space, index in entries.tolist()
+        ("raw " if raw and raw[0] else "")
+        + (f"message {index} of rank {peer}" if space == REMOTE else f"{SPACE_NAMES.get(space, space)}[{index}]")
+        for peer, space, index, *raw in entries.tolist()
     )
 
 

@@ -13,6 +13,10 @@ rank reads it, the plan copies it to scratch first. Both keep every wait within 
 - all but the last row of a group that come from one peer are received into scratch on their own.
 
 So a step cannot deadlock, in any schedule; law 3 checks it again on the arrays.
+
+A fold marks the operands that are raw: untouched contributions, which premul multiplies. The copies added here mark
+nothing, so what they carry is still raw for the row that reads it. Where no row ever reads a contribution, as only one
+rank is there, the copy to the output reads it, in place too.
 """
 
 from dataclasses import dataclass
@@ -25,6 +29,9 @@ from hocket.schedule.plan import COMPLETES, STAGED, Plan, PlanWriter
 from hocket.schedule.transfers import Transfers, by_rank, transfers
 
 __all__ = ["COMPLETES", "STAGED", "Plan", "lower", "lower_all"]
+
+_Operand = tuple[int, bool]
+"""What a fold reads: a location, or ~row for the message of that row; and whether it is raw."""
 
 _BATCH = 1 << 18
 """Instructions collected before they become arrays: many small plans share one dependency analysis."""
@@ -67,10 +74,14 @@ class _RankLowering:
     def __init__(self, schedule: Schedule, rank: int, in_place: bool, rows: Transfers, writer: PlanWriter) -> None:
         self.rank, self.writer = rank, writer
         self.uses_data = writer.uses_data
+        # One rank alone may have no rows: then its contribution is read where it becomes the output.
+        self.reads_at_the_end = schedule.kind.counts_contributions and schedule.num_ranks == 1
+        self.last_step = max(schedule.num_steps, 1) - 1
         self.steps = rows.step.tolist()
         self.order, self.src, self.dst = rows.order.tolist(), rows.src.tolist(), rows.dst.tolist()
         self.source, self.target, self.chunk = rows.source.tolist(), rows.target.tolist(), rows.chunk.tolist()
-        self.opens, self.keeps, self.completes = rows.opens.tolist(), rows.keeps.tolist(), rows.completes.tolist()
+        self.raw, self.opens, self.keeps = rows.raw.tolist(), rows.opens.tolist(), rows.keeps.tolist()
+        self.keeps_raw, self.completes = rows.keeps_raw.tolist(), rows.completes.tolist()
         reads, writes = rows.src == rank, rows.dst == rank
         self.last_read: dict[int, int] = dict(zip(rows.source[reads].tolist(), rows.step[reads].tolist(), strict=True))
         self.last_write: dict[int, int] = dict(
@@ -85,54 +96,72 @@ class _RankLowering:
         """Emit the rank's whole plan."""
         rescued = self.overwritten_inputs()
         begin, size = 0, len(self.steps)
-        if not self.steps or self.steps[0] > 0:
-            self.fill_output()
+        if not self.reads_at_the_end and (not self.steps or self.steps[0] > 0):
+            self.fill_output(0)
         while begin < size:
             step = self.steps[begin]
             end = begin + 1
             while end < size and self.steps[end] == step:
                 end += 1
             self.memory.begin(step)
-            for place in rescued.get(step, ()):
-                location = self.memory.slot(self.last_read[place])
-                self.writer.copy(step, (place >> 2) % self.writer.chunks_per_block, self.memory.now[place], location)
+            for place, last_read, chunk in rescued.get(step, ()):
+                location = self.memory.slot(last_read)
+                self.writer.copy(step, chunk, self.memory.now[place], location)
                 self.memory.now[place] = location
             self.step(step, begin, end)
-            if step == 0:
-                self.fill_output()
+            if step == 0 and not self.reads_at_the_end:
+                self.fill_output(0)
             begin = end
+        if self.reads_at_the_end:
+            self.fill_output(self.last_step)
         self.writer.end_rank(self.rank, self.memory.num_slots)
 
-    def fill_output(self) -> None:
+    def fill_output(self, step: int) -> None:
         """Copy to the output what it takes from the input unchanged; after step 0's sends, which others wait for."""
         if not self.uses_data:
             return
+        raw = self.reads_at_the_end
         for chunk in self.memory.wanted:
             place = chunk * 4 + Buffer.DATA
             if place not in self.last_write:
-                source, home = self.read(place, 0), self.memory.home[place]
-                if source != home:
-                    self.writer.copy(0, chunk % self.writer.chunks_per_block, source, home)
+                source, home = self.read(place, step), self.memory.home[place]
+                if source != home or raw:
+                    size_class = chunk if self.writer.uneven else chunk % self.writer.chunks_per_block
+                    self.writer.copy(step, size_class, source, home, raw)
 
-    def overwritten_inputs(self) -> dict[int, list[int]]:
-        """Explicit input that is read after a row has overwritten its memory: places, by the step that overwrites."""
-        found: dict[int, list[int]] = {}
+    def overwritten_inputs(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Input that is read after a row has overwritten its memory: (place, last read, size class), by that step.
+
+        Such a row writes another place, which lies in the same memory: explicit output, or what an exchange receives.
+        """
+        found: dict[int, list[tuple[int, int, int]]] = {}
         memory = self.memory
-        if self.uses_data or not memory.shared:
+        if not (memory.exchanges or (memory.shared and not self.uses_data)):
             return found
-        first_write: dict[int, int] = {}
-        for row in range(len(self.steps)):
-            if self.dst[row] == self.rank and self.target[row] & 3 == Buffer.OUTPUT:
-                location = memory.home[self.target[row]]
-                last = row + 1 == len(self.steps) or self.opens[row + 1] or self.dst[row + 1] != self.rank
-                copied = last and self.opens[row] and not self.keeps[row] and self.src[row] == self.rank
-                if not copied or memory.now.get(self.source[row]) != location:
-                    first_write.setdefault(location, self.steps[row])
-        for place, last in self.last_read.items():
-            overwritten = first_write.get(memory.now[place], last) if place & 3 == Buffer.INPUT else last
-            if overwritten < last:
-                found.setdefault(overwritten, []).append(place)
+        overwritten: dict[int, int] = {}  # location -> the first step that does it
+        last_read: dict[int, tuple[int, int]] = {}  # place of an input -> step and size class
+        for row, step in enumerate(self.steps):
+            source, target = self.source[row], self.target[row]
+            if self.src[row] == self.rank and source in memory.now:
+                last_read[source] = step, self.chunk[row]
+            if self.dst[row] != self.rank:
+                continue
+            if self.keeps[row] and target in memory.now:
+                last_read[target] = step, self.chunk[row]
+            location = memory.home.get(target)
+            if location is not None and memory.now.get(target) != location and not self.moves_nothing(row, location):
+                overwritten.setdefault(location, step)
+        for place, (last, chunk) in last_read.items():
+            first = overwritten.get(memory.now[place], last)
+            if first < last:
+                found.setdefault(first, []).append((place, last, chunk))
         return found
+
+    def moves_nothing(self, row: int, location: int) -> bool:
+        """Whether a row is a group of its own that copies an input to the memory in which it lies: no instruction."""
+        last = row + 1 == len(self.steps) or self.opens[row + 1] or self.dst[row + 1] != self.rank
+        alone = last and self.opens[row] and not self.keeps[row] and self.src[row] == self.rank
+        return alone and not self.raw[row] and self.memory.now.get(self.source[row]) == location
 
     def read(self, place: int, step: int) -> int:
         location = self.memory.now.get(place)
@@ -145,19 +174,20 @@ class _RankLowering:
         """Lower the rows begin to end, all those of this step."""
         rank, memory = self.rank, self.memory
         outgoing: list[tuple[int, int]] = []
-        groups: list[tuple[int, list[int]]] = []  # opening row, operands: a location, or ~row for a message
+        groups: list[tuple[int, list[_Operand]]] = []  # opening row, operands
         for row in range(begin, end):
             if self.dst[row] != rank:
                 outgoing.append((row, self.read(self.source[row], step)))
                 continue
             if self.opens[row]:
-                operands = [self.read(self.target[row], step)] if self.keeps[row] else []
+                operands = [(self.read(self.target[row], step), self.keeps_raw[row])] if self.keeps[row] else []
                 groups.append((row, operands))
-            operands.append(self.read(self.source[row], step) if self.src[row] == rank else ~row)
-        folds: list[tuple[int, list[int], int]] = []
+            source = self.read(self.source[row], step) if self.src[row] == rank else ~row
+            operands.append((source, self.raw[row]))
+        folds: list[tuple[int, list[_Operand], int]] = []
         for row, operands in groups:
             location = memory.write(self.target[row])
-            if operands != [location]:  # in place, a copy from input to output may be none
+            if operands != [(location, False)]:  # in place, a copy from input to output may be none
                 folds.append((row, operands, location))
         written = {location for _, _, location in folds}
         sends = self.merge(outgoing) if outgoing else []
@@ -165,7 +195,7 @@ class _RankLowering:
         for send in sends:
             flags = STAGED if send.location in written and send.location not in moved else 0
             location = moved.get(send.location, send.location)
-            self.writer.sources += (-1, location & 3, location >> 2)
+            self.writer.sources += (-1, location & 3, location >> 2, False)
             for peer, order in send.readers:
                 self.writer.destinations += (peer, REMOTE, order)
             self.writer.emit(step, send.chunk, flags)
@@ -192,12 +222,12 @@ class _RankLowering:
         return sends
 
     def rescue(
-        self, step: int, sends: list[_Send], folds: list[tuple[int, list[int], int]], written: set[int]
+        self, step: int, sends: list[_Send], folds: list[tuple[int, list[_Operand], int]], written: set[int]
     ) -> dict[int, int]:
         """Copy to scratch what is overwritten in this step and cannot be staged: location -> location of the copy."""
         needed: dict[int, int] = {}  # location -> size class
         for row, operands, location in folds:
-            for operand in operands:
+            for operand, _ in operands:
                 if operand in written and operand != location:
                     needed[operand] = self.chunk[row]
         exposed = [send for send in sends if send.location in written]
@@ -215,20 +245,20 @@ class _RankLowering:
             self.writer.copy(step, chunk, location, moved[location])
         return moved
 
-    def fold(self, step: int, row: int, operands: list[int], location: int, moved: dict[int, int]) -> None:
+    def fold(self, step: int, row: int, operands: list[_Operand], location: int, moved: dict[int, int]) -> None:
         """Emit a row group, receiving on their own all messages but the last that one peer sends to it."""
         writer, chunk = self.writer, self.chunk[row]
-        if len(operands) > 2 or (len(operands) == 2 and operands[0] < 0):
-            final = {self.src[~operand]: operand for operand in operands if operand < 0}
-            for i, operand in enumerate(operands):
+        if len(operands) > 2 or (len(operands) == 2 and operands[0][0] < 0):
+            final = {self.src[~operand]: operand for operand, _ in operands if operand < 0}
+            for i, (operand, raw) in enumerate(operands):
                 if operand < 0 and final[self.src[~operand]] != operand:
-                    operands[i] = self.memory.slot(step)
-                    writer.sources += (self.src[~operand], REMOTE, self.order[~operand])
-                    writer.fold(step, chunk, operands[i], 0)
-        for operand in operands:
+                    operands[i] = self.memory.slot(step), raw
+                    writer.sources += (self.src[~operand], REMOTE, self.order[~operand], False)
+                    writer.fold(step, chunk, operands[i][0], 0)
+        for operand, raw in operands:
             if operand < 0:
-                writer.sources += (self.src[~operand], REMOTE, self.order[~operand])
+                writer.sources += (self.src[~operand], REMOTE, self.order[~operand], raw)
             else:
                 held = moved.get(operand, operand) if operand != location else operand
-                writer.sources += (-1, held & 3, held >> 2)
+                writer.sources += (-1, held & 3, held >> 2, raw)
         writer.fold(step, chunk, location, COMPLETES if self.completes[row] else 0)

@@ -1,9 +1,12 @@
 """That plans compute what their schedule means: the same folds of the same operands, in the same order.
 
-Every value is named by how it came about: a chunk of some rank's input, or a fold of named values (with a mark where
-avg divides). Names are 64-bit hashes. Free of races, plans give the same values in every timing, so following each
-read to the write before it is enough. Copies keep a name, wherever they lie.
+Every value is named by how it came about: a chunk of some rank's input, or a fold of named values, with a mark where
+avg divides, and one on each operand that premul multiplies: a contribution that is read for the first time. Names are
+64-bit hashes. Free of races, plans give the same values in every timing, so following each read to the write before it
+is enough. Copies keep a name, wherever they lie.
 """
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,14 +31,16 @@ def check_meaning(joint: JointPlans, messages: Messages, schedule: Schedule) -> 
                 raise VerifyError(text, law=3, rank=rank, chunk=chunk)
 
 
+@lru_cache(1)  # The proof asks once for each alias mode.
 def scheduled_outputs(schedule: Schedule) -> list[list[int]]:
     """Names of the values that a schedule leaves in each rank's output, chunk by chunk."""
     places, p = Places(schedule), schedule.num_ranks
-    divides = schedule.kind.reduces and schedule.kind.exactly_once
+    once = schedule.kind.counts_contributions
     name, contributions = [0] * places.count, [0] * places.count
+    untouched = [False] * places.count
     position = [0] * p
     for place, rank, _ in zip(*(column.tolist() for column in places.inputs()), strict=True):
-        name[place], contributions[place] = _input_name(rank, position[rank]), 1
+        name[place], contributions[place], untouched[place] = _input_name(rank, position[rank]), 1, once
         position[rank] += 1
     for fold in places.folds():
         starts, counts = fold.pattern.starts.tolist(), fold.pattern.counts.tolist()
@@ -43,13 +48,14 @@ def scheduled_outputs(schedule: Schedule) -> list[list[int]]:
         for start, count in zip(starts, counts, strict=True):
             operands = reads[start : start + count]
             total = sum([contributions[read] for read in operands])
-            names = [name[read] for read in operands]
-            results.append((names[0] if count == 1 else hash((divides and total == p, *names)), total))
+            names = [_premultiplied(name[read]) if untouched[read] else name[read] for read in operands]
+            results.append((names[0] if count == 1 else hash((once and total == p, *names)), total))
         for place, (value, total) in zip(fold.writes.tolist(), results, strict=True):
-            name[place], contributions[place] = value, total
+            name[place], contributions[place], untouched[place] = value, total, False
     outputs: list[list[int]] = [[] for _ in range(p)]
     for place, rank, _ in zip(*(column.tolist() for column in places.outputs()), strict=True):
-        outputs[rank].append(name[place])
+        # The only rank's output is read from its input where no row did it.
+        outputs[rank].append(_premultiplied(name[place]) if untouched[place] and p == 1 else name[place])
     return outputs
 
 
@@ -65,6 +71,7 @@ def planned_outputs(joint: JointPlans, messages: Messages) -> dict[int, int]:
     reader = messages.fold * len(joint.plans) + joint.rank[messages.send]
     sender = dict(zip(reader.tolist(), messages.send.tolist(), strict=True))
     operands: list[list[int]] = [[] for _ in range(n)]
+    raw: list[list[int]] = [[] for _ in range(n)]
     sources, destinations = joint.unified()
     reads = zip(joint.source_owner.tolist(), sources.tolist(), strict=True)
     writes = dict(zip(joint.destination_owner.tolist(), destinations.tolist(), strict=True))
@@ -72,7 +79,8 @@ def planned_outputs(joint: JointPlans, messages: Messages) -> dict[int, int]:
     read = next(reads, None)
     for instruction in range(n):
         while read is not None and read[0] == instruction:
-            peer, space, index = read[1]
+            peer, space, index, multiplied = read[1]
+            raw[instruction].append(multiplied)
             if space == REMOTE:
                 operands[instruction].append(sender[instruction * num_ranks + peer])
             else:
@@ -92,7 +100,8 @@ def planned_outputs(joint: JointPlans, messages: Messages) -> dict[int, int]:
                 stack += missing
                 continue
             stack.pop()
-            values = [names[operand] for operand in operands[top]]
+            marked = zip(operands[top], raw[top], strict=True)
+            values = [_premultiplied(names[operand]) if marks else names[operand] for operand, marks in marked]
             names[top] = values[0] if len(values) == 1 else hash((completes[top], *values))
             named[top] = True
     return {location: names[instruction] for location, instruction in last.items()}
@@ -100,3 +109,7 @@ def planned_outputs(joint: JointPlans, messages: Messages) -> dict[int, int]:
 
 def _input_name(rank: int, index: int) -> int:
     return hash((rank, index))
+
+
+def _premultiplied(name: int) -> int:
+    return hash(("raw", name))

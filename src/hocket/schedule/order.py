@@ -56,7 +56,7 @@ class Order:
         found = self.hashes[place]
         p = self.places.schedule.num_ranks
         # Where each rank keeps its own block, another size moves an element to another rank.
-        where = np.zeros_like(rank) if kind.block_per_rank else rank
+        where = np.zeros_like(rank) if kind.blocks != "one" else rank
         true = {
             "same_on_all_ranks": _constant_in(found, chunk),
             "rank_order": bool((found == _rank_order(p)).all()),

@@ -3,7 +3,7 @@
 What verify carries per place (contributions, hashes) and what the reference carries (values) moves by the same folds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +82,12 @@ class Places:
     def inputs(self) -> tuple[Indices, Indices, Indices]:
         """(place, rank, chunk of `data`) of everything that ranks hold before."""
         blocks = self.schedule.kind.num_input_blocks(self.schedule.num_ranks, self.schedule.root)
-        return self._ends(blocks, self.schedule.kind.input == "own", Buffer.INPUT)
+        return self._ends(blocks, self.schedule.kind.input_block, Buffer.INPUT)
 
     def outputs(self) -> tuple[Indices, Indices, Indices]:
         """(place, rank, chunk of `data`) of everything that ranks must hold after."""
         blocks = self.schedule.kind.num_output_blocks(self.schedule.num_ranks, self.schedule.root)
-        return self._ends(blocks, self.schedule.kind.output == "own", Buffer.OUTPUT)
+        return self._ends(blocks, self.schedule.kind.output_block, Buffer.OUTPUT)
 
     def folds(self) -> Iterator[Fold]:
         """Every step in order."""
@@ -101,12 +101,14 @@ class Places:
                 yield Fold(number, reads, writes, pattern, block, offset, num_chunks)
                 number += 1
 
-    def _ends(self, num_blocks: Indices, own: bool, buffer: Buffer) -> tuple[Indices, Indices, Indices]:
+    def _ends(
+        self, num_blocks: Indices, block_at: Callable[[Indices, Indices, int], Indices], buffer: Buffer
+    ) -> tuple[Indices, Indices, Indices]:
         k = self.schedule.chunks_per_block
         sizes = num_blocks * k
         rank = np.repeat(np.arange(len(sizes)), sizes)
         index = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        chunk = index + rank * k if own else index
+        chunk = block_at(rank, index // k, self.schedule.num_ranks) * k + index % k
         uses_data = self.schedule.uses_data
         return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.schedule.dependencies import accesses, conflicts, owners
+from hocket.schedule.dependencies import INPUT, accesses, conflicts, owners
 from hocket.schedule.ir import Schedule
 
 COMPLETES = 1
@@ -26,10 +26,14 @@ class Plan:
     """One rank's instructions, each of which folds n sources into m destinations; the arrays are all int32.
 
     instructions[n, 6]: step, chunk (size class), sources_end, destinations_end, dependencies_end (exclusive ends of
-    this instruction's part of the three lists), flags. sources and destinations [., 3]: peer, space, index. Local: peer
-    -1, a space of dependencies.py, and the chunk in that memory. Remote: the peer, REMOTE, and the row's order number,
-    the same at both ends. dependencies: earlier instructions whose piece j must be settled before piece j of this one.
-    A fold is settled when it is written; a send when its source may be overwritten.
+    this instruction's part of the three lists), flags. sources [., 4]: peer, space, index, raw; destinations [., 3]:
+    peer, space, index. Local: peer -1, a space of dependencies.py, and the chunk in that memory. Remote: the peer,
+    REMOTE, and the row's order number, the same at both ends. raw: a fold reads a rank's untouched contribution, which
+    premul multiplies here; copies that lowering adds leave it as it is, for the one fold that reads it for a row.
+    dependencies: earlier instructions whose piece j must be settled before piece j of this one. A fold is settled when
+    it is written; a send when its source may be overwritten.
+
+    input_blocks and output_blocks are the numbers of the blocks of `data` that the rank's memory holds, in its order.
 
     A channel carries messages by (step, order), and with pieces by (piece + step, step, order). A piece is a fixed
     range of elements of every chunk (a slot of scratch holds chunks of unequal length in turn). A fold may name its
@@ -39,15 +43,25 @@ class Plan:
     rank: int
     num_ranks: int
     chunks_per_block: int
+    uneven: bool
     num_input_chunks: int
     num_output_chunks: int
     num_scratch: int
     in_place: bool
     num_steps: int
+    input_blocks: NDArray[np.int32]
+    output_blocks: NDArray[np.int32]
     instructions: NDArray[np.int32]
     sources: NDArray[np.int32]
     destinations: NDArray[np.int32]
     dependencies: NDArray[np.int32]
+
+    def size_classes(self, space: int) -> NDArray[np.int32]:
+        """The size class of every chunk of the input or output: see shape.Shape.size_class."""
+        blocks = self.input_blocks if space == INPUT else self.output_blocks
+        first = blocks * np.int32(self.chunks_per_block if self.uneven else 0)
+        within = np.tile(np.arange(self.chunks_per_block, dtype=np.int32), len(blocks))
+        return np.repeat(first, self.chunks_per_block) + within
 
 
 class PlanWriter:
@@ -55,7 +69,7 @@ class PlanWriter:
 
     def __init__(self, schedule: Schedule, in_place: bool) -> None:
         self.schedule, self.in_place = schedule, in_place
-        self.chunks_per_block = schedule.chunks_per_block
+        self.chunks_per_block, self.uneven = schedule.chunks_per_block, schedule.kind.uneven
         self.uses_data = schedule.uses_data
         self.instructions: list[int] = []
         self.sources: list[int] = []
@@ -69,27 +83,27 @@ class PlanWriter:
 
     def emit(self, step: int, chunk: int, flags: int) -> None:
         """Close the instruction whose sources and destinations were just appended."""
-        self.instructions += (step, chunk, len(self.sources) // 3, len(self.destinations) // 3, 0, flags)
+        self.instructions += (step, chunk, len(self.sources) // 4, len(self.destinations) // 3, 0, flags)
 
     def fold(self, step: int, chunk: int, location: int, flags: int) -> None:
         """Close the instruction whose sources were just appended, and which writes this location."""
         self.destinations += (-1, location & 3, location >> 2)
-        self.instructions += (step, chunk, len(self.sources) // 3, len(self.destinations) // 3, 0, flags)
+        self.instructions += (step, chunk, len(self.sources) // 4, len(self.destinations) // 3, 0, flags)
 
-    def copy(self, step: int, chunk: int, source: int, destination: int) -> None:
+    def copy(self, step: int, chunk: int, source: int, destination: int, raw: bool = False) -> None:
         """A local copy from one location to another."""
-        self.sources += (-1, source & 3, source >> 2)
+        self.sources += (-1, source & 3, source >> 2, raw)
         self.fold(step, chunk, destination, 0)
 
     def end_rank(self, rank: int, num_scratch: int) -> None:
         """Everything since the last end_rank is this rank's."""
-        entries = len(self.sources) // 3, len(self.destinations) // 3
+        entries = len(self.sources) // 4, len(self.destinations) // 3
         self._ends.append((rank, num_scratch, self.num_instructions, *entries))
 
     def plans(self) -> list[Plan]:
         """Turn the lists into plans: one dependency analysis, in which the ranks' locations are kept apart."""
         instructions = np.array(self.instructions, np.int32).reshape(-1, _FIELDS)
-        sources = np.array(self.sources, np.int32).reshape(-1, 3)
+        sources = np.array(self.sources, np.int32).reshape(-1, 4)
         destinations = np.array(self.destinations, np.int32).reshape(-1, 3)
         ends = np.array(self._ends, np.int64).reshape(-1, 5)
         touched = accesses(instructions[:, 2], instructions[:, 3], sources, destinations)
@@ -107,15 +121,20 @@ class PlanWriter:
         kind, num_ranks, root = self.schedule.kind, self.schedule.num_ranks, self.schedule.root
         plans = []
         for (rank, num_scratch, i1, s1, d1), (_, _, i0, s0, d0) in zip(ends.tolist(), starts.tolist(), strict=True):
+            held = np.array(kind.input_blocks(rank, num_ranks, root), np.int32)
+            wanted = np.array(kind.output_blocks(rank, num_ranks, root), np.int32)
             plan = Plan(
                 rank=rank,
                 num_ranks=num_ranks,
                 chunks_per_block=self.chunks_per_block,
-                num_input_chunks=len(kind.input_blocks(rank, num_ranks, root)) * self.chunks_per_block,
-                num_output_chunks=len(kind.output_blocks(rank, num_ranks, root)) * self.chunks_per_block,
+                uneven=self.uneven,
+                num_input_chunks=len(held) * self.chunks_per_block,
+                num_output_chunks=len(wanted) * self.chunks_per_block,
                 num_scratch=num_scratch,
                 in_place=self.in_place,
                 num_steps=max(1, self.schedule.num_steps),  # one even if nothing moves between ranks
+                input_blocks=held,
+                output_blocks=wanted,
                 instructions=instructions[i0:i1],
                 sources=sources[s0:s1],
                 destinations=destinations[d0:d1],

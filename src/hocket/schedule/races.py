@@ -17,7 +17,6 @@ from hocket.schedule.dependencies import (
     OUTPUT,
     READ_AFTER_WRITE,
     REMOTE,
-    SCRATCH,
     WRITE_AFTER_READ,
     Accesses,
     Conflicts,
@@ -48,7 +47,7 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
     if len(plans) != schedule.num_ranks:
         raise VerifyError("plans are missing", law=3, expected=f"{schedule.num_ranks} plans", found=len(plans))
     joint = JointPlans(plans)
-    _check_entries(joint)
+    _check_entries(joint, schedule)
     messages = match_messages(joint)
     waits = Waits(joint, messages)
     waits.check_cycles()
@@ -66,13 +65,20 @@ def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
     def refuse(message: str, expected: object, found: object) -> VerifyError:
         return VerifyError(f"the plan of rank {rank}: {message}", law=3, rank=rank, expected=expected, found=found)
 
-    head = (plan.rank, plan.num_ranks, plan.chunks_per_block)
-    expected = (rank, schedule.num_ranks, schedule.chunks_per_block)
+    kind, size, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
+    head = (plan.rank, plan.num_ranks, plan.chunks_per_block, plan.uneven)
+    expected = (rank, size, k, kind.uneven)
     if head != expected:
-        raise refuse("rank, num_ranks and chunks_per_block differ from the schedule's", expected, head)
+        raise refuse("rank, num_ranks, chunks_per_block and uneven differ from the schedule's", expected, head)
+    for name, blocks, num_chunks, given in (
+        ("input", plan.input_blocks, plan.num_input_chunks, kind.input_blocks(rank, size, schedule.root)),
+        ("output", plan.output_blocks, plan.num_output_chunks, kind.output_blocks(rank, size, schedule.root)),
+    ):
+        if blocks.tolist() != list(given) or num_chunks != len(given) * k:
+            raise refuse(f"its {name} is not the collective's", list(given), blocks.tolist())
     for name, array, width in (
         ("instructions", plan.instructions, 6),
-        ("sources", plan.sources, 3),
+        ("sources", plan.sources, 4),
         ("destinations", plan.destinations, 3),
     ):
         if array.ndim != 2 or array.shape[1] != width or array.dtype != np.int32:
@@ -85,30 +91,39 @@ def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
             raise refuse(f"column {column} of the instructions does not cut its list", rising, ends)
 
 
-def _check_entries(joint: JointPlans) -> None:
+def _check_entries(joint: JointPlans, schedule: Schedule) -> None:
     """Every number of the arrays names something that exists; each instruction is a fold or a send."""
     plans = joint.plans
     steps = np.array([plan.num_steps for plan in plans])[joint.rank]
-    sizes = np.array([plan.chunks_per_block for plan in plans])[joint.rank]
+    k = schedule.chunks_per_block
     limits = np.array([(p.num_input_chunks, p.num_output_chunks, p.num_scratch, np.iinfo(np.int32).max) for p in plans])
     _refuse(joint, (joint.step < 0) | (joint.step >= steps), "has a step that does not exist")
-    _refuse(joint, (joint.chunk < 0) | (joint.chunk >= sizes), "has a size class that does not exist")
+    size_classes = schedule.num_chunks if schedule.kind.uneven else k
+    _refuse(joint, (joint.chunk < 0) | (joint.chunk >= size_classes), "has a size class that does not exist")
+    known = schedule.kind.knows(joint.rank, joint.chunk // k, schedule.num_ranks, schedule.root)
+    _refuse(joint, ~known, "has a chunk whose length its rank does not know")
     backwards = (np.diff(joint.step, prepend=0) < 0) & (np.diff(joint.rank, prepend=-1) == 0)
     _refuse(joint, backwards, "is listed after one of a later step")
     for entries, owner, side in (
         (joint.sources, joint.source_owner, "reads"),
         (joint.destinations, joint.destination_owner, "writes"),
     ):
-        peer, space, index = entries.T
+        peer, space, index = entries[:, :3].T
         rank = joint.rank[owner]
         wrong = (space < INPUT) | (space > REMOTE)
         wrong |= (index < 0) | (index >= limits[rank, np.clip(space, 0, 3)])
         remote = space == REMOTE
         wrong |= np.where(remote, (peer < 0) | (peer >= len(plans)) | (peer == rank), peer != -1)
         _refuse(joint, wrong, f"{side} a place or a rank that does not exist", owner)
-        fixed = (space == INPUT) | (space == OUTPUT)
-        differ = fixed & (index % sizes[owner] != joint.chunk[owner])
-        _refuse(joint, differ, f"{side} a chunk of another size class", owner)
+        fixed = np.flatnonzero((space == INPUT) | (space == OUTPUT))
+        rank, space, index, chunk = rank[fixed], space[fixed], index[fixed], joint.chunk[owner[fixed]]
+        fits = joint.size_classes(rank, space, index) == chunk
+        if plans[0].in_place and schedule.kind.blocks == "pair":  # where a chunk is sent from, another is received
+            fits |= joint.size_classes(rank, INPUT + OUTPUT - space, index) == chunk
+        _refuse(joint, ~fits, f"{side} a chunk of another size class", owner[fixed])
+    raw = joint.sources[:, 3]
+    wrong = (raw < 0) | (raw > 1) | ((raw > 0) & joint.sends[joint.source_owner])
+    _refuse(joint, wrong, "has a mark for raw operands that no fold has", joint.source_owner)
     num_sources = np.bincount(joint.source_owner, minlength=joint.num_instructions)
     num_destinations = np.bincount(joint.destination_owner, minlength=joint.num_instructions)
     local = np.bincount(joint.destination_owner[joint.destinations[:, 1] != REMOTE], minlength=joint.num_instructions)
@@ -164,6 +179,5 @@ def _check_contents(joint: JointPlans, touched: Accesses, found: Conflicts) -> N
         rank = int(missing[0]) % num_ranks
         place = place_name(int(missing[0]), num_ranks)
         raise VerifyError(f"rank {rank} never writes {place}, which belongs to its result", law=3, rank=rank)
-    scratch = (found.kind == READ_AFTER_WRITE) & (found.location // num_ranks & 3 == SCRATCH)
-    differ = scratch & (joint.chunk[found.earlier] != joint.chunk[found.later])
-    _refuse(joint, differ, "reads a chunk of another size class from scratch", found.later)
+    differ = (found.kind == READ_AFTER_WRITE) & (joint.chunk[found.earlier] != joint.chunk[found.later])
+    _refuse(joint, differ, "reads a chunk of another size class than was written", found.later)

@@ -196,9 +196,7 @@ def _fault(fold: Fold, group: int, held: Words, chunk: npt.NDArray[np.int64]) ->
 
 def _owners(places: Places, chunk: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     schedule = places.schedule
-    if schedule.kind.input == "root":
-        return np.full(len(chunk), schedule.root, np.int64)
-    return chunk // schedule.chunks_per_block
+    return schedule.kind.owner(chunk // schedule.chunks_per_block, schedule.num_ranks, schedule.root)
 
 
 def _singles(ranks: npt.NDArray[np.int64], num_words: int) -> Words:

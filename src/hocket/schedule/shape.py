@@ -10,6 +10,9 @@ from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import Collective
 from hocket.schedule.ir import Block, Bools, Buffer, Schedule, Step
 
+Sizes = npt.NDArray[np.integer[Any]]
+_UNKNOWN = -1  # the size class of what an empty slot of scratch holds
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -56,11 +59,63 @@ class Shape:
 
     def find_fault(self, step: Step) -> Fault | None:
         """The first thing wrong with a step on its own, or None."""
-        return self.find_range_fault(step) or self._sizes(step) or self._groups(step)
+        return self.find_range_fault(step) or self.find_size_fault(step) or self._groups(step)
 
     def find_range_fault(self, step: Step) -> Fault | None:
         """The first row that names a rank or chunk that does not exist, or None."""
         return self._ranks(step) or self._chunks(step)
+
+    def find_size_fault(self, step: Step) -> Fault | None:
+        """The first row between places of unequal length, or of a length that one end does not know, or None."""
+        # Rows of an even collective stay in step with their first chunk; what scratch holds depends on steps before.
+        single, rows = step.spread() if self.kind.uneven else (step, np.arange(len(step)))
+        source = self.size_class(single.src, single.src_buffer, single.src_chunk)
+        target = self.size_class(single.dst, single.dst_buffer, single.dst_chunk)
+        from_scratch, to_scratch = single.src_buffer == Buffer.SCRATCH, single.dst_buffer == Buffer.SCRATCH
+        fault = self.find_difference(single, source, target, ~from_scratch & ~to_scratch)
+        moved = np.where(from_scratch, np.where(to_scratch, _UNKNOWN, target), source)
+        fault = fault or self.find_unknown_size(single, moved)
+        return fault and replace(fault, row=int(rows[fault.row]))
+
+    def find_difference(self, step: Step, source: Sizes, target: Sizes, where: Bools) -> Fault | None:
+        """The first of these rows whose source and destination are of different size classes, or None."""
+        expected = "places of one size class (chunk modulo chunks per block)"
+        if self.kind.uneven:
+            expected = "places of one chunk of data, as blocks differ in length"
+        return _first(where & (source != target), step, "source and destination have different sizes", expected, source)
+
+    def find_unknown_size(self, step: Step, moved: Sizes) -> Fault | None:
+        """The first row with an end that does not know how long the chunk is that it moves, or None.
+
+        `moved` has each row's size class, _UNKNOWN for rows that are not asked about; count == 1 in every row.
+        """
+        if self.kind.known_by_all:
+            return None
+        block = moved // self.chunks_per_block
+        for side, rank in (("source", step.src), ("destination", step.dst)):
+            wrong = (moved != _UNKNOWN) & ~self.kind.knows(rank, block, self.num_ranks, self.root)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                message = f"the {side} does not know how long the chunk is"
+                expected = "a chunk of a block that its own input or output holds"
+                return Fault(row, int(rank[row]), int(moved[row]), message, expected, describe(step, row))
+        return None
+
+    def size_class(self, rank: npt.NDArray[Any], buffer: npt.NDArray[Any], chunk: npt.NDArray[Any]) -> Sizes:
+        """The size class of chunks of these ranks' buffers, scratch aside: equal classes are equally long.
+
+        The chunk modulo chunks per block; where blocks differ in length, the chunk of `data` that it is.
+        """
+        k = self.chunks_per_block
+        if not self.kind.uneven:
+            return chunk % k
+        block, within = np.divmod(chunk.astype(np.int64), k)
+        for one, block_at in ((Buffer.INPUT, self.kind.input_block), (Buffer.OUTPUT, self.kind.output_block)):
+            explicit = buffer == one
+            if explicit.any():
+                block = np.where(explicit, block_at(rank, block, self.num_ranks), block)
+        classes: Sizes = block * k + within
+        return classes
 
     def _chunks(self, step: Step) -> Fault | None:
         for side, rank, buffer, first in (
@@ -92,14 +147,6 @@ class Shape:
             or _first(step.dst_buffer == Buffer.INPUT, step, "a row writes the input", "input only read", None)
         )
 
-    def _sizes(self, step: Step) -> Fault | None:
-        # What scratch holds depends on the steps before: verify follows that.
-        known = (step.src_buffer != Buffer.SCRATCH) & (step.dst_buffer != Buffer.SCRATCH)
-        k = self.chunks_per_block
-        differ = known & (step.src_chunk % k != step.dst_chunk % k)
-        expected = "places of one size class (chunk modulo chunks per block)"
-        return _first(differ, step, "source and destination have different sizes", expected, step.src_chunk % k)
-
     def _groups(self, step: Step) -> Fault | None:
         single, rows = step.spread()
         _, first, inverse = np.unique(single.destinations(), return_index=True, return_inverse=True)
@@ -130,34 +177,35 @@ def check(schedule: Schedule) -> None:
         mixed = (block.step.src_buffer == Buffer.DATA) | (block.step.dst_buffer == Buffer.DATA)
         fault = _first(mixed & (not uses_data), block.step, "data beside input and output", "one or the other", None)
         _refuse(fault, number, block)
-        if block.shift and (block.step.count != 1).any():  # A shifted range may run over the end.
+        # A shifted range may run over the end, or into chunks whose length a rank does not know.
+        if block.shift and ((block.step.count != 1).any() or not shape.kind.known_by_all):
             for i in range(1, block.repeat):
                 step = block.step.shifted(block.shift * i, schedule.num_chunks)
-                _refuse(shape.find_range_fault(step), number + i, block)
+                _refuse(shape.find_range_fault(step) or shape.find_size_fault(step), number + i, block)
         number += block.repeat
-    if schedule.num_scratch and shape.chunks_per_block > 1:
+    if schedule.num_scratch and (shape.chunks_per_block > 1 or shape.kind.uneven):
         _check_scratch(schedule, shape)
 
 
 def _check_scratch(schedule: Schedule, shape: Shape) -> None:
     """A scratch slot has the size of what was written last; that must be the size of where it goes."""
-    k, number = shape.chunks_per_block, 0
-    slots = np.full((schedule.num_ranks, schedule.num_scratch), -1)
+    number = 0
+    slots = np.full((schedule.num_ranks, schedule.num_scratch), _UNKNOWN)
     for block in schedule.blocks:
         for i in range(block.repeat):
             step = block.step.shifted(block.shift * i, schedule.num_chunks).expanded()
             assert step.group is not None
             from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
-            size = step.src_chunk % k
+            size = shape.size_class(step.src, step.src_buffer, step.src_chunk)
             size[from_scratch] = slots[step.src[from_scratch], step.src_chunk[from_scratch]]
             # The first operand of each group: what scratch held, if it is folded into; else the first row's source.
             leader = np.flatnonzero(np.diff(step.group, prepend=-1))[step.group]
-            goal = np.where(to_scratch, size[leader], step.dst_chunk % k)
+            goal = np.where(to_scratch, size[leader], shape.size_class(step.dst, step.dst_buffer, step.dst_chunk))
             kept = to_scratch & step.reduce[leader]
             goal[kept] = slots[step.dst[kept], step.dst_chunk[kept]]
-            differ = (size != goal) & (size >= 0) & (goal >= 0)  # What reads an empty slot breaks law 2.
-            expected = "places of one size class (chunk modulo chunks per block)"
-            _refuse(_first(differ, step, "source and destination have different sizes", expected, size), number, block)
+            known = (size != _UNKNOWN) & (goal != _UNKNOWN)  # What reads an empty slot breaks law 2.
+            fault = shape.find_difference(step, size, goal, known) or shape.find_unknown_size(step, size)
+            _refuse(fault, number, block)
             slots[step.dst[to_scratch], step.dst_chunk[to_scratch]] = goal[to_scratch]
             number += 1
 

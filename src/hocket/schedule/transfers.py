@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket.schedule.ir import Block, Buffer, Schedule, Step
+from hocket.schedule.shape import Shape
 
 _SLAB = 1 << 18
 """Transfers held at once while streaming a repeated step."""
@@ -25,8 +26,9 @@ class Transfers:
     """Single-chunk rows, in schedule order; equal-length columns.
 
     order is the row's index in its expanded step; source and target are *places*, ``chunk * 4 + buffer``; chunk is the
-    size class. The row that opens a row group says for all of it whether the old content is the first operand (keeps)
-    and whether the result is the first to hold all contributions (completes).
+    size class; raw says that the source holds its rank's untouched contribution. The row that opens a row group says
+    for all of it whether the old content is the first operand (keeps), whether that is raw (keeps_raw), and whether the
+    result is the first to hold all contributions (completes).
     """
 
     step: Ints
@@ -36,8 +38,10 @@ class Transfers:
     source: Ints
     target: Ints
     chunk: Ints
+    raw: Bools
     opens: Bools
     keeps: Bools
+    keeps_raw: Bools
     completes: Bools
 
     def take(self, rows: NDArray[Any]) -> "Transfers":
@@ -50,7 +54,7 @@ def transfers(schedule: Schedule, rank: int | None = None) -> Transfers:
     parts = list(_stream(schedule, rank))
     if not parts:
         none, no = np.zeros(0, np.int64), np.zeros(0, bool)
-        return Transfers(none, none, none, none, none, none, none, no, no, no)
+        return Transfers(none, none, none, none, none, none, none, no, no, no, no, no)
     if len(parts) == 1:
         return parts[0]
     return Transfers(*(np.concatenate([getattr(part, c.name) for part in parts]) for c in fields(Transfers)))
@@ -92,18 +96,20 @@ def _expand(
     source = _places(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
     target = _places(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
     keeps = opens & rows.reduce
-    completes = state.completes(src, dst, source, target, opens, keeps)
+    raw, keeps_raw, completes = state.contributions(src, dst, source, target, opens, keeps)
     chunk = state.size_classes(src, dst, source, target)
     order = np.arange(size)
     if rank is not None:
         order = np.flatnonzero((src == rank) | (dst == rank))
-        source, target, completes, chunk = source[:, order], target[:, order], completes[:, order], chunk[:, order]
+        source, target, chunk = source[:, order], target[:, order], chunk[:, order]
+        raw, keeps_raw, completes = raw[:, order], keeps_raw[:, order], completes[:, order]
         src, dst, opens, keeps = src[order], dst[order], opens[order], keeps[order]
     count = len(repetitions)
     steps = np.repeat(step + repetitions, len(order))
     order, src, dst, opens, keeps = (np.tile(column, count) for column in (order, src, dst, opens, keeps))
-    source, target, chunk, completes = source.ravel(), target.ravel(), chunk.ravel(), completes.ravel()
-    return Transfers(steps, order, src, dst, source, target, chunk, opens, keeps, completes)
+    source, target, chunk = source.ravel(), target.ravel(), chunk.ravel()
+    raw, keeps_raw, completes = raw.ravel(), keeps_raw.ravel(), completes.ravel()
+    return Transfers(steps, order, src, dst, source, target, chunk, raw, opens, keeps, keeps_raw, completes)
 
 
 def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
@@ -115,53 +121,54 @@ def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chu
 
 
 class _State:
-    """What all ranks' places hold while the steps pass: how many contributions, and of scratch the size class."""
+    """What places hold while the steps pass: how many contributions, an untouched one or not; of scratch, how long."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.num_ranks = schedule.num_ranks
-        self.chunks_per_block = k = schedule.chunks_per_block
-        self.width = 4 * max(schedule.num_chunks, schedule.num_scratch)
-        kind = schedule.kind
-        self.counts = kind.reduces and kind.exactly_once
-        self.has_scratch = schedule.num_scratch > 0
-        held = np.zeros((self.num_ranks, self.width), np.int32) if self.counts else np.zeros((0, 0), np.int32)
-        for rank in range(self.num_ranks if self.counts else 0):
-            blocks = kind.input_blocks(rank, self.num_ranks, schedule.root)
-            begin, end = blocks.start * k, blocks.stop * k
-            held[rank, 4 * begin + Buffer.DATA : 4 * end : 4] = 1
-            held[rank, Buffer.INPUT : 4 * (end - begin) : 4] = 1
+        self.shape = Shape.of(schedule)
+        self.num_ranks, self.num_scratch = schedule.num_ranks, schedule.num_scratch
+        self.counts = schedule.kind.counts_contributions
+        self.width = 4 * max(schedule.num_chunks, schedule.num_scratch) if self.counts else 0
+        held = np.zeros((self.num_ranks, self.width), np.int32)
+        if self.counts:  # All of these have whole vectors for input.
+            held[:, Buffer.DATA : 4 * schedule.num_chunks : 4] = 1
+            held[:, Buffer.INPUT : 4 * schedule.num_chunks : 4] = 1
         self.held = held.ravel()
-        self.classes = np.zeros(self.num_ranks * self.width if self.has_scratch else 0, np.int64)
+        self.untouched = self.held > 0
+        self.classes = np.zeros(self.num_ranks * self.num_scratch, np.int64)
 
-    def completes(self, src: Ints, dst: Ints, source: Ints, target: Ints, opens: Bools, keeps: Bools) -> Bools:
-        """Whether the group that a row opens is the one that gathers the last contribution; repetitions x rows."""
-        result = np.zeros(source.shape, bool)
+    def contributions(
+        self, src: Ints, dst: Ints, source: Ints, target: Ints, opens: Bools, keeps: Bools
+    ) -> tuple[Bools, Bools, Bools]:
+        """Transfers' raw, keeps_raw and completes, each repetitions x rows."""
+        raw, keeps_raw, completes = (np.zeros(source.shape, bool) for _ in range(3))
         if not self.counts:
-            return result
+            return raw, keeps_raw, completes
         first = np.flatnonzero(opens)
         operands = np.diff(first, append=len(opens)) + keeps[first]
         single = len(first) == len(opens)
         keeping = keeps[first]
         source_row, target_row = src * self.width, (dst * self.width)[first]
         for i in range(len(source)):  # every repetition reads what the one before it wrote
-            total = self.held[source_row + source[i]]
+            read, written = source_row + source[i], target_row + target[i, first]
+            raw[i] = self.untouched[read]
+            keeps_raw[i, first] = self.untouched[written] & keeping
+            total = self.held[read]
             if not single:
                 total = np.add.reduceat(total, first)
-            written = target_row + target[i, first]
             total = total + self.held[written] * keeping
             self.held[written] = total
-            result[i, first] = (total == self.num_ranks) & (operands > 1)
-        return result
+            self.untouched[written] = False
+            completes[i, first] = (total == self.num_ranks) & (operands > 1)
+        return raw, keeps_raw, completes
 
     def size_classes(self, src: Ints, dst: Ints, source: Ints, target: Ints) -> Ints:
         """The size class of what each row moves; scratch has that of what it was given last."""
-        k = self.chunks_per_block
-        result = (source >> 2) % k
-        if not self.has_scratch:
+        result = self.shape.size_class(src, source & 3, source >> 2).astype(np.int64, copy=False)
+        if not self.num_scratch:
             return result
         for i in range(len(source)):
-            from_scratch, to_scratch = source[i] & 3 == Buffer.SCRATCH, target[i] & 3 == Buffer.SCRATCH
-            known = np.where(to_scratch, self.classes[src * self.width + source[i]], (target[i] >> 2) % k)
-            result[i] = np.where(from_scratch, known, result[i])
-            self.classes[(dst * self.width + target[i])[to_scratch]] = result[i][to_scratch]
+            reads = np.flatnonzero(source[i] & 3 == Buffer.SCRATCH)
+            writes = np.flatnonzero(target[i] & 3 == Buffer.SCRATCH)
+            result[i, reads] = self.classes[src[reads] * self.num_scratch + (source[i, reads] >> 2)]
+            self.classes[dst[writes] * self.num_scratch + (target[i, writes] >> 2)] = result[i, writes]
         return result

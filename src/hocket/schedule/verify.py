@@ -1,6 +1,7 @@
 """The law. A schedule that verify lets pass does what its collective promises; nothing else ever runs.
 
-1. shape: ranks, buffers and chunks exist, sizes agree, writes of one step are row groups (shape.py);
+1. shape: ranks, buffers and chunks exist, sizes agree and both ends of a row know them, writes of one step are row
+   groups (shape.py);
 2. result: every contribution exactly once (result.py);
 3. plans: the lowered arrays of all ranks match, end, and have no data race, in both alias modes (races.py);
 4. order: the certificate of reduction order and rounding (order.py), and that promised labels are in it;

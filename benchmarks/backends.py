@@ -1,0 +1,272 @@
+"""Which library supports what: every reduction with every type, and every collective, tried on Hocket, Gloo and MPI.
+
+    python benchmarks/backends.py [--output docs/backends.md] [--only gloo,mpi] [--limit SECONDS]
+
+Each try is two ranks in processes of their own, with a time limit, and its answer is checked. Peers live in virtual
+environments under build/peers/ that are made on the first run: Gloo inside PyTorch, MPI through mpi4py. A peer that
+cannot be installed is said to be absent. Ranks of Hocket and Gloo are forked from a process that has imported the
+library; those of MPI are started by its own mpiexec.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, os.fspath(Path(__file__).parent))
+import backend_ranks
+from backend_ranks import COLLECTIVES, DTYPES, OPS, Cell, Verdict
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {  # peer -> what to install for it; the first that can be had
+    "gloo": (("torch==2.13.0", "numpy"),),
+    "mpi": (("mpi4py", "openmpi", "numpy"), ("mpi4py", "mpich", "numpy"), ("mpi4py", "impi-rt", "numpy")),
+}
+MOST_LETTERS = 140  # of a note
+TITLES = {"hocket": "Hocket", "gloo": "Gloo (torch.distributed)", "mpi": "MPI (mpi4py)"}
+CELLS = [Cell("reduction", op, dtype) for op in OPS for dtype in DTYPES]
+CELLS += [Cell("collective", name, "float32") for name in COLLECTIVES]
+
+HEAD = """\
+# Which library supports what
+
+Written by `make backends` from what it tried; do not edit. {versions}
+
+Two ranks on one machine made each call, in processes of their own that had {limit:g} s; the answer was checked.
+
+| | |
+|---|---|
+| yes | the right answer |
+| wrong | an answer that is not right, without an error |
+| error | an exception, or the end of the process; the note has its first words |
+| hang | no answer within the time |
+| no | the interface has no name for this type, reduction or call |
+| refused | an error, which is right: the reduction has no meaning for the type |
+| accepted | an answer to what has no meaning |
+
+"""
+
+
+# --- peers ---------------------------------------------------------------------------------------------------------
+
+
+def interpreter_of(library: str) -> Path | None:
+    """The Python that has the library; makes its environment if need be. None where it cannot be installed."""
+    if library == "hocket":
+        return Path(sys.executable)
+    folder = ROOT / "build" / "peers" / library
+    python, stamp = folder / "bin" / "python", folder / "installed"
+    if stamp.exists():
+        return python
+    for packages in PACKAGES[library]:
+        print(f"installing {', '.join(packages)} in {folder.relative_to(ROOT)}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        if not subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=False).returncode:
+            stamp.touch()
+            return python
+    return None
+
+
+def version_of(library: str, python: Path) -> str:
+    program = f"import sys; sys.path.insert(0, {os.fspath(ROOT / 'benchmarks')!r}); import backend_ranks; "
+    program += f"print(backend_ranks.version({library!r}))"
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def probe_all(library: str, python: Path, limit: float) -> dict[Cell, Verdict]:
+    """Every cell's verdict, from a process of the library's own interpreter."""
+    command = [python, __file__, "--serve", library, "--limit", str(limit)]
+    found = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            cell, verdict = json.loads(line)
+            found[Cell(*cell)] = Verdict(*verdict)
+            print(f"{library:>7}  {cell[1]:>20}  {cell[2]:<14} {' '.join(verdict)[:90]}", file=sys.stderr)
+    if set(found) != set(CELLS):
+        raise RuntimeError(f"{library}: {len(CELLS) - len(found)} cells were not tried; see the error above")
+    return found
+
+
+# --- in the interpreter of a library -------------------------------------------------------------------------------
+
+
+def serve(library: str, limit: float) -> None:
+    """Tries every cell, and prints each verdict as a line."""
+    if library != "mpi":
+        backend_ranks.prepare(library)
+    for cell in CELLS:
+        text = backend_ranks.missing(library, cell)
+        verdict = Verdict("no", text) if text else probe(library, cell, limit)
+        print(json.dumps((cell, verdict)), flush=True)
+
+
+def probe(library: str, cell: Cell, limit: float) -> Verdict:
+    """What two ranks make of a cell within the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        ended_badly = (run_mpi if library == "mpi" else run_forked)(library, cell, Path(folder), limit)
+        told = sorted(Path(folder).glob("?.json"), key=lambda path: path.stat().st_mtime_ns)
+        verdicts = [Verdict(*json.loads(path.read_text())) for path in told]  # the first error may cause the second
+    for kind in ("wrong", "error", "refused", "accepted"):
+        for verdict in verdicts:
+            if verdict.kind == kind:
+                return verdict._replace(text=first_words(verdict.text))
+    if len(verdicts) < 2:
+        if ended_badly:
+            return Verdict("error", first_words(ended_badly))
+        return Verdict("hang", f"no answer within {limit:g} s")
+    return verdicts[0]
+
+
+def first_words(text: str) -> str:
+    """An error's beginning, without what differs from run to run or says where the library was built."""
+    text = re.sub(r"\[/\S*\]|\[\d+\.\d+\.\d+\.\d+\]:\d+|\[[\w.-]+:\d+\]", "", text)
+    words = " ".join(text.split())
+    return words if len(words) <= MOST_LETTERS else words[:MOST_LETTERS].rsplit(" ", 1)[0] + " ..."
+
+
+def run_forked(library: str, cell: Cell, folder: Path, limit: float) -> str:
+    """Returns how a rank ended that said nothing; empty if it was still running."""
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=backend_ranks.run_rank, args=(library, cell, folder, rank)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    wait_for(ranks, folder, limit)
+    codes = [process.exitcode for process in ranks]
+    for process in ranks:
+        if process.exitcode is None:
+            process.kill()
+        process.join()
+    return next((f"the process ended with {ending(code)}" for code in codes if code), "")
+
+
+def wait_for(ranks: Sequence[multiprocessing.process.BaseProcess], folder: Path, limit: float) -> None:
+    deadline = time.monotonic() + limit
+    for process in ranks:
+        while process.is_alive() and time.monotonic() < deadline:
+            process.join(0.02)
+            if any(path.read_text().startswith('["error"') for path in folder.glob("*.json")):
+                deadline = min(deadline, time.monotonic() + 2 * backend_ranks.GRACE_SECONDS)
+
+
+def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, "-n", "2", sys.executable, __file__, "--rank", json.dumps(cell)]
+    environment = os.environ | {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "BACKENDS_FOLDER": os.fspath(folder),
+    }
+    process = subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, text = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return ""
+    return f"mpiexec ended with {ending(process.returncode)}: {text.strip()}" if process.returncode else ""
+
+
+def ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+
+
+# --- the document --------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Numbers for what goes wrong, the same number for the same words."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def mark(self, verdict: Verdict | None) -> str:
+        """Return the word for a verdict, with the number of its note."""
+        if verdict is None:
+            return "absent"
+        if verdict.kind not in ("wrong", "error", "hang", "accepted"):
+            return verdict.kind
+        return f"{verdict.kind} [{self.numbers.setdefault(verdict.text, len(self.numbers) + 1)}]"
+
+    def text(self) -> str:
+        """Return the notes as a list."""
+        return "".join(f"{number}. {text}\n" for text, number in self.numbers.items())
+
+
+def table(corner: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    lines = [[corner, *columns], ["---"] * (len(columns) + 1), *([name, *cells] for name, cells in rows)]
+    return "".join("|" + "|".join(line) + "|\n" for line in lines)
+
+
+def document(results: dict[str, dict[Cell, Verdict]], versions: dict[str, str], limit: float) -> str:
+    notes = Notes()
+    parts = [HEAD.format(versions="; ".join(versions.values()) + f"; Python {platform.python_version()}.", limit=limit)]
+
+    def found(library: str, cell: Cell) -> str:
+        return notes.mark(results[library].get(cell))
+
+    parts.append("## Collectives and point to point\n\nfloat32; the root, where there is one, is rank 1.\n\n")
+    calls = [Cell("collective", name, "float32") for name in COLLECTIVES]
+    rows = [(cell.name, [found(library, cell) for library in results]) for cell in calls]
+    parts.append(table("call", [TITLES[library] for library in results], rows))
+    meaningful = [cell for cell in CELLS if cell.kind == "reduction" and backend_ranks.expected(cell) is not None]
+    parts.append("\n## Reductions and types\n\n")
+    parts.append(f"all_reduce, {len(meaningful)} combinations of reduction and type that have a meaning:\n\n")
+    counted = []
+    for library, verdicts in results.items():
+        kinds = Counter(verdicts[cell].kind if cell in verdicts else "absent" for cell in meaningful)
+        counted.append((TITLES[library], [str(kinds[kind]) for kind in KINDS]))
+    parts.append(table("library", KINDS, counted))
+    for library in results:
+        rows = [(op, [found(library, Cell("reduction", op, dtype)) for dtype in DTYPES]) for op in OPS]
+        parts.append(f"\n### {TITLES[library]}\n\n" + table("op", DTYPES, rows))
+    return "".join(parts) + ("\n## Notes\n\n" + notes.text() if notes.numbers else "")
+
+
+KINDS = ("yes", "wrong", "error", "hang", "no", "absent")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "backends.md")
+    parser.add_argument("--only", default="hocket,gloo,mpi", help="libraries to try")
+    parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="for each try")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rank:
+        backend_ranks.run_rank("mpi", Cell(*json.loads(arguments.rank)), Path(os.environ["BACKENDS_FOLDER"]), None)
+        return 0
+    if arguments.serve:
+        serve(arguments.serve, arguments.limit)
+        return 0
+    results, versions = {}, {}
+    for library in arguments.only.split(","):
+        python = interpreter_of(library)
+        absent = f"{TITLES[library]}: cannot be installed here"
+        versions[library] = version_of(library, python) if python else absent
+        results[library] = probe_all(library, python, arguments.limit) if python else {}
+    arguments.output.parent.mkdir(exist_ok=True)
+    arguments.output.write_text(document(results, versions, arguments.limit))
+    print(arguments.output)
+    bad = [cell for cell, verdict in results.get("hocket", {}).items() if verdict.kind not in ("yes", "refused")]
+    for cell in bad:
+        print(f"hocket: {cell}: {results['hocket'][cell]}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+// Messages between two ranks: tags, MPI's matching rules, eager and announced messages. A resumable state machine over
+// any transport; it has no threads and no clock, and never blocks.
+#pragma once
+
+#include "error.h"
+#include "transport.h"
+#include "types.h"
+
+#include <array>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace hocket {
+
+/// Whose messages: the program's, or Hocket's own. One is never matched with the other.
+enum class Scope : std::uint8_t { user, internal };
+
+inline constexpr int any_source = -1;
+
+/// What is to be sent or received.
+struct Message {
+    bool sends = false;
+    int peer = 0;                                    // a receive may take from any_source
+    std::optional<std::uint64_t> tag = std::nullopt; // nothing: a receive from any
+    Scope scope = Scope::user;
+    Dtype dtype = Dtype::uint8;
+    std::byte *data = nullptr; // only read where it is sent
+    std::size_t num_bytes = 0;
+};
+
+/// A message under way, at one of its ends.
+struct Exchange : Message {
+    explicit Exchange(const Message &message) : Message(message) {}
+
+    bool done = false;       // the memory is the caller's again
+    int source = any_source; // of a receive, once it is matched, as is the tag
+    std::uint64_t found_tag = 0;
+
+  private:
+    friend class Matcher;
+    std::size_t moved = 0;    // bytes
+    std::uint32_t number = 0; // of an announced one
+    std::uint64_t ticket = 0; // of the last loan: it is over when the peer has released so many; 0 without one
+};
+
+/// One rank's part in the messages of a communicator.
+///
+/// Per source and tag, messages are received in the order in which they were sent, by receives in the order in which
+/// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
+/// waits until it is asked for, and goes in pieces that take turns with those of others and may be lent. So that
+/// nobody fills a rank's memory, a peer may have `max_unmatched` short ones there that nobody has asked for; what goes
+/// beyond is announced too.
+class Matcher {
+  public:
+    static constexpr std::size_t eager_bytes = std::size_t{8} << 10;
+    static constexpr std::uint8_t max_unmatched = 32;
+
+    /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
+    Matcher(Transport &transport, int rank, int num_ranks);
+
+    /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does.
+    void post(std::shared_ptr<Exchange> exchange);
+
+    /// Moves what can be moved, within a budget. False when nothing could.
+    bool advance();
+
+    /// The peers whose messages, room or releases are missing, ascending; none when all is done.
+    std::vector<int> waiting_for() const;
+
+    /// Both only grow.
+    std::uint64_t num_moves() const { return num_moves_; }
+    std::uint64_t num_done() const { return num_done_; }
+
+    /// Sources and tags of the messages of the program that have come, or were announced, and that nobody asked for.
+    std::vector<std::pair<int, std::uint64_t>> unmatched() const;
+    /// Bytes that this rank keeps of them.
+    std::size_t num_kept_bytes() const;
+
+  private:
+    enum class Kind : std::uint8_t { eager, announce, clear, data, credit };
+
+    /// Goes before each frame. The first bytes of its payload follow in the same line where they fit.
+    struct Header {
+        Kind kind = Kind::credit;
+        Scope scope = Scope::user;
+        Dtype dtype = Dtype::uint8;
+        std::uint8_t credits = 0;    // short messages that were asked for since the last frame
+        std::uint32_t number = 0;    // announce, clear, data: of the announced message, given by its sender
+        std::uint64_t tag = 0;       // eager, announce
+        std::uint64_t num_bytes = 0; // of the message; data: of the payload
+    };
+    static_assert(sizeof(Header) == 24);
+
+    /// A message that came, or was announced, before somebody asked for it.
+    struct Arrival {
+        int source = 0;
+        Header header;
+        std::vector<std::byte> kept;
+        bool complete = false;
+        std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
+    };
+
+    struct Outgoing {
+        static constexpr std::size_t line_bytes = 48; // what the transports carry at no extra cost
+
+        std::list<std::shared_ptr<Exchange>> posted;                  // in order; not begun
+        std::list<std::uint32_t> clearances;                          // to be given to the peer
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
+        std::list<std::shared_ptr<Exchange>> cleared;                 // take turns, piece by piece
+        std::list<std::shared_ptr<Exchange>> lent;                    // all sent, perhaps not yet read
+        std::uint32_t next_number = 0;
+        std::uint8_t num_unmatched = 0; // short ones, as far as the peer has said
+        bool turn_of_data = false;
+
+        // The frame under way: its header and the start of its payload, then the rest of it.
+        std::shared_ptr<Exchange> exchange;
+        Kind kind = Kind::credit;
+        std::array<std::byte, line_bytes> head;
+        std::size_t head_bytes = 0, head_sent = 0;
+        Bytes payload;
+        std::size_t payload_bytes = 0; // of the frame in all
+        bool active = false;
+    };
+
+    struct Incoming {
+        std::array<std::byte, sizeof(Header)> header;
+        std::size_t header_bytes = 0; // of the header that have come
+        std::size_t payload_left = 0;
+        std::byte *target = nullptr;
+        std::shared_ptr<Exchange> receive;                           // what the payload is for,
+        std::shared_ptr<Arrival> arrival;                            // or where it is kept
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
+        std::uint32_t next_number = 0;                               // of its announcements
+        std::uint8_t num_held = 0;                                   // short ones that the peer counts as unmatched
+        std::uint8_t num_owed = 0;                                   // of them matched
+    };
+
+    [[noreturn]] void refuse(int peer, const char *what) const;
+    bool accepts(const Exchange &receive, int source, const Header &header) const;
+    void check_alike(const Exchange &receive, int source, const Header &header) const;
+    void receive_from(int peer);
+    void take_frame(int peer, const Header &header);
+    void take_envelope(int peer, const Header &header);
+    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header);
+    void end_payload(int peer);
+    void send_to(int peer);
+    bool begin_frame(int peer);
+    void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
+    bool push_frame(int peer);
+    void end_frame(int peer);
+    void finish(Exchange &exchange);
+
+    Outgoing &to(int peer) { return outgoing_[static_cast<std::size_t>(peer)]; }
+    Incoming &from(int peer) { return incoming_[static_cast<std::size_t>(peer)]; }
+
+    Transport &transport_;
+    int rank_;
+    std::vector<Outgoing> outgoing_;
+    std::vector<Incoming> incoming_;
+    std::list<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
+    std::list<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
+    std::uint64_t num_moves_ = 0, num_done_ = 0;
+};
+
+} // namespace hocket

@@ -1,0 +1,148 @@
+#include "members.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <sched.h>
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto writer_time = 200ms; // for another member to write its reason
+constexpr auto reader_time = 500ms; // for another process to notice a failure before it counts as stopped
+
+} // namespace
+
+Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport)
+    : context_(std::move(context)), ranks_(std::move(ranks)), rank_(rank), transport_(transport) {
+    if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+}
+
+bool Members::has_closed(int member) const {
+    return control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed;
+}
+
+std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
+    for (int member = 0; member < size(); ++member) {
+        if (!is_dead(member) || has_closed(member)) continue;
+        Failure failure;
+        failure.cause = Cause::died;
+        failure.rank = member;
+        failure.sequence = sequence;
+        return failure;
+    }
+    return std::nullopt;
+}
+
+void Members::record(const Failure &failure) const {
+    AbortRecord &record = control(0).abort;
+    const auto limit = Clock::now() + writer_time;
+    const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
+    std::uint32_t state = AbortRecord::none;
+    while (!record.state.compare_exchange_strong(state, me, std::memory_order_acq_rel)) {
+        if (state == AbortRecord::ready) return;
+        // Another member is writing. It is about to finish, or has died at it; if it was stopped, it will do so later.
+        const int writer = static_cast<int>(state - AbortRecord::writing);
+        if (writer >= size() || !is_dead(writer)) {
+            if (Clock::now() >= limit) return;
+            sched_yield();
+            state = AbortRecord::none;
+        }
+    }
+    record.cause = static_cast<std::int32_t>(
+        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
+    record.rank = failure.rank;
+    record.sequence = failure.sequence;
+    record.seconds = failure.seconds;
+    record.missing.fill(0);
+    for (int member : failure.missing)
+        record.missing[static_cast<std::size_t>(member) / 64] |= std::uint64_t{1} << member % 64;
+    std::size_t length = std::min(failure.text.size(), record.text.size() - 1);
+    if (length < failure.text.size()) { // a cut must not go through a character
+        while (length > 0 && (static_cast<unsigned char>(failure.text[length]) & 0xc0U) == 0x80U) --length;
+    }
+    record.text.fill('\0');
+    std::memcpy(record.text.data(), failure.text.data(), length);
+    for (int member = 0; member < size(); ++member) {
+        const auto call = failure.calls.find(member);
+        transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)] =
+            call == failure.calls.end() ? Fingerprint{} : call->second;
+    }
+    record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
+    alarm_all();
+}
+
+std::optional<Failure> Members::recorded_failure() const {
+    const AbortRecord &record = control(0).abort;
+    if (record.state.load(std::memory_order_seq_cst) != AbortRecord::ready) return std::nullopt;
+    Failure failure;
+    failure.cause = static_cast<Cause>(record.cause);
+    failure.rank = record.rank;
+    failure.sequence = record.sequence;
+    failure.seconds = record.seconds;
+    failure.text = record.text.data();
+    for (int member = 0; member < size(); ++member) {
+        if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
+            failure.missing.push_back(member);
+        const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
+        if (call.sequence != 0) failure.calls[member] = call;
+    }
+    return failure;
+}
+
+Failure Members::settle(const Failure &failure) const {
+    record(failure);
+    return recorded_failure().value_or(failure);
+}
+
+void Members::alarm_all() const {
+    for (int member = 0; member < size(); ++member) control(member).raise_alarm();
+}
+
+void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const {
+    (own().*reading).store(0, std::memory_order_seq_cst);
+    alarm_all(); // whoever has recorded the failure may not have come so far
+    const auto limit = Clock::now() + reader_time;
+    for (int member = 0; member < size(); ++member) {
+        while (transport.released(member) < transport.posted(member) && !is_dead(member) &&
+               (control(member).*reading).load(std::memory_order_seq_cst) != 0 &&
+               (context_->shares_process(rank_of(member)) || Clock::now() < limit)) {
+            sched_yield();
+        }
+    }
+}
+
+void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &what,
+                         const std::vector<int> &members) const {
+    std::string names;
+    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s\n", rank_,
+                 static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
+                 members.size() == 1 ? "rank" : "ranks", names.c_str());
+}
+
+Failure Members::closed_here() const {
+    Failure failure = closed_failure(rank_, 0);
+    failure.self = rank_;
+    return failure;
+}
+
+Failure closed_failure(int member, std::uint64_t sequence) {
+    Failure failure;
+    failure.cause = Cause::aborted;
+    failure.rank = member;
+    failure.sequence = sequence;
+    failure.text = "it closed its communicator";
+    return failure;
+}
+
+Failure forked_failure() {
+    Failure failure;
+    failure.cause = Cause::forked;
+    return failure;
+}
+
+} // namespace hocket

@@ -1,0 +1,66 @@
+// What the members of a communicator write down about each other, beside all channels: deaths, alarms, and why it
+// failed.
+#pragma once
+
+#include "shm.h"
+#include "waiting.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hocket {
+
+/// One rank's view of all members. Thread-safe: calls and messages share it.
+class Members {
+  public:
+    /// `ranks` are those of the members in the context. The transport, which leads to their endpoints, must outlive
+    /// this.
+    Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport);
+
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(ranks_.size()); }
+    ControlPage &control(int member) const { return transport_.control(member); }
+    ControlPage &own() const { return control(rank_); }
+    bool is_dead(int member) const { return context_->is_dead(rank_of(member)); }
+    bool has_closed(int member) const;
+
+    /// A member that has died without closing before, as a failure at call `sequence`. One that had closed has left in
+    /// good order, and all that it sent is there.
+    std::optional<Failure> find_death(std::uint64_t sequence) const;
+
+    /// Writes the reason where all members read it, unless one is there already, and raises the alarm of all.
+    void record(const Failure &failure) const;
+    std::optional<Failure> recorded_failure() const;
+    /// Records a failure; what counts is the reason that was there first.
+    Failure settle(const Failure &failure) const;
+    void alarm_all() const;
+
+    /// After a failure: returns when no member reads any longer what this rank has lent through `transport`; a member
+    /// shows by `reading` whether it may. A stopped process is not waited for; when it goes on, it finds the failure
+    /// before it trusts what it has read.
+    void await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const;
+
+    /// Says on standard error whom this rank waits for.
+    void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members) const;
+
+    /// Of a call by one thread while another closes.
+    Failure closed_here() const;
+
+  private:
+    int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
+
+    std::shared_ptr<Context> context_;
+    std::vector<int> ranks_;
+    int rank_;
+    const ShmTransport &transport_;
+};
+
+/// "it closed its communicator", said of a member by one that still needs it.
+Failure closed_failure(int member, std::uint64_t sequence);
+
+/// Of every use in a forked child.
+Failure forked_failure();
+
+} // namespace hocket

@@ -1,0 +1,381 @@
+#include "point_to_point.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <sched.h>
+#include <system_error>
+
+namespace hocket {
+namespace {
+
+constexpr unsigned max_yields_in_background = 20; // whoever computes beside it needs the core more
+
+} // namespace
+
+std::string Operation::label() const {
+    std::string text = sends ? "send to rank " : "recv from rank ";
+    if (peer == any_source) text = "recv from any rank";
+    else text += std::to_string(peer);
+    return text + (tag ? " (tag " + std::to_string(*tag) + ")" : " (any tag)");
+}
+
+PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
+                           Members &members, bool spin)
+    : members_(members), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
+      matcher_(transport_, members.rank(), members.size()) {}
+
+PointToPoint::~PointToPoint() = default; // Communicator has closed it
+
+void PointToPoint::check_usable() const {
+    if (!state_.is_here()) throw forked_failure();
+}
+
+// Beginning and waiting -----------------------------------------------------------------------------------------------
+
+/// With the lock held. The operations are pending, or finished already.
+Operations PointToPoint::post(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
+    if (state_->closing) throw members_.closed_here();
+    Operations operations;
+    const auto deadline = Clock::now() + timeout;
+    for (const Message &message : messages) {
+        operations.push_back(std::make_shared<Operation>(message, timeout, deadline));
+    }
+    pending_.insert(pending_.end(), operations.begin(), operations.end());
+    next_deadline_ = std::min(next_deadline_, deadline);
+    try {
+        if (failure_) throw *failure_;
+        for (const auto &operation : operations) {
+            if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
+            matcher_.post(operation);
+        }
+    } catch (const Failure &failure) { end_with(failure); }
+    step(false);
+    return operations;
+}
+
+Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    Operations operations = post(messages, timeout);
+    if (std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; })) return operations;
+    start_background();
+    hand_on();
+    return operations;
+}
+
+Operations PointToPoint::run(std::span<const Message> messages, std::chrono::nanoseconds timeout,
+                             const std::function<void()> &interrupted) {
+    check_usable();
+    Lock lock(state_->mutex);
+    Operations operations = post(messages, timeout);
+    if (state_->driven) members_.own().ring(); // what post() has left to be moved
+    const auto all_finished = [&operations] {
+        return std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; });
+    };
+    try {
+        await(lock, all_finished, Clock::time_point::max(), operations, interrupted);
+    } catch (...) {
+        if (!lock.owns_lock()) lock.lock();
+        Failure failure;
+        failure.cause = Cause::aborted;
+        failure.rank = members_.rank();
+        failure.text = "interrupted";
+        end_with(failure);
+        throw;
+    }
+    for (const auto &operation : operations) {
+        if (operation->failure) throw *operation->failure;
+    }
+    return operations;
+}
+
+bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
+                        const std::function<void()> &interrupted) {
+    check_usable();
+    Lock lock(state_->mutex);
+    return await(
+        lock, [&operation] { return operation->finished; }, Clock::now() + limit, {&operation, 1}, interrupted);
+}
+
+bool PointToPoint::is_finished(const Operation &operation) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    return operation.finished;
+}
+
+std::optional<Failure> PointToPoint::failure_of(const Operation &operation) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    return operation.failure;
+}
+
+std::vector<int> PointToPoint::missing(const Operation &operation) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    return awaited(operation);
+}
+
+/// True once the condition holds, false when `until` has passed. The lock is held, except while `interrupted` is asked.
+bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_point until,
+                         std::span<const std::shared_ptr<Operation>> told, const std::function<void()> &interrupted) {
+    if (condition()) return true;
+    const auto start = Clock::now();
+    auto next_look = start + attention;
+    for (bool stall_told = false;;) {
+        const auto limit = std::min(until, next_look);
+        if (state_->driven) {
+            ++state_->num_waiting;
+            state_->changed.wait_until(lock, limit, [&] { return condition() || !state_->driven; });
+            --state_->num_waiting;
+        } else {
+            state_->driven = true;
+            drive(lock, condition, limit, false);
+            state_->driven = false;
+            hand_on();
+        }
+        if (condition()) return true;
+        const auto now = Clock::now();
+        if (now >= until) return false;
+        if (now < next_look) continue;
+        next_look = now + attention;
+        if (now - start >= stall_time && !stall_told) {
+            stall_told = true;
+            const auto slow = std::ranges::find_if(told, [](const auto &operation) { return !operation->finished; });
+            if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for());
+            else members_.tell_stall(now - start, (*slow)->label(), awaited(**slow));
+        }
+        lock.unlock();
+        interrupted();
+        lock.lock();
+    }
+}
+
+/// Of a caller that leaves: somebody else goes on.
+void PointToPoint::hand_on() {
+    if (state_->num_waiting > 0) state_->changed.notify_all();
+    if (pending_.empty() || !state_->background.joinable()) return;
+    state_->work.notify_one();
+    members_.own().ring(); // it may sleep over something that was left to be moved
+}
+
+void PointToPoint::start_background() {
+    if (state_->background.joinable()) return;
+    try {
+        state_->background = std::thread([this] { serve(); });
+    } catch (const std::system_error &error) {
+        errno = error.code().value();
+        end_with(Failure::resource("starting the thread that moves messages"));
+    }
+}
+
+/// The thread in the background: drives while something is pending and no caller does.
+void PointToPoint::serve() {
+    block_signals();
+    Lock lock(state_->mutex);
+    const auto may_rest = [this] { return state_->stopping || state_->driven || pending_.empty(); };
+    for (;;) {
+        state_->work.wait(lock, [&] { return state_->stopping || !may_rest(); });
+        if (state_->stopping) return;
+        drive(lock, may_rest, Clock::time_point::max(), true);
+    }
+}
+
+// Driving -------------------------------------------------------------------------------------------------------------
+
+/// Moves messages until the condition holds or `until` has passed. The lock is held except while this rests.
+void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_point until, bool in_background) {
+    const bool spin = spin_ && !in_background;
+    Clock::time_point spin_until{};
+    for (unsigned polls = 0; !condition();) {
+        const bool moved = step(false);
+        if (moved) polls = 0;
+        if (condition()) return;
+        bool try_on = spin || polls < (in_background ? max_yields_in_background : max_yields);
+        if (polls++ % polls_per_look == 0) {
+            const auto now = Clock::now();
+            if (polls == 1) spin_until = now + spin_time;
+            check_deadlines(now);
+            if (now >= until || condition()) return;
+            if (spin) try_on = now < spin_until;
+        }
+        if (moved || try_on) {
+            lock.unlock();
+            if (spin) relax();
+            else if (!moved) sched_yield();
+            lock.lock();
+        } else {
+            sleep(lock, condition, until);
+            polls = 0;
+        }
+    }
+}
+
+void PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
+    ControlPage &page = members_.own();
+    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
+    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
+    // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
+    if (!step(true) && !condition()) {
+        lock.unlock();
+        const auto left = std::min<std::chrono::nanoseconds>(until - Clock::now(), attention);
+        if (left.count() > 0) futex_wait(page.bell, bell, left);
+        lock.lock();
+    }
+    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
+}
+
+/// One round of the machine; whether it moved anything. A failure ends all operations. `thorough`: looks at what
+/// members have written down although no alarm was raised.
+bool PointToPoint::step(bool thorough) {
+    if (failure_) return false;
+    ControlPage &page = members_.own();
+    bool moved = false;
+    try {
+        // Before the look at the alarm: a member that fails either waits until this has ended, or is heard now.
+        page.in_messages.store(1, std::memory_order_seq_cst);
+        std::vector<int> closed;
+        if (thorough || page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) closed = examine();
+        moved = matcher_.advance();
+        if (page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
+            // A member that has failed meanwhile may have taken back what was just read.
+            if (const auto recorded = members_.recorded_failure()) throw *recorded;
+        }
+        page.in_messages.store(0, std::memory_order_seq_cst);
+        if (!moved && !closed.empty()) look_for_closed(closed);
+    } catch (const Failure &failure) {
+        end_with(failure);
+        return true;
+    } catch (const std::bad_alloc &) {
+        errno = ENOMEM;
+        end_with(Failure::resource("memory for a message that nobody has received yet"));
+        return true;
+    }
+    collect();
+    return moved;
+}
+
+/// Throws what members have written down of failures; returns those that have closed.
+std::vector<int> PointToPoint::examine() {
+    seen_alarm_ = members_.own().alarm.load(std::memory_order_seq_cst);
+    if (const auto recorded = members_.recorded_failure()) throw *recorded;
+    if (const auto death = members_.find_death(0)) throw *death;
+    std::vector<int> closed;
+    for (int member = 0; member < members_.size(); ++member) {
+        if (members_.has_closed(member)) closed.push_back(member);
+    }
+    return closed;
+}
+
+/// All that the members in `closed` have ever sent is read: who still waits for one waits in vain.
+void PointToPoint::look_for_closed(const std::vector<int> &closed) const {
+    const auto has_closed = [&](int member) { return std::ranges::find(closed, member) != closed.end(); };
+    for (const auto &operation : pending_) {
+        const auto members = awaited(*operation);
+        if (!members.empty() && std::ranges::all_of(members, has_closed)) throw closed_failure(members.front(), 0);
+    }
+}
+
+/// From any source: all others may come.
+std::vector<int> PointToPoint::awaited(const Operation &operation) const {
+    if (operation.peer != any_source) return {operation.peer};
+    if (operation.source != any_source) return {operation.source};
+    std::vector<int> others;
+    for (int member = 0; member < members_.size(); ++member) {
+        if (member != members_.rank() || members_.size() == 1) others.push_back(member);
+    }
+    return others;
+}
+
+void PointToPoint::collect() {
+    if (matcher_.num_done() == seen_done_) return;
+    seen_done_ = matcher_.num_done();
+    std::erase_if(pending_, [](const std::shared_ptr<Operation> &operation) {
+        if (operation->done) operation->finished = true;
+        return operation->done;
+    });
+    if (state_->num_waiting > 0) state_->changed.notify_all();
+}
+
+void PointToPoint::check_deadlines(Clock::time_point now) {
+    if (now < next_deadline_) return;
+    step(true); // it may be done by now, or there is a better reason
+    std::shared_ptr<Operation> late;
+    next_deadline_ = Clock::time_point::max();
+    for (const auto &operation : pending_) {
+        next_deadline_ = std::min(next_deadline_, operation->deadline);
+        if (operation->deadline <= now && !late) late = operation;
+    }
+    if (!late) return;
+    Failure failure;
+    failure.cause = Cause::timeout;
+    failure.seconds = std::chrono::duration<double>(late->timeout).count();
+    failure.missing = awaited(*late);
+    end_with(failure);
+}
+
+/// The machine stands still from here on. Waits for those that still read what was lent, which takes them no wait of
+/// their own, so the lock may be held.
+void PointToPoint::end_with(Failure failure) {
+    if (!failure_) {
+        if (failure.cause == Cause::resource || failure.cause == Cause::internal) { // tells the others in their words
+            Failure told;
+            told.cause = Cause::aborted;
+            told.rank = members_.rank();
+            told.text = failure.text;
+            members_.record(told);
+        } else {
+            failure = members_.settle(failure);
+        }
+        failure.self = members_.rank();
+        failure_ = std::move(failure);
+        members_.await_readers(transport_, &ControlPage::in_messages);
+    }
+    for (const auto &operation : pending_) {
+        operation->failure = failure_;
+        if (failure_->sequence == 0) operation->failure->label = operation->label();
+        operation->finished = true;
+    }
+    pending_.clear();
+    state_->changed.notify_all();
+}
+
+// Leaving -------------------------------------------------------------------------------------------------------------
+
+void PointToPoint::close(const std::function<void()> &interrupted) {
+    if (!state_.is_here()) return;
+    Lock lock(state_->mutex);
+    state_->closing = true;
+    await(lock, [this] { return pending_.empty(); }, Clock::time_point::max(), {}, interrupted);
+    const bool is_first = !state_->stopping; // of several threads that close
+    state_->stopping = true;
+    state_->work.notify_all();
+    members_.own().ring();
+    std::thread background = std::move(state_->background);
+    lock.unlock();
+    if (background.joinable()) background.join();
+    if (!is_first) return;
+    lock.lock();
+    while (step(true)) continue; // what has come but was not looked at
+    warn_of_unmatched();
+}
+
+void PointToPoint::warn_of_unmatched() {
+    const auto messages = matcher_.unmatched();
+    if (failure_ || messages.empty()) return;
+    const auto &[source, tag] = messages.front();
+    std::fprintf(stderr,
+                 "hocket: rank %d closes its communicator with %zu %s that it never received, from rank %d with tag "
+                 "%llu%s\n",
+                 members_.rank(), messages.size(), messages.size() == 1 ? "message" : "messages", source,
+                 static_cast<unsigned long long>(tag), messages.size() == 1 ? "" : " first");
+}
+
+bool PointToPoint::has_failed() {
+    if (!state_.is_here()) return false;
+    const Lock lock(state_->mutex);
+    return failure_.has_value();
+}
+
+} // namespace hocket

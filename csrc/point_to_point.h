@@ -1,0 +1,117 @@
+// Sends and receives beside the calls of a communicator: who drives the machine that matches them, and how waits end.
+#pragma once
+
+#include "match.h"
+#include "members.h"
+#include "waiting.h"
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hocket {
+
+/// A send or receive that somebody waits for.
+struct Operation final : Exchange {
+    Operation(const Message &message, std::chrono::nanoseconds limit, Clock::time_point at)
+        : Exchange(message), timeout(limit), deadline(at) {}
+
+    std::chrono::nanoseconds timeout;
+    Clock::time_point deadline;
+    bool finished = false; // well or not; like `failure`, guarded by the mutex of who runs it
+    std::optional<Failure> failure;
+
+    /// "recv from rank 2 (tag 7)".
+    std::string label() const;
+};
+
+using Operations = std::vector<std::shared_ptr<Operation>>;
+
+/// Once per rank and communicator; thread-safe. Whoever waits drives: of several threads one, while the others sleep
+/// and take over when it leaves. A thread of its own drives what isend and irecv have begun while nobody waits.
+class PointToPoint {
+  public:
+    /// `ranks` are those of the members in the context, `offsets` lead to their endpoints. `spin`: whether every rank
+    /// has a core. `members` must outlive this.
+    PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
+                 Members &members, bool spin);
+    PointToPoint(const PointToPoint &) = delete;
+    PointToPoint &operator=(const PointToPoint &) = delete;
+    ~PointToPoint();
+
+    /// Begins them in order. Their memory has to stay until they are finished; what goes wrong from here on is told by
+    /// the operation. `timeout` counts from now.
+    Operations begin(std::span<const Message> messages, std::chrono::nanoseconds timeout);
+
+    /// Begins them and waits for all. `interrupted` is asked every tenth of a second and may throw, which aborts the
+    /// communicator. Throws the failure of the first that failed.
+    Operations run(std::span<const Message> messages, std::chrono::nanoseconds timeout,
+                   const std::function<void()> &interrupted);
+
+    /// False when `limit` passed before it was finished. What `interrupted` throws ends the wait only.
+    bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
+              const std::function<void()> &interrupted);
+    bool is_finished(const Operation &operation);
+    /// Of one that has failed.
+    std::optional<Failure> failure_of(const Operation &operation);
+    /// Whom one that is not finished waits for.
+    std::vector<int> missing(const Operation &operation);
+
+    /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
+    void close(const std::function<void()> &interrupted);
+    /// After close(): touches no peer any more.
+    void leave() { transport_.leave(); }
+    bool has_failed();
+
+  private:
+    using Lock = std::unique_lock<std::mutex>;
+    using Condition = std::function<bool()>;
+
+    Operations post(std::span<const Message> messages, std::chrono::nanoseconds timeout);
+    bool await(Lock &lock, const Condition &condition, Clock::time_point until,
+               std::span<const std::shared_ptr<Operation>> told, const std::function<void()> &interrupted);
+    void drive(Lock &lock, const Condition &condition, Clock::time_point until, bool in_background);
+    void sleep(Lock &lock, const Condition &condition, Clock::time_point until);
+    bool step(bool thorough);
+    std::vector<int> examine();
+    void look_for_closed(const std::vector<int> &closed) const;
+    std::vector<int> awaited(const Operation &operation) const;
+    void collect();
+    void check_deadlines(Clock::time_point now);
+    void end_with(Failure failure);
+    void hand_on();
+    void start_background();
+    void serve();
+    void check_usable() const;
+    void warn_of_unmatched();
+
+    Members &members_;
+    bool spin_;
+    ShmTransport transport_;
+
+    struct State {
+        std::mutex mutex;                // guards the rest, and all below
+        std::condition_variable changed; // for callers: finished, or nobody drives
+        std::condition_variable work;    // for the thread in the background
+        unsigned num_waiting = 0;        // callers that wait for `changed`
+        bool driven = false;             // by a caller
+        bool closing = false;
+        bool stopping = false;
+        std::thread background;
+    };
+    OfThisProcess<State> state_;
+    Matcher matcher_;
+    Operations pending_;
+    std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
+    std::uint32_t seen_alarm_ = 0;
+    std::uint64_t seen_done_ = 0;
+    Clock::time_point next_deadline_ = Clock::time_point::max();
+};
+
+} // namespace hocket

@@ -1,0 +1,62 @@
+"""How long a message takes from one rank to another, and how many bytes per second go through: ping-pong.
+
+    hocket run -n 2 -- examples/ping_pong.py
+
+Rank 0 sends, rank 1 sends the same back. Half of a round trip (the median of many) is the latency, and the
+bandwidth is the size over it.
+Further ranks wait; with `python` alone there is nobody to play with.
+"""
+
+import time
+
+import numpy as np
+
+import hocket
+
+SIZES = [8 * 8**power for power in range(8)]  # 8 bytes to 16 MiB
+BYTES_PER_SIZE = 64 << 20  # at most: it decides how often a large message goes there and back
+MAX_ROUNDS, NUM_WARM_UP = 500, 5
+
+
+def in_words(num_bytes: int) -> str:
+    """Bytes with a unit: 8 B, 512 KiB."""
+    power = (num_bytes.bit_length() - 1) // 10
+    return f"{num_bytes >> 10 * power} {('B', 'KiB', 'MiB')[power]}"
+
+
+def round_trips(comm: hocket.Communicator, size: int) -> list[float]:
+    """Seconds of each round trip of `size` bytes between ranks 0 and 1, as this one of them sees it."""
+    message = np.full(size, comm.rank, "uint8")
+    peer = 1 - comm.rank
+    seconds = []
+    for _ in range(NUM_WARM_UP + max(10, min(MAX_ROUNDS, BYTES_PER_SIZE // size))):
+        started = time.perf_counter()
+        if comm.rank == 0:
+            comm.send(message, peer)
+            comm.recv(message, peer)
+        else:
+            comm.recv(message, peer)
+            comm.send(message, peer)
+        seconds.append(time.perf_counter() - started)
+    if message.any():
+        raise SystemExit(f"rank {comm.rank}: expected the zeros of rank 0 back, found {message.max()}")
+    return seconds[NUM_WARM_UP:]
+
+
+def main() -> None:
+    with hocket.init() as comm:
+        if comm.size == 1:
+            print("ping-pong needs two ranks: hocket run -n 2 -- examples/ping_pong.py")
+            return
+        if comm.rank == 0:
+            print(f"{'size':>8} {'latency':>13} {'bandwidth':>14}")
+        for size in SIZES:
+            if comm.rank < 2:
+                seconds = float(np.median(round_trips(comm, size))) / 2
+            if comm.rank == 0:
+                print(f"{in_words(size):>8} {seconds * 1e6:>10.1f} µs {size / seconds / 1e9:>9.3f} GB/s")
+        comm.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""`hocket show choice`: which algorithm runs when the caller does not say.
+
+Without --ranks the table that everybody starts from; with it what runs here, HOCKET_ALGO and tuner file heeded.
+"""
+
+import argparse
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.runtime.select import Policy
+
+_ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which every `hocket show` would have to load
+_TABLE_NOTE = (
+    "From the top, the first line that fits; sizes are bytes of the whole vector. HOCKET_ALGO, a tuner file, "
+    "configure() and algorithm= come before the table; --ranks N shows what runs in this environment."
+)
+_RANKS_NOTE = "Sizes are bytes of the whole vector. configure() and algorithm= come before all of this."
+
+
+def add_arguments(parser: "argparse._ArgumentGroup") -> None:
+    """Declares the options that this view has besides those of `hocket show`."""
+    parser.add_argument(
+        "--order", choices=_ORDERS, help="only this order of reduction (default: all, and what differs from fast)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
+    from hocket.runtime.select import Policy
+    from hocket.schedule.collective import find_collective
+
+    if arguments.collective is not None:
+        find_collective(arguments.collective)
+    if arguments.ranks is not None and arguments.ranks < 1:
+        raise ValueError(f"expected at least 1 rank, found {arguments.ranks}")
+    orders = _ORDERS if arguments.order is None else (arguments.order,)
+    if arguments.ranks is None:
+        lines = _table(orders)
+    else:
+        lines = _chosen(orders, arguments.ranks, Policy.from_environment(os.environ))
+    lines = [line for line in lines if arguments.collective in (None, line["collective"])]
+    if arguments.json:
+        print(json.dumps({"num_ranks": arguments.ranks, "choices": lines}))
+    else:
+        _print(lines, arguments.ranks)
+    return 1 if any(line.get("refused") for line in lines) else 0
+
+
+def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The lines of the table; of several orders the first whole, of the others what they say themselves."""
+    from hocket.runtime.select import DEFAULTS, defaults
+
+    return [
+        {
+            "order": order,
+            "collective": collective,
+            "max_ranks": None if math.isinf(ranks) else ranks,
+            "max_bytes": None if math.isinf(limit) else limit,
+            "algorithm": algorithm,
+        }
+        for order in orders
+        for collective, entries in (defaults(order) if order == orders[0] else DEFAULTS[order]).items()
+        for ranks, limit, algorithm in entries
+    ]
+
+
+def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
+    """What runs among so many ranks, for every range of sizes, and who says so."""
+    from hocket.runtime.select import DEFAULTS, defaults
+
+    lines: list[dict[str, Any]] = []
+    for order in orders:
+        for collective in defaults(order) if order == orders[0] else DEFAULTS[order]:
+            begins = _begins(collective, order, policy)
+            ends: list[int | None] = [*(begin - 1 for begin in begins[1:]), None]
+            for begin, end in zip(begins, ends, strict=True):
+                line = {"order": order, "collective": collective, "min_bytes": begin, "max_bytes": end}
+                line |= _choice(collective, num_ranks, begin, order, policy)
+                before = lines[-1] if lines else line
+                if line | {"min_bytes": 0, "max_bytes": 0} == before | {"min_bytes": 0, "max_bytes": 0} and begin:
+                    before["max_bytes"] = end
+                else:
+                    lines.append(line)
+    return lines
+
+
+def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy: "Policy") -> dict[str, Any]:
+    from hocket.runtime.select import Policy, choose
+
+    by_table = choose(collective, num_ranks, num_bytes, order)
+    try:
+        algorithm = choose(collective, num_ranks, num_bytes, order, policy)
+    except ValueError as error:
+        return {"algorithm": None, "by": None, "refused": str(error)}
+    if algorithm == by_table:
+        by = "table"
+    else:
+        without = Policy(algo=policy.algo)
+        same = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != algorithm
+        by = "tuner file" if same else "HOCKET_ALGO"
+    return {"algorithm": algorithm, "by": by, "refused": None}
+
+
+def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
+    """Sizes from which on something else may be chosen, 0 first."""
+    from hocket.runtime.select import defaults
+    from hocket.schedule.collective import find_collective
+
+    if not find_collective(collective).known_by_all:
+        return [0]
+    begins = {0} | {int(limit) + 1 for _, limit, _ in defaults(order)[collective] if not math.isinf(limit)}
+    for rule in policy.rules:
+        if rule.collective == collective:
+            begins |= {rule.min_bytes} | ({rule.max_bytes + 1} if rule.max_bytes != -1 else set())
+    return sorted(begins)
+
+
+def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
+    from rich.table import Table
+
+    from hocket.cli.terminal import Terminal
+
+    console = Terminal()
+    ranked = num_ranks is not None
+    table = Table("order", "collective", *(("size",) if ranked else ("ranks", "size")), "algorithm", box=None)
+    if ranked:
+        table.add_column("chosen by")
+    seen = ("", "")
+    for line in lines:
+        name = (line["order"], line["collective"])
+        shown = (name[0] if name[0] != seen[0] else "", name[1] if name != seen else "")
+        if ranked:
+            size = _range(line["min_bytes"], line["max_bytes"])
+            table.add_row(*shown, size, line["algorithm"] or "[red]none[/]", line["by"])
+        else:
+            ranks = "any" if line["max_ranks"] is None else f"up to {line['max_ranks']}"
+            size = "any" if line["max_bytes"] is None else f"up to {_size(line['max_bytes'])}"
+            table.add_row(*shown, ranks, size, line["algorithm"])
+        seen = name
+    console.print(table)
+    for line in lines:
+        if line.get("refused"):
+            console.print(line["refused"], style="red", markup=False, soft_wrap=True)
+    console.print()
+    console.print(_RANKS_NOTE if ranked else _TABLE_NOTE, style="dim", soft_wrap=True)
+
+
+def _range(first: int, last: int | None) -> str:
+    if last is None:
+        return f"above {_size(first - 1)}" if first else "any"
+    return f"{f'above {_size(first - 1)} ' if first else ''}up to {_size(last)}"
+
+
+def _size(num_bytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit and num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} B"

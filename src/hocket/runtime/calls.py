@@ -1,0 +1,178 @@
+"""The way of a collective call into the core, once its arrays are checked: reduction, order, algorithm, plan."""
+
+import array
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hocket.runtime.arguments import NOTHING, Described, cannot_split, in_place, new_like, shape_of
+from hocket.runtime.failures import DTYPES, KINDS, OPS
+from hocket.runtime.plans import Launched, launched
+from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
+from hocket.runtime.select import ORDERS, Policy, choose
+from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.work import Work
+from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule.dtypes import ITEM_BYTES
+
+Options = tuple[str | None, str | None, float | None, bool]
+"""algorithm, order, timeout and async_op, as the caller gave them."""
+
+_KIND = {name: number for number, name in enumerate(KINDS)}
+_REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces and one.exactly_once)
+_LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
+_BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
+_RESIZABLE = frozenset((bytearray, array.array))
+
+
+class Calls:
+    """What every part of a Communicator needs to call the core; the attributes are the Communicator's."""
+
+    _core: Any
+    _rank: int
+    _size: int
+    _policy: Policy
+    _default: Settings
+    _settings: dict[str, Settings]
+    _plans: dict[tuple[str, str, int, bool], Launched]
+    _token: Any
+
+    if TYPE_CHECKING:
+
+        def _usable(self) -> Any: ...
+
+        def _keep(self, work: Work) -> None: ...
+
+    def _launch(
+        self,
+        collective: str,
+        input: Described,
+        output: Described,
+        ahead: int,
+        block: int,
+        op: Any,
+        root: int,
+        options: Options,
+        result: Any,
+        x: Any,
+        *,
+        lengths: tuple[list[int], list[int]] | None = None,
+    ) -> Any:
+        """Finds the plan for checked arrays and runs or submits it.
+
+        In place, input begins `ahead` elements after output. `block` is what ranks compare: the length of one block of
+        the collective's vector; of uneven blocks their sum, or 0 where ranks know different ones. `lengths` are those
+        of the blocks of input and output, in elements.
+        """
+        core = self._core or self._usable()
+        algorithm, order, timeout, async_op = options
+        dtype = input[2] if input is not NOTHING else output[2]
+        settings = self._settings.get(collective, self._default)
+        order = settings.order if order is None else check_order(collective, order)
+        timeout = settings.timeout if timeout is None else check_timeout(collective, timeout)
+        number = PLAIN.get((op, dtype)) if type(op) is str else None
+        required: frozenset[str] = frozenset()
+        extra = None
+        if number is None:
+            reduction = reduction_of(collective, op, dtype)
+            number, required = OPS.index(reduction.name), labels_of(reduction)
+            extra = extra_of(parameters_of(reduction, dtype), lengths)
+        elif lengths is not None:
+            extra = extra_of({}, lengths)
+        if collective not in _REDUCING:
+            order = "fast"
+        elif order != "fast":
+            required = _LABELS[order]
+        elif required:
+            order = "rank"
+        aliased = in_place(collective, input, output, ahead, ITEM_BYTES[dtype])
+        algorithm = algorithm or settings.algorithm
+        if algorithm is None:
+            # Of what the rank that holds most has as input or output: equal on all ranks.
+            num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
+            algorithm = choose(collective, self._size, num_bytes, order, self._policy)
+        elif not isinstance(algorithm, str):
+            raise TypeError(
+                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
+            )
+        key = (collective, algorithm, root, aliased)
+        prepared = self._plans.get(key)
+        if prepared is None:
+            prepared = launched(collective, algorithm, self._rank, self._size, root, aliased)
+            prepared = self._plans.setdefault(key, prepared)  # another thread may have been faster
+        if required and not required & prepared.labels:
+            raise _lacks(collective, algorithm, self._size, required, prepared.labels)
+        prepared.num_calls += 1
+        call = (
+            prepared.plan,
+            _KIND[collective],
+            dtype,
+            number,
+            root,
+            prepared.schedule,
+            block,
+            input[0],
+            output[0],
+            timeout,
+            extra,
+        )
+        # An export keeps what can be resized from being moved while its bytes are in use.
+        held: tuple[memoryview, ...] = ()
+        if type(x) in _RESIZABLE or type(result) in _RESIZABLE:
+            held = tuple(memoryview(one) for one in (x, result) if type(one) in _RESIZABLE)
+        if not async_op:
+            core.run(*call)
+            del held
+            return result
+        work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
+        self._keep(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
+        work.start(call)
+        return work
+
+    def _check_root(self, collective: str, root: int) -> int:
+        try:
+            number = operator.index(root)
+        except TypeError:
+            number = -1
+        if not 0 <= number < self._size:
+            raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+        return number
+
+    def _concatenated(self, x: Any, input: Described) -> Any:
+        """A new array for the x of all ranks."""
+        shape = shape_of(x, input[1])
+        return new_like(x, (self._size * shape[0], *shape[1:]) if shape else (self._size,), input[2])
+
+    def _split(self, collective: str, x: Any, input: Described) -> Any:
+        """A new array for one rank's block of x."""
+        shape = shape_of(x, input[1])
+        if not shape or shape[0] % self._size:
+            raise cannot_split(collective, self._size, shape)
+        return new_like(x, (shape[0] // self._size, *shape[1:]), input[2])
+
+    def _check_part(self, collective: str, output: Described, input: Described) -> None:
+        if output[1] * self._size != input[1] or output[2] != input[2]:
+            raise ValueError(
+                f"{collective}: expected out with 1/{self._size} of the {input[1]} elements of x, as "
+                f"{DTYPES[input[2]]}; found {output[1]} of {DTYPES[output[2]]}"
+            )
+
+    def _check_counts(self, collective: str, name: str, counts: Sequence[int] | None) -> list[int]:
+        try:
+            rows = [operator.index(count) for count in counts] if counts is not None else []
+        except TypeError:
+            rows = []
+        if len(rows) != self._size or min(rows) < 0:
+            raise ValueError(
+                f"{collective}: expected {name} as {self._size} numbers of rows, one for each rank; found {counts!r}"
+            )
+        return rows
+
+
+def _lacks(collective: str, algorithm: str, size: int, required: frozenset[str], found: frozenset[str]) -> ValueError:
+    """That an algorithm does not fold in the order that is asked for."""
+    return ValueError(
+        f"{collective}: expected an algorithm whose certificate for {size} ranks has the label "
+        f"{' or '.join(sorted(required))}, which order= or a user's op needs; that of {algorithm!r} has "
+        f"{', '.join(sorted(found)) or 'none'}; leave algorithm out, or see `hocket verify --all`"
+    )

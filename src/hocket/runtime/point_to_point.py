@@ -1,0 +1,202 @@
+"""Messages between two ranks of a communicator: send, recv, their forms that do not wait, and groups of them.
+
+They run beside the collectives of the communicator, which they never disturb. Short messages (up to 8 KiB) are on
+their way when send returns; longer ones, and more than 32 that nobody has asked for, wait for the receive. The rules
+are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives in the order in which
+they were posted. Both ends have to give the same number of elements and dtype, or all ranks get CollectiveMismatch.
+"""
+
+import array
+import operator
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hocket import _core
+from hocket.runtime.settings import check_timeout
+from hocket.runtime.work import MessageWork, Work
+
+ANY_SOURCE = -1
+ANY_TAG = -1
+
+_MAX_TAG = (1 << 31) - 1
+_RESIZABLE = frozenset((bytearray, array.array))
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """For batch: x goes to rank dst."""
+
+    x: Any
+    dst: int
+    tag: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Recv:
+    """For batch: x is filled by a message of rank src."""
+
+    x: Any
+    src: int = ANY_SOURCE
+    tag: int = 0
+
+
+class PointToPoint:
+    """The messages of a communicator, as its base.
+
+    Arrays are as in collectives. `timeout` is in seconds. After a CommunicationError or ResourceError the communicator
+    can only be closed.
+    """
+
+    if TYPE_CHECKING:
+
+        def _usable(self) -> Any: ...
+
+        def _timeout_of(self, name: str) -> float: ...
+
+    _core: Any
+    _rank: int
+    _size: int
+    _works: list[Work]
+    _lock: threading.Lock  # guards _works and the next one
+    _num_pending = 0  # of _works, when it was last looked through
+
+    def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
+        """Sends x to rank dst; returns when x may be written again, which says nothing of its having been received."""
+        self._exchange([self._outgoing("send", x, dst, tag)], (x,), "send", timeout)
+
+    def recv(
+        self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None
+    ) -> tuple[Any, int, int]:
+        """Fills x with a message from rank src, or from any, and returns (x, source, tag)."""
+        [(source, found)] = self._exchange([self._incoming("recv", x, src, tag)], (x,), "recv", timeout)
+        return x, source, found
+
+    def isend(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> Work:
+        """Begins to send x to rank dst. x may not be written until the Work is done."""
+        [work] = self._begin([self._outgoing("isend", x, dst, tag)], [x], "isend", timeout)
+        return work
+
+    def irecv(self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> Work:
+        """Begins to fill x with a message from rank src, or from any; the Work then tells source and tag."""
+        [work] = self._begin([self._incoming("irecv", x, src, tag)], [x], "irecv", timeout)
+        return work
+
+    def sendrecv(
+        self,
+        x: Any,
+        dst: int,
+        out: Any,
+        src: int = ANY_SOURCE,
+        *,
+        tag: int = 0,
+        recv_tag: int | None = None,
+        timeout: float | None = None,
+    ) -> tuple[Any, int, int]:
+        """Sends x to rank dst and fills `out` with a message from rank src, both at once: (out, source, tag).
+
+        recv_tag: the tag to receive, `tag` without it.
+        """
+        outgoing = self._outgoing("sendrecv", x, dst, tag)
+        incoming = self._incoming("sendrecv", out, src, tag if recv_tag is None else recv_tag, "out")
+        _check_apart("sendrecv", outgoing, incoming)
+        _, (source, found) = self._exchange([outgoing, incoming], (x, out), "sendrecv", timeout)
+        return out, source, found
+
+    def batch(
+        self, messages: Iterable[Send | Recv], *, timeout: float | None = None, async_op: bool = False
+    ) -> list[Any]:
+        """Begins all messages at once, so that no order among them can deadlock, and waits for all.
+
+        Returns, in their order, None for each Send and (x, source, tag) for each Recv; with async_op=True a Work each.
+        """
+        group = list(messages)
+        descriptions = []
+        for number, one in enumerate(group):
+            where = f"batch: message {number}"
+            if isinstance(one, Send):
+                descriptions.append(self._outgoing(where, one.x, one.dst, one.tag))
+            elif isinstance(one, Recv):
+                descriptions.append(self._incoming(where, one.x, one.src, one.tag))
+            else:
+                raise TypeError(f"{where} is a {type(one).__name__}; expected hocket.Send or hocket.Recv")
+        if async_op:
+            return list(self._begin(descriptions, [one.x for one in group], "batch", timeout))
+        found = self._exchange(descriptions, tuple(one.x for one in group), "batch", timeout)
+        return [
+            None if isinstance(one, Send) else (one.x, *envelope) for one, envelope in zip(group, found, strict=True)
+        ]
+
+    def _exchange(
+        self, descriptions: list[tuple[Any, ...]], arrays: tuple[Any, ...], name: str, timeout: float | None
+    ) -> list[tuple[int, int]]:
+        core = self._usable()
+        held = [memoryview(one) for one in arrays if type(one) in _RESIZABLE]
+        found: list[tuple[int, int]] = core.exchange(descriptions, self._seconds(name, timeout))
+        del held
+        return found
+
+    def _begin(
+        self, descriptions: list[tuple[Any, ...]], arrays: list[Any], name: str, timeout: float | None
+    ) -> list[Work]:
+        core, seconds = self._usable(), self._seconds(name, timeout)
+        works = []
+        for x, description in zip(arrays, descriptions, strict=True):
+            held = memoryview(x) if type(x) in _RESIZABLE else None
+            works.append(MessageWork((x, held), not description[0], f"{name} on rank {self._rank}"))
+        with self._lock:
+            # Kept from before they begin, so that nothing that interrupts this lets go of their memory.
+            if len(self._works) > 2 * self._num_pending + 8:
+                self._works = [one for one in self._works if not one.is_completed()]
+                self._num_pending = len(self._works)
+            self._works = [*self._works, *works]
+        begun: list[Any] = [None] * len(works)
+        try:
+            begun = core.begin_exchange(descriptions, seconds)
+        finally:
+            for work, handle in zip(works, begun, strict=True):
+                work.begun(handle)
+        return list(works)
+
+    def _seconds(self, name: str, timeout: float | None) -> float:
+        return self._timeout_of(name) if timeout is None else check_timeout(name, timeout)
+
+    def _outgoing(self, name: str, x: Any, dst: int, tag: int) -> tuple[Any, ...]:
+        """What the core needs for a send, once it is checked."""
+        address, count, dtype = _core.describe(x, False, f"{name}: x")
+        return True, self._check_rank(name, "dst", dst), _check_tag(name, "tag", tag), address, count, dtype
+
+    def _incoming(self, name: str, x: Any, src: int, tag: int, what: str = "x") -> tuple[Any, ...]:
+        address, count, dtype = _core.describe(x, True, f"{name}: {what}")
+        source = self._check_rank(name, "src", src, ANY_SOURCE)
+        return False, source, _check_tag(name, "tag", tag, ANY_TAG), address, count, dtype
+
+    def _check_rank(self, name: str, what: str, rank: int, any_rank: int | None = None) -> int:
+        number = _index(rank)
+        if number is None or not (0 <= number < self._size or number == any_rank):
+            extra = "" if any_rank is None else " or hocket.ANY_SOURCE"
+            raise ValueError(f"{name}: expected {what} from 0 to {self._size - 1}{extra}, found {rank!r}")
+        return number
+
+
+def _index(value: Any) -> int | None:
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _check_tag(name: str, what: str, tag: int, any_tag: int | None = None) -> int:
+    number = _index(tag)
+    if number is None or not (0 <= number <= _MAX_TAG or number == any_tag):
+        extra = "" if any_tag is None else " or hocket.ANY_TAG"
+        raise ValueError(f"{name}: expected {what} from 0 to {_MAX_TAG}{extra}, found {tag!r}")
+    return number
+
+
+def _check_apart(name: str, outgoing: tuple[Any, ...], incoming: tuple[Any, ...]) -> None:
+    (start, count, dtype), (out_start, out_count, out_dtype) = outgoing[3:], incoming[3:]
+    num_bytes, out_bytes = count * _core.item_bytes(dtype), out_count * _core.item_bytes(out_dtype)
+    if num_bytes and out_bytes and start < out_start + out_bytes and out_start < start + num_bytes:
+        raise ValueError(f"{name}: x and out overlap; pass arrays that share no memory")

@@ -1,0 +1,498 @@
+// The machine that matches messages, with all ranks in one thread: who gets what, on shared memory and byte by byte.
+
+#include "byte_stream.h"
+#include "check.h"
+#include "match.h"
+#include "world.h"
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <set>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+enum class Over { bytes, threads, processes };
+
+constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes};
+
+/// Bytes that tell where they come from.
+std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
+    std::vector<std::byte> bytes(num_bytes);
+    for (std::size_t i = 0; i < num_bytes; ++i) {
+        bytes[i] = static_cast<std::byte>(i < 4 ? number >> 8 * i : (number * 31 + i * 7 + i / 251) & 0xff);
+    }
+    return bytes;
+}
+
+/// The matchers of all ranks.
+struct Machines {
+    Machines(int num_ranks, Over over) {
+        const auto size = static_cast<std::size_t>(num_ranks);
+        if (over == Over::bytes) {
+            const auto streams = std::make_shared<ByteStreams>(num_ranks);
+            for (int rank = 0; rank < num_ranks; ++rank) {
+                transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
+            }
+        } else {
+            world = std::make_unique<World>(num_ranks, WorldOptions{.as_processes = over == Over::processes});
+            std::vector<std::size_t> offsets(size);
+            std::vector<int> members(size);
+            std::iota(members.begin(), members.end(), 0);
+            for (int rank : members) {
+                offsets[static_cast<std::size_t>(rank)] = (*world)[rank].context->add_endpoint(
+                    Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks));
+            }
+            for (int rank : members) {
+                transports.push_back(
+                    std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets, Lane::messages));
+            }
+        }
+        for (int rank = 0; rank < num_ranks; ++rank) {
+            matchers.push_back(std::make_unique<Matcher>(*transports[static_cast<std::size_t>(rank)], rank, num_ranks));
+        }
+    }
+
+    Matcher &operator[](int rank) { return *matchers[static_cast<std::size_t>(rank)]; }
+
+    std::shared_ptr<Exchange> send(int rank, int peer, std::uint64_t tag, std::vector<std::byte> &bytes,
+                                   Dtype dtype = Dtype::uint8) {
+        return post(
+            rank,
+            {.sends = true, .peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
+    }
+    std::shared_ptr<Exchange> receive(int rank, int peer, std::optional<std::uint64_t> tag,
+                                      std::vector<std::byte> &bytes, Dtype dtype = Dtype::uint8) {
+        return post(rank, {.peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
+    }
+    std::shared_ptr<Exchange> post(int rank, const Message &message) {
+        auto exchange = std::make_shared<Exchange>(message);
+        (*this)[rank].post(exchange);
+        return exchange;
+    }
+
+    /// Until nothing moves any more.
+    void settle() {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (const auto &matcher : matchers) moved = matcher->advance() || moved;
+        }
+    }
+
+    std::unique_ptr<World> world;
+    std::vector<std::unique_ptr<Transport>> transports;
+    std::vector<std::unique_ptr<Matcher>> matchers;
+};
+
+/// A rank whose peer 1 says what it likes.
+struct Liar {
+    Machines machines{2, Over::bytes};
+
+    std::string answer_to(std::vector<std::uint64_t> words) { // of a header: three each
+        const Bytes bytes(reinterpret_cast<const std::byte *>(words.data()), words.size() * 8);
+        const int peer = 0;
+        try {
+            for (std::byte byte : bytes) {
+                CHECK(machines.transports[1]->publish({&peer, 1}, {&byte, 1}, 1, false).num_bytes == 1);
+                machines[0].advance();
+            }
+        } catch (const Failure &failure) {
+            CHECK(failure.cause == Cause::internal);
+            return failure.text;
+        }
+        return "";
+    }
+};
+
+/// kind, scope, dtype, credits, number: the first word of a header.
+constexpr std::uint64_t word(std::uint64_t kind, std::uint64_t scope, std::uint64_t credits, std::uint64_t number) {
+    return kind | scope << 8 | static_cast<std::uint64_t>(Dtype::uint8) << 16 | credits << 24 | number << 32;
+}
+constexpr std::uint64_t eager = 0, announce = 1, clear = 2, data = 3, credit = 4;
+
+} // namespace
+
+TEST(match_carries_any_size_whoever_comes_first) {
+    for (Over over : all_transports) {
+        Machines machines(2, over);
+        std::size_t number = 0;
+        for (std::size_t size : {0U, 1U, 24U, 25U, 48U, 49U, 8192U, 8193U, 1048579U}) {
+            if (over == Over::bytes && size > 100'000) size = 20'000;
+            for (bool receiver_first : {false, true}) {
+                auto bytes = content(++number, size);
+                std::vector<std::byte> found(size);
+                std::shared_ptr<Exchange> sent, received;
+                if (receiver_first) received = machines.receive(1, 0, 5, found);
+                machines.settle();
+                sent = machines.send(0, 1, 5, bytes);
+                machines.settle();
+                CHECK(sent->done == (receiver_first || size <= Matcher::eager_bytes), size);
+                if (!receiver_first) received = machines.receive(1, 0, 5, found);
+                machines.settle();
+                CHECK(sent->done && received->done && found == bytes, "size", size);
+                CHECK(received->source == 0 && received->found_tag == 5);
+                CHECK(machines[0].waiting_for().empty() && machines[1].waiting_for().empty());
+            }
+        }
+    }
+}
+
+TEST(match_by_tag_out_of_order_and_in_order_within_a_tag) {
+    for (Over over : all_transports) {
+        Machines machines(2, over);
+        constexpr std::size_t count = 12;
+        std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(40));
+        std::vector<std::shared_ptr<Exchange>> receives;
+        for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, 40));
+        for (std::size_t i = 0; i < count; ++i) machines.send(0, 1, i % 3, sent[i]);
+        for (std::uint64_t tag : {2U, 0U, 1U}) {
+            for (std::size_t i = tag; i < count; i += 3) receives.push_back(machines.receive(1, 0, tag, found[i]));
+        }
+        machines.settle();
+        for (const auto &receive : receives) CHECK(receive->done);
+        CHECK(found == sent);
+    }
+}
+
+TEST(match_takes_wildcards_in_the_order_of_arrival) {
+    for (Over over : all_transports) {
+        Machines machines(3, over);
+        auto first = content(1, 8), second = content(2, 9000), third = content(3, 8);
+        std::vector<std::byte> a(8), b(9000), c(8);
+        const auto any = machines.receive(0, any_source, std::nullopt, a);
+        machines.send(2, 0, 7, first);
+        machines.settle();
+        CHECK(any->done && any->source == 2 && any->found_tag == 7 && a == first);
+        machines.send(1, 0, 9, second); // announced, but before the third
+        machines.send(1, 0, 4, third);
+        machines.settle();
+        const auto from_one = machines.receive(0, 1, std::nullopt, b);
+        const auto last = machines.receive(0, any_source, 4, c);
+        machines.settle();
+        CHECK(from_one->done && from_one->found_tag == 9 && b == second);
+        CHECK(last->done && last->source == 1 && c == third);
+    }
+}
+
+TEST(match_keeps_scopes_apart) {
+    Machines machines(2, Over::bytes);
+    auto own = content(1, 16), users = content(2, 16);
+    std::vector<std::byte> a(16), b(16);
+    Message message{.sends = true,
+                    .peer = 1,
+                    .tag = ~std::uint64_t{0},
+                    .scope = Scope::internal,
+                    .data = own.data(),
+                    .num_bytes = 16};
+    machines.post(0, message);
+    const auto any = machines.receive(1, any_source, std::nullopt, a);
+    machines.settle();
+    CHECK(!any->done && machines[1].unmatched().empty(), "an internal message is not for the program");
+    machines.send(0, 1, 3, users);
+    message.sends = false;
+    message.peer = 0;
+    message.data = b.data();
+    const auto internal = machines.post(1, message);
+    machines.settle();
+    CHECK(any->done && any->found_tag == 3 && a == users && internal->done && b == own);
+}
+
+TEST(match_sends_to_oneself) {
+    for (Over over : all_transports) {
+        Machines machines(1, over);
+        auto small = content(1, 40), large = content(2, 20'000);
+        std::vector<std::byte> a(40), b(20'000);
+        const auto sent = machines.send(0, 0, 1, large);
+        machines.send(0, 0, 2, small);
+        const auto second = machines.receive(0, any_source, 2, a), first = machines.receive(0, 0, 1, b);
+        machines.settle();
+        CHECK(sent->done && first->done && second->done && a == small && b == large);
+    }
+}
+
+TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
+    for (Over over : all_transports) {
+        Machines machines(2, over);
+        constexpr std::size_t count = 1000, size = 64;
+        std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(size));
+        std::vector<std::shared_ptr<Exchange>> sends;
+        for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, size));
+        for (auto &bytes : sent) sends.push_back(machines.send(0, 1, 0, bytes));
+        machines.settle();
+        CHECK(machines[1].num_kept_bytes() == size * Matcher::max_unmatched, machines[1].num_kept_bytes());
+        CHECK(machines[1].unmatched().size() == count);
+        for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
+        machines.settle();
+        for (const auto &send : sends) CHECK(send->done);
+        CHECK(found == sent && machines[1].num_kept_bytes() == 0);
+        machines.send(0, 1, 0, sent[0]);
+        machines.settle();
+        CHECK(machines[1].num_kept_bytes() == size, "credits have come back");
+    }
+}
+
+TEST(match_lets_short_messages_pass_between_the_pieces_of_long_ones) {
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(2, over);
+        constexpr std::size_t size = std::size_t{4} << 20;
+        auto long_one = content(1, size), other = content(2, size), short_one = content(3, 100);
+        std::vector<std::byte> a(size), b(size), c(100);
+        const auto first = machines.receive(1, 0, 1, a), second = machines.receive(1, 0, 2, b);
+        const auto third = machines.receive(1, 0, 3, c);
+        machines.send(0, 1, 1, long_one);
+        machines.send(0, 1, 2, other);
+        for (int i = 0; i < 3; ++i) {
+            for (auto &matcher : machines.matchers) matcher->advance();
+        }
+        machines.send(0, 1, 3, short_one);
+        while (!third->done) {
+            CHECK(!first->done && !second->done, "it waited for the end of a long one");
+            for (auto &matcher : machines.matchers) matcher->advance();
+        }
+        CHECK(a.back() != long_one.back() || b.back() != other.back());
+        machines.settle();
+        CHECK(first->done && second->done && a == long_one && b == other && c == short_one);
+    }
+}
+
+TEST(match_names_both_sides_of_a_difference) {
+    for (bool in_type : {false, true}) {
+        for (std::size_t size : {std::size_t{40}, std::size_t{40'000}}) {
+            for (bool receiver_first : {false, true}) {
+                Machines machines(2, Over::threads);
+                auto bytes = content(1, size);
+                std::vector<std::byte> found(in_type ? size : size - 8);
+                std::optional<Failure> failure = failure_of([&] {
+                    if (!receiver_first) machines.send(0, 1, 6, bytes, in_type ? Dtype::int64 : Dtype::float64);
+                    machines.settle();
+                    machines.receive(1, 0, 6, found, Dtype::float64);
+                    if (receiver_first) machines.send(0, 1, 6, bytes, in_type ? Dtype::int64 : Dtype::float64);
+                    machines.settle();
+                });
+                CHECK(failure && failure->cause == Cause::mismatch && failure->calls.contains(1));
+                const Fingerprint &call = failure->calls.at(1);
+                CHECK(call.root == 0 && call.count == found.size() / 8 && call.schedule == bytes.size() / 8);
+                CHECK((call.dtype != call.op) == in_type);
+                CHECK(failure->text == "the message with tag 6", failure->text);
+            }
+        }
+    }
+}
+
+TEST(match_names_whom_it_waits_for) {
+    Machines machines(4, Over::bytes);
+    std::vector<std::byte> bytes(20'000);
+    machines.send(0, 2, 1, bytes);
+    CHECK(machines[0].waiting_for() == std::vector<int>{2});
+    machines.settle();
+    CHECK(machines[0].waiting_for() == std::vector<int>{2});
+    machines.receive(0, 3, 1, bytes);
+    CHECK((machines[0].waiting_for() == std::vector<int>{2, 3}));
+    machines.receive(1, any_source, 1, bytes);
+    CHECK((machines[1].waiting_for() == std::vector<int>{0, 2, 3}));
+    const auto moves = machines[1].num_moves();
+    CHECK(!machines[1].advance() && machines[1].num_moves() == moves);
+}
+
+TEST(match_does_not_trust_a_peer) {
+    const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
+        {"no known kind", {word(9, 0, 0, 0), 0, 0}},
+        {"too long to come unasked", {word(eager, 0, 0, 0), 0, 8193}},
+        {"asked for what was not announced", {word(clear, 0, 0, 0), 0, 0}},
+        {"bytes that nobody asked for", {word(data, 0, 0, 0), 0, 10}},
+        {"more credits than it was owed", {word(credit, 0, 1, 0), 0, 0}},
+        {"a tag that no program can give", {word(eager, 0, 0, 0), std::uint64_t{1} << 31, 0}},
+        {"a tag that no program can give", {word(eager, 7, 0, 0), 1, 0}},
+        {"not numbered in order", {word(announce, 0, 0, 1), 1, 9000}},
+        {"not numbered in order", {word(announce, 0, 0, 0), 1, 9000, word(announce, 0, 0, 0), 1, 9000}},
+    };
+    for (const auto &[answer, words] : lies) {
+        const std::string found = Liar().answer_to(words);
+        CHECK(found.find(answer) != std::string::npos && found.starts_with("rank 1"), answer, "expected, found", found);
+    }
+    Liar flooding;
+    std::vector<std::uint64_t> flood;
+    for (int i = 0; i < Matcher::max_unmatched; ++i) flood.insert(flood.end(), {word(eager, 0, 0, 0), 1, 0});
+    CHECK(flooding.answer_to(flood).empty());
+    CHECK(flooding.answer_to({word(eager, 0, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
+    Liar generous;
+    std::vector<std::byte> bytes(10'000);
+    generous.machines.receive(0, 1, 1, bytes);
+    CHECK(generous.answer_to({word(announce, 0, 0, 0), 1, 10'000}).empty());
+    const std::string found = generous.answer_to({word(data, 0, 0, 0), 0, 10'001});
+    CHECK(found.find("more bytes than were asked for") != std::string::npos, found);
+}
+
+// Random traffic ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Planned {
+    Message message;
+    int rank;
+    std::size_t size;
+    std::vector<std::byte> bytes;
+    std::shared_ptr<Exchange> exchange; // once it is posted
+    std::optional<std::size_t> partner; // what the model says, or what was found
+};
+
+bool fit(const Planned &send, const Planned &receive) {
+    return send.message.peer == receive.rank &&
+           (receive.message.peer == any_source || receive.message.peer == send.rank) &&
+           (!receive.message.tag || receive.message.tag == send.message.tag);
+}
+
+/// Sends and receives that need not belong together, in the order in which each rank posts them. Those of one rank to
+/// receive are all of one size where tags are taken as they come, else of a size for each tag.
+std::vector<Planned> plan_traffic(std::mt19937 &random, int num_ranks, std::size_t count, bool any_sources,
+                                  std::span<const std::size_t> sizes) {
+    const auto pick = [&](std::size_t below) { return static_cast<std::size_t>(random()) % below; };
+    const auto pick_rank = [&] { return static_cast<int>(pick(static_cast<std::size_t>(num_ranks))); };
+    std::vector<std::vector<std::size_t>> size_of_tag(static_cast<std::size_t>(num_ranks));
+    std::vector<bool> any_tags;
+    for (auto &of_rank : size_of_tag) {
+        any_tags.push_back(pick(2) == 0);
+        const std::size_t same = sizes[pick(sizes.size())];
+        for (int tag = 0; tag < 3; ++tag) of_rank.push_back(any_tags.back() ? same : sizes[pick(sizes.size())]);
+    }
+    std::vector<Planned> traffic;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t tag = pick(3);
+        const int sender = pick_rank(), receiver = pick_rank();
+        const std::size_t size = size_of_tag[static_cast<std::size_t>(receiver)][tag];
+        Planned next{.message = {.sends = pick(2) == 0, .tag = tag},
+                     .rank = sender,
+                     .size = size,
+                     .bytes = {},
+                     .exchange = {},
+                     .partner = {}};
+        next.message.peer = receiver;
+        if (next.message.sends) {
+            next.bytes = content(i, size);
+        } else {
+            next.rank = receiver;
+            next.message.peer = any_sources && pick(3) == 0 ? any_source : sender;
+            if (any_tags[static_cast<std::size_t>(receiver)] && pick(2) == 0) next.message.tag.reset();
+            next.bytes.resize(size);
+        }
+        traffic.push_back(std::move(next));
+    }
+    for (Planned &one : traffic) {
+        one.message.data = one.bytes.data();
+        one.message.num_bytes = one.size;
+    }
+    return traffic;
+}
+
+/// Posts the traffic and moves ranks in random order, until nothing moves.
+void run_traffic(std::mt19937 &random, Machines &machines, std::vector<Planned> &traffic) {
+    const auto num_ranks = machines.matchers.size();
+    std::vector<std::size_t> next(num_ranks, 0);
+    for (std::size_t left = traffic.size(); left > 0;) {
+        const auto rank = static_cast<int>(random() % num_ranks);
+        std::size_t &at = next[static_cast<std::size_t>(rank)];
+        while (at < traffic.size() && traffic[at].rank != rank) ++at;
+        if (at < traffic.size() && random() % 3 == 0) {
+            traffic[at].exchange = machines.post(rank, traffic[at].message);
+            ++at;
+            --left;
+        } else {
+            machines[rank].advance();
+        }
+    }
+    machines.settle();
+}
+
+/// Without any_source there is one right answer whatever the timing: each receive in its turn takes the first fitting
+/// message that is left.
+void match_by_model(std::vector<Planned> &traffic) {
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+        if (traffic[i].message.sends) continue;
+        for (std::size_t j = 0; j < traffic.size(); ++j) {
+            if (!traffic[j].message.sends || traffic[j].partner || !fit(traffic[j], traffic[i])) continue;
+            traffic[i].partner = j;
+            traffic[j].partner = i;
+            break;
+        }
+    }
+}
+
+void check_against_model(std::vector<Planned> &traffic, unsigned seed) {
+    match_by_model(traffic);
+    for (const Planned &one : traffic) {
+        if (one.message.sends) {
+            CHECK(one.exchange->done || !one.partner, "seed", seed, "a send that was received is not done");
+            continue;
+        }
+        CHECK(one.exchange->done == one.partner.has_value(), "seed", seed, "rank", one.rank);
+        if (!one.partner) continue;
+        const Planned &send = traffic[*one.partner];
+        CHECK(one.exchange->source == send.rank && one.exchange->found_tag == *send.message.tag, "seed", seed);
+        CHECK(one.bytes == send.bytes, "seed", seed);
+    }
+}
+
+/// With any_source: every message to one receive at most, unchanged; nothing left over that fits; and no overtaking.
+void check_rules(std::vector<Planned> &traffic, unsigned seed) {
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+        Planned &receive = traffic[i];
+        if (receive.message.sends || !receive.exchange->done) continue;
+        std::uint32_t number = 0;
+        std::memcpy(&number, receive.bytes.data(), sizeof number);
+        CHECK(number < traffic.size() && traffic[number].message.sends && !traffic[number].partner, "seed", seed);
+        Planned &send = traffic[number];
+        CHECK(fit(send, receive) && receive.bytes == send.bytes && receive.exchange->source == send.rank, "seed", seed);
+        CHECK(receive.exchange->found_tag == *send.message.tag && send.exchange->done, "seed", seed);
+        receive.partner = number;
+        send.partner = i;
+    }
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+        for (std::size_t j = 0; j < traffic.size(); ++j) {
+            const Planned &send = traffic[j], &receive = traffic[i];
+            if (receive.message.sends || !send.message.sends || !fit(send, receive)) continue;
+            CHECK(receive.partner || send.partner, "seed", seed, "both are left");
+            // This receive took a later message of the same sender, so an earlier one that fits went to one before it.
+            if (!receive.partner || traffic[*receive.partner].rank != send.rank || j >= *receive.partner) continue;
+            CHECK(send.partner && *send.partner < i, "seed", seed, "message", j, "was overtaken");
+        }
+    }
+}
+
+} // namespace
+
+TEST(match_random_traffic_gives_everybody_what_the_model_says) {
+    constexpr std::size_t small[] = {0, 1, 7, 24, 25, 100}, mixed[] = {0, 3, 24, 25, 300, 8192, 8193, 140'000};
+    for (Over over : all_transports) {
+        const unsigned num_seeds = thread_sanitizer ? 8 : 25;
+        for (unsigned seed = 0; seed < num_seeds; ++seed) {
+            std::mt19937 random(seed);
+            const int num_ranks = 1 + static_cast<int>(seed % 5);
+            Machines machines(num_ranks, over);
+            auto traffic = plan_traffic(random, num_ranks, 300, false,
+                                        over == Over::bytes ? std::span<const std::size_t>(small)
+                                                            : std::span<const std::size_t>(mixed));
+            run_traffic(random, machines, traffic);
+            check_against_model(traffic, seed);
+        }
+    }
+}
+
+TEST(match_random_traffic_from_any_source_keeps_the_rules) {
+    constexpr std::size_t small[] = {4, 24, 25, 100}, mixed[] = {4, 24, 25, 300, 8192, 8193, 140'000};
+    for (Over over : all_transports) {
+        const unsigned num_seeds = thread_sanitizer ? 8 : 25;
+        for (unsigned seed = 0; seed < num_seeds; ++seed) {
+            std::mt19937 random(1000 + seed);
+            const int num_ranks = 2 + static_cast<int>(seed % 4);
+            Machines machines(num_ranks, over);
+            auto traffic = plan_traffic(random, num_ranks, 300, true,
+                                        over == Over::bytes ? std::span<const std::size_t>(small)
+                                                            : std::span<const std::size_t>(mixed));
+            run_traffic(random, machines, traffic);
+            check_rules(traffic, seed);
+        }
+    }
+}

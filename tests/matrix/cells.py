@@ -1,0 +1,170 @@
+"""The cases of the matrix: which collectives are called how, and which of all combinations are tried."""
+
+import functools
+import itertools
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hocket.algorithms import ALGORITHMS
+from hocket.runtime.failures import DTYPES, OPS
+from hocket.schedule.collective import COLLECTIVES
+from tests.matrix.definition import ORDERED, dtype_of, has_meaning
+from tests.matrix.pairwise import Pair, pairs_of, pairwise
+
+RANKS = (1, 2, 3, 4, 5, 7, 8)
+LARGE = -1  # stands for blocks of more than one piece of 128 KiB
+SIZES = (0, 1, 7, 1000, LARGE)
+COMPLETE_DTYPES = ("float32", "bfloat16", "int64")
+CHOSEN = "by choice"  # no algorithm= is passed
+PIECE_BYTES = 140_000  # a little more than one
+SEEDS = 4  # how many times over every pair is covered
+CALLS = ("send, recv", "isend, irecv", "sendrecv", "batch", "recv from ANY_SOURCE")
+
+
+class Cell(NamedTuple):
+    """One collective call of all ranks; where nothing is reduced, op is "" and order "fast"; without a root it is 0."""
+
+    collective: str
+    algorithm: str
+    num_ranks: int
+    root: int
+    op: str
+    order: str
+    dtype: str
+    size: int
+    in_place: bool
+
+    @property
+    def refused(self) -> bool:
+        """Whether the call must be refused, because the reduction has no meaning for the type."""
+        return bool(self.op) and not has_meaning(self.op, self.dtype)
+
+
+class Exchange(NamedTuple):
+    """One round of point-to-point calls among all ranks."""
+
+    call: str
+    num_ranks: int
+    dtype: str
+    size: int
+
+
+def elements(size: int, dtype: str, blocks: int = 1) -> int:
+    """How many elements a block of this size has; a large one may be cut in as many parts as `blocks`."""
+    return blocks * PIECE_BYTES // dtype_of(dtype).itemsize + 1 if size == LARGE else size
+
+
+def lengths(cell: Cell) -> list[list[int]]:
+    """How many elements rank i has for rank j. Uneven ones include zeros, and differ from each other."""
+    p = cell.num_ranks
+    kind = COLLECTIVES[cell.collective]
+    block = elements(cell.size, cell.dtype, p if kind.num_blocks(p) == 1 else 1)
+    if not kind.uneven:
+        return [[block] * p for _ in range(p)]
+    extra = min(block, 3)
+    if cell.collective == "all_to_all_v":
+        return [[0 if (i + 2 * j) % 3 == 1 else block + (3 * i + j) % 4 * extra for j in range(p)] for i in range(p)]
+    row = [0 if (rank + cell.root) % 3 == 1 else block + rank * extra for rank in range(p)]
+    return [row] * p
+
+
+def algorithms(collective: str, num_ranks: int, order: str) -> list[str]:
+    """The algorithms that may be asked for by name in this order, for so many ranks."""
+    label = ORDERED.get(order)
+    return [
+        name
+        for (of, name), algorithm in ALGORITHMS.items()
+        if of == collective and algorithm.allows(num_ranks) and (label is None or label in algorithm.labels)
+    ]
+
+
+def may_be_in_place(collective: str) -> bool:
+    """Uneven all_to_all sends and receives different lengths, so nothing could lie in one place."""
+    return collective not in ("barrier", "all_to_all_v")
+
+
+def roots(collective: str, num_ranks: int) -> Sequence[int]:
+    """Every root up to 4 ranks, else two."""
+    if not COLLECTIVES[collective].rooted:
+        return (0,)
+    return range(num_ranks) if num_ranks <= 4 else (0, num_ranks - 2)
+
+
+def reduces(collective: str) -> bool:
+    return COLLECTIVES[collective].reduces and collective != "barrier"
+
+
+def complete() -> list[Cell]:
+    """Every collective, by choice, with every rank count, size and place, three dtypes; sums where it reduces."""
+    cells = []
+    for collective, p in itertools.product(COLLECTIVES, RANKS):
+        op = "sum" if reduces(collective) else ""
+        if collective == "barrier":
+            cells.append(Cell(collective, CHOSEN, p, 0, op, "fast", "uint8", 1, False))
+            continue
+        places = (False, True) if may_be_in_place(collective) else (False,)
+        for root, dtype, size, in_place in itertools.product(roots(collective, p), COMPLETE_DTYPES, SIZES, places):
+            cells.append(Cell(collective, CHOSEN, p, root, op, "fast", dtype, size, in_place))
+    return cells
+
+
+def ordered() -> list[Cell]:
+    """Every order that fixes the bits, with every type, rank count and size: what is promised to the last bit."""
+    return [
+        Cell("all_reduce", CHOSEN, p, 0, "sum", order, dtype, size, bool(number % 2))
+        for number, (order, p, dtype, size) in enumerate(itertools.product(ORDERED, RANKS, DTYPES, SIZES))
+    ]
+
+
+def pairwise_cells(seed: int = 0) -> list[Cell]:
+    """Every pair of values of two parameters occurs, not hidden behind a refusal; each seed finds other cases."""
+    shapes: list[tuple[str, str, int, int, str, str]] = []
+    for collective, p in itertools.product(COLLECTIVES, RANKS):
+        if collective == "barrier":
+            continue
+        orders = ("fast", *ORDERED) if reduces(collective) else ("fast",)
+        for order, root in itertools.product(orders, roots(collective, p)):
+            for algorithm in (CHOSEN, *algorithms(collective, p, order)):
+                for op in OPS if reduces(collective) else ("",):
+                    if op != "custom" or _keeps_rank_order(collective, algorithm, order):
+                        shapes.append((collective, f"{collective} {algorithm}", p, root, op, order))
+
+    def covered(case: tuple[object, ...]) -> set[Pair]:
+        _, _, _, _, op, _, dtype, *_ = case
+        if op and not has_meaning(str(op), str(dtype)):
+            return {(4, op, 6, dtype)}  # only that this is refused
+        return pairs_of(case)  # type: ignore[arg-type]
+
+    found = pairwise(shapes, (DTYPES, SIZES, (False, True)), covered_by=covered, seed=seed)
+    cells = [Cell(*case)._replace(algorithm=str(case[1]).partition(" ")[2]) for case in found]  # type: ignore[arg-type]
+    return [cell if may_be_in_place(cell.collective) else cell._replace(in_place=False) for cell in cells]
+
+
+def _keeps_rank_order(collective: str, algorithm: str, order: str) -> bool:
+    """A user's own reduction runs on rank-ordered schedules only."""
+    if algorithm == CHOSEN:
+        return order != "invariant"
+    return "rank_order" in ALGORITHMS[collective, algorithm].labels and order != "invariant"
+
+
+def exchanges() -> list[Exchange]:
+    """Every call with every dtype, size and rank count; alone a rank can only talk to itself."""
+    return [Exchange(*values) for values in itertools.product(CALLS, RANKS, DTYPES, SIZES)]
+
+
+@functools.cache
+def everything() -> tuple[Cell | Exchange, ...]:
+    """All cases, each once."""
+    pairs = itertools.chain.from_iterable(pairwise_cells(seed) for seed in range(SEEDS))
+    return tuple(dict.fromkeys((*complete(), *ordered(), *pairs, *exchanges())))
+
+
+def sample(cases: Sequence[Cell | Exchange], count: int, seed: int) -> list[Cell | Exchange]:
+    """A seeded choice of about `count` cases with every collective, point-to-point call and rank count among them."""
+    choose = random.Random(seed)
+    groups: dict[tuple[str, int], list[Cell | Exchange]] = {}
+    for case in cases:
+        groups.setdefault((case[0], case.num_ranks), []).append(case)
+    each = max(1, count // len(groups))
+    return [case for group in groups.values() for case in choose.sample(group, min(each, len(group)))]

@@ -1,0 +1,134 @@
+"""docs/matrix.md, from outcomes: how many cases ran in each cell, and how many of them were wrong."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hocket.runtime.failures import DTYPES, OPS
+from hocket.schedule.collective import COLLECTIVES
+from tests.matrix.cells import CALLS, CHOSEN, COMPLETE_DTYPES, LARGE, RANKS, SIZES, Cell, Exchange
+from tests.matrix.definition import ORDERED
+from tests.matrix.kernels import Kernel
+from tests.matrix.runner import Outcome
+
+COMMAND = "make matrix"
+MOST_FAILURES = 40
+
+HEAD = """\
+# What was run: every collective, type and reduction
+
+Written by `{command}` from what it ran; do not edit. **{total} cases, {wrong} wrong.**
+
+{right} gave the right answer and {refused} were refused as they must be (a reduction without meaning for its type: a
+ValueError or TypeError on every rank, before anything is sent). {where}
+
+A cell says how many cases ran, and after `:` how many of them were wrong; `refused` says that all were, rightly.
+Every output is compared twice. With the definition in plain NumPy, which knows no schedule: to the bit where there is
+one right answer (data that moves, integers, min, max, logic, `order="rank"`, `order="invariant"`), else within the
+bound that follows from the type and the number of ranks. And to the bit with the reference interpreter on the schedule
+that ran. The input must stay as it was, out of place, and the memory beside the output too.
+
+"""
+
+COLLECTIVES_HEAD = """\
+## Collectives and types
+
+Complete for {types}: ranks {ranks}; sizes {sizes} (above one piece of
+128 KiB); in place and out of place; every root up to 4 ranks, else two; uneven counts with zeros among them. Beyond
+that every two values of type, reduction, algorithm, ranks, root, order, size and place meet in some case.
+"""
+
+ORDERS_HEAD = """\
+## Orders and ranks
+
+`order="rank"` is the left fold over ranks in the accumulator type, rounded once; `order="invariant"` the binary tree,
+split at the largest power of two below the number of ranks, each node rounded. Both are compared to the bit with NumPy
+folds of those shapes; sums are complete over types, ranks and sizes.
+"""
+
+
+class Table:
+    """Counts of outcomes by row and column."""
+
+    def __init__(self, rows: Sequence[Any], columns: Sequence[Any], outcomes: Iterable[tuple[Any, Any, str]]) -> None:
+        self.rows, self.columns = rows, columns
+        self.counts = Counter(outcomes)
+
+    def cell(self, row: Any, column: Any) -> str:
+        right, refused, wrong = (self.counts[row, column, verdict] for verdict in ("right", "refused", "wrong"))
+        if not right + refused + wrong:
+            return ""
+        if refused and not right + wrong:
+            return "refused"
+        return f"{right + refused + wrong}:{wrong}"
+
+    def text(self, corner: str) -> str:
+        lines = [[corner, *map(str, self.columns)], ["---"] * (1 + len(self.columns))]
+        lines += [[str(row), *(self.cell(row, column) for column in self.columns)] for row in self.rows]
+        return "\n".join("|" + "|".join(line) + "|" for line in lines) + "\n"
+
+
+def write(outcomes: Sequence[Outcome]) -> str:
+    """The whole document."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    where = (
+        f"{kinds['one process']} ran in one process, {kinds['thread']} among ranks\nthat are threads of one process, "
+        f"{kinds['process']} among ranks that are processes."
+    )
+    head = HEAD.format(
+        command=COMMAND,
+        total=len(outcomes),
+        wrong=verdicts["wrong"],
+        right=verdicts["right"],
+        refused=verdicts["refused"],
+        where=where,
+    )
+    return head + "\n".join(_sections(outcomes)) + _failures(outcomes)
+
+
+def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
+    cells = [one for one in outcomes if isinstance(one.case, Cell)]
+    exchanges = [one for one in outcomes if isinstance(one.case, Exchange)]
+    kernels = [one for one in outcomes if isinstance(one.case, Kernel)]
+    sizes = ", ".join("large" if size == LARGE else str(size) for size in SIZES)
+
+    def table(
+        of: Sequence[Outcome], corner: str, rows: Sequence[Any], columns: Sequence[Any], row: str, column: str
+    ) -> str:
+        counted = ((getattr(one.case, row), getattr(one.case, column), one.verdict) for one in of)
+        return Table(rows, columns, counted).text(corner)
+
+    yield COLLECTIVES_HEAD.format(types=", ".join(COMPLETE_DTYPES), ranks=", ".join(map(str, RANKS)), sizes=sizes)
+    yield table(cells, "collective", tuple(COLLECTIVES), DTYPES, "collective", "dtype")
+    yield "## Collectives and ranks\n"
+    yield table(cells, "collective", tuple(COLLECTIVES), RANKS, "collective", "num_ranks")
+    yield "## Reductions and types, in the kernels\n"
+    yield "Complete, with sizes 0, 1, 7, 1000, 5000 and 1, 2, 3 and 8 operands.\n"
+    yield table(kernels, "op", OPS, DTYPES, "op", "dtype")
+    reducing = [one for one in cells if one.case.op]
+    yield "## Reductions and types, among ranks\n"
+    yield table(reducing, "op", OPS, DTYPES, "op", "dtype")
+    yield ORDERS_HEAD
+    yield table(reducing, "order", ("fast", *ORDERED), RANKS, "order", "num_ranks")
+    yield "## Algorithms and ranks\n"
+    yield "Asked for by name; an empty cell is a rank count that the algorithm does not take.\n"
+    named = [one._replace(case=_named(one.case)) for one in cells if one.case.algorithm != CHOSEN]
+    yield table(named, "algorithm", sorted({one.case.algorithm for one in named}), RANKS, "algorithm", "num_ranks")
+    yield "## Point to point\n"
+    yield f"Every rank sends to its right neighbour and receives from its left one; sizes {sizes}.\n"
+    yield table(exchanges, "call", CALLS, DTYPES, "call", "dtype")
+    yield table(exchanges, "call", CALLS, RANKS, "call", "num_ranks")
+
+
+def _named(cell: Any) -> Any:
+    return cell._replace(algorithm=f"{cell.collective} {cell.algorithm}")
+
+
+def _failures(outcomes: Sequence[Outcome]) -> str:
+    wrong = [one for one in outcomes if one.verdict == "wrong"]
+    if not wrong:
+        return ""
+    describe: Callable[[Outcome], str] = lambda one: f"- {one.case}, {one.kind}: {one.reason}"  # noqa: E731
+    more = f"- and {len(wrong) - MOST_FAILURES} more\n" if len(wrong) > MOST_FAILURES else ""
+    return "\n## Wrong\n\n" + "\n".join(map(describe, wrong[:MOST_FAILURES])) + "\n" + more

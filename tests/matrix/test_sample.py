@@ -1,0 +1,80 @@
+"""A seeded sample of the matrix, all of which is `make matrix`; and docs/matrix.md speaks of everything there is."""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hocket.runtime.failures import DTYPES, OPS
+from hocket.schedule.collective import COLLECTIVES
+from tests.matrix.cells import CALLS, RANKS, everything, sample
+from tests.matrix.kernels import check, kernels
+from tests.matrix.runner import Outcome, run
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "matrix.md"
+BACKENDS = DOCUMENT.with_name("backends.md")
+THREADS, PROCESSES = 600, 60  # cases
+SEED = 7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Rank processes inherit it, so each schedule is proved once, and the user's own cache is left alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOCKET_CACHE", os.fspath(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def wrong(outcomes: list[Outcome]) -> list[str]:
+    return [f"{one.case}: {one.reason}" for one in outcomes if one.verdict == "wrong"]
+
+
+def test_kernels() -> None:
+    found = {kernel: check(kernel) for kernel in itertools.islice(kernels(), SEED, None, 11)}
+    assert {kernel: verdict for kernel, verdict in found.items() if verdict not in ("right", "refused")} == {}
+    assert "right" in found.values() and "refused" in found.values()
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+def test_ranks_that_are_threads(num_ranks: int) -> None:
+    cases = [case for case in sample(everything(), THREADS, SEED) if case.num_ranks == num_ranks]
+    outcomes = run(cases, num_ranks, "thread")
+    assert len(outcomes) == len(cases) > len(COLLECTIVES)
+    assert wrong(outcomes) == []
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_ranks_that_are_processes(num_ranks: int) -> None:
+    cases = [case for case in sample(everything(), PROCESSES, SEED + 1) if case.num_ranks == num_ranks]
+    assert wrong(run(cases, num_ranks, "process")) == []
+
+
+def test_document_is_complete_and_nothing_in_it_is_wrong() -> None:
+    text = DOCUMENT.read_text()
+    total = re.search(r"\*\*(\d+) cases, 0 wrong\.\*\*", text)
+    assert total and int(total[1]) > 5000, "run `make matrix`"
+    tables = [
+        [line.strip("|").split("|") for line in block.splitlines()]
+        for block in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    ]
+    by_corner: dict[str, list[tuple[set[str], set[str]]]] = {}
+    for corner, *rows in tables:
+        by_corner.setdefault(corner[0], []).append((set(corner[1:]), {row[0] for row in rows[1:]}))
+        for row in rows[1:]:
+            assert all(re.fullmatch(r"(\d+:0|refused)?", cell) for cell in row[1:]), row
+    assert (set(DTYPES), set(COLLECTIVES)) in by_corner["collective"]
+    assert by_corner["op"] == [(set(DTYPES), set(OPS))] * 2
+    assert (set(DTYPES), set(CALLS)) in by_corner["call"]
+
+
+def test_nothing_is_missing_from_hocket_in_the_table_of_backends() -> None:
+    text = BACKENDS.read_text()
+    calls = dict(re.findall(r"^\|([\w, ]+)\|(\w+)[^|]*\|", text.partition("## Reductions")[0], re.MULTILINE))
+    assert {calls.get(name) for name in (*COLLECTIVES, *CALLS[:4], "recv from any source")} == {"yes"}
+    _, _, rest = text.partition("### Hocket\n")
+    rows = {row[0]: row[1:] for row in (line.strip("|").split("|") for line in rest.partition("###")[0].split("\n"))}
+    assert rows["op"] == list(DTYPES)
+    assert all(set(rows[op]) <= {"yes", "refused"} and len(rows[op]) == len(DTYPES) for op in OPS)

@@ -1,0 +1,144 @@
+"""gather, scatter and all_to_all as a user meets them: shapes, roots, in place or not, and what is left alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.runtime.launch import run_ranks
+
+Comm = hocket.Communicator
+SIZES = (1, 2, 3, 5)
+
+
+def rows(rank: int, count: int = 2, width: int = 3) -> Any:
+    """Rows that tell where they come from."""
+    return rank * 1000 + np.arange(count * width, dtype="int64").reshape(count, width)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gather_concatenates_at_the_root_only(size: int) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            for root in range(size):
+                x = rows(comm.rank)
+                found = comm.gather(x, root)
+                assert (x == rows(comm.rank)).all()
+                if comm.rank == root:
+                    assert (found == np.concatenate([rows(rank) for rank in range(size)])).all()
+                else:
+                    assert found is None
+
+    run_ranks(main, size, kind="thread")
+
+
+def test_gather_of_single_values_gives_a_vector() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            found = comm.gather(np.float32(comm.rank).reshape(()), 2)
+            assert found is None if comm.rank != 2 else (found == [0, 1, 2]).all()
+
+    run_ranks(main, 3, kind="thread")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gather_in_place(size: int) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            root = size - 1
+            whole = np.full((2 * size, 3), -1, "int64")
+            x = whole[2 * root :] if comm.rank == root else rows(comm.rank)
+            x[:] = rows(comm.rank)
+            found = comm.gather(x, root, out=whole if comm.rank == root else None)
+            if comm.rank == root:
+                assert found is whole
+                assert (whole == np.concatenate([rows(rank) for rank in range(size)])).all()
+
+    run_ranks(main, size, kind="thread")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_scatter_gives_each_rank_its_block(size: int) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            for root in range(size):
+                whole = np.concatenate([rows(rank) for rank in range(size)])
+                given, out = whole.copy(), np.zeros((2, 3), "int64")
+                found = comm.scatter(given if comm.rank == root else None, root, out=out)
+                assert found is out and (out == rows(comm.rank)).all() and (given == whole).all()
+                if comm.rank == root:
+                    assert (comm.scatter(given, root) == rows(root)).all()
+                else:
+                    comm.scatter(None, root, out=out)
+
+    run_ranks(main, size, kind="thread")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_scatter_in_place(size: int) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            root = size // 2
+            whole = np.concatenate([rows(rank) for rank in range(size)])
+            out = whole[2 * root : 2 * root + 2] if comm.rank == root else np.zeros((2, 3), "int64")
+            assert (comm.scatter(whole if comm.rank == root else None, root, out=out) == rows(comm.rank)).all()
+
+    run_ranks(main, size, kind="thread")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("count", [0, 1, 40_000])
+@pytest.mark.parametrize("algorithm", [None, "direct", "pairwise"])
+def test_all_to_all_transposes_blocks(size: int, count: int, algorithm: str | None) -> None:
+    def block(source: int, destination: int) -> Any:
+        return np.arange(count, dtype="int32") + 1000 * source + destination
+
+    def main() -> None:
+        with hocket.init() as comm:
+            x = np.concatenate([block(comm.rank, other) for other in range(size)])
+            expected = np.concatenate([block(other, comm.rank) for other in range(size)])
+            before = x.copy()
+            assert (comm.all_to_all(x, algorithm=algorithm) == expected).all()
+            assert (x == before).all()
+            assert comm.all_to_all(x, out=x, algorithm=algorithm) is x
+            assert (x == expected).all()
+
+    run_ranks(main, size, kind="thread")
+
+
+def test_an_asynchronous_gather_returns_what_a_blocking_one_does() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            work = comm.gather(rows(comm.rank), 1, async_op=True)
+            other = comm.all_to_all(np.arange(3) + 3 * comm.rank, async_op=True)
+            found = work.wait()
+            assert found is None if comm.rank != 1 else found.shape == (6, 3)
+            assert (other.wait() == comm.rank + 3 * np.arange(3)).all()
+
+    run_ranks(main, 3, kind="thread")
+
+
+REFUSED = [
+    (lambda comm: comm.scatter(None, 1), "expected out= off the root|x: expected an array"),
+    (lambda comm: comm.all_to_all(np.zeros(4)), "3 ranks can split evenly.*all_to_all_v"),
+    (lambda comm: comm.all_to_all(np.zeros(3), out=np.zeros(4)), "out with 3 elements"),
+    (lambda comm: comm.gather(np.zeros(3), 3), "a root from 0 to 2"),
+    (lambda comm: comm.all_gather_v(np.zeros(2), [2, 2]), "counts as 3 numbers of rows"),
+    (lambda comm: comm.all_gather_v(np.zeros(2), [5, 5, 5]), r"counts\[\d\] = 5 rows"),
+    (lambda comm: comm.reduce_scatter_v(np.zeros(5), [2, 2, 2]), "the sum of counts = 6 rows"),
+    (lambda comm: comm.all_to_all_v(np.zeros(3), [1, 1, 1], [1, -1, 1]), "recv_counts as 3 numbers"),
+    (lambda comm: comm.all_to_all_v(np.zeros(3), [1, 1, 1], [2, 2, 2]), "what this rank keeps"),
+    (lambda comm: comm.all_gather_v(np.float64(1).reshape(()), [1, 1, 1]), "at least 1 dim"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_what_cannot_be_done_is_refused_before_anything_is_sent(call: Any, words: str) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            with pytest.raises((ValueError, TypeError), match=words):
+                call(comm)
+            assert comm.all_reduce(np.ones(1))[0] == 3
+
+    run_ranks(main, 3, kind="thread")

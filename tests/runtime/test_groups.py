@@ -1,0 +1,220 @@
+"""Communicators made from communicators: who is in them, that they are apart from each other, and cheap."""
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CommunicationError, PeerAborted
+from hocket.runtime.launch import run_ranks
+
+KINDS = pytest.mark.parametrize("kind", ["thread", "process"])
+
+
+def total(comm: hocket.Communicator, value: int) -> int:
+    return int(comm.all_reduce(np.array([value]))[0])
+
+
+def split_by_parity() -> tuple[int, int, tuple[int, ...], int]:
+    with hocket.init() as comm:
+        part = comm.split(comm.rank % 2, key=-comm.rank)
+        assert part is not None
+        return part.rank, part.size, part.group, total(part, comm.rank)
+
+
+@KINDS
+def test_split_orders_by_key_and_each_color_is_on_its_own(kind: Any) -> None:
+    assert run_ranks(split_by_parity, 5, kind=kind) == [
+        (2, 3, (4, 2, 0), 6),
+        (1, 2, (3, 1), 4),
+        (1, 3, (4, 2, 0), 6),
+        (0, 2, (3, 1), 4),
+        (0, 3, (4, 2, 0), 6),
+    ]
+
+
+def test_equal_keys_keep_the_order_of_ranks_and_no_color_is_no_part() -> None:
+    def main() -> Any:
+        with hocket.init() as comm:
+            part = comm.split(None if comm.rank == 1 else 7)
+            return None if part is None else (part.rank, part.group)
+
+    assert run_ranks(main, 3, kind="thread") == [(0, (0, 2)), None, (1, (0, 2))]
+
+
+def test_only_members_of_a_subgroup_take_part() -> None:
+    """Rank 1 never calls it; ranks are numbered in the order given."""
+
+    def main() -> Any:
+        with hocket.init() as comm:
+            if comm.rank == 1:
+                return comm.all_reduce(np.array([1]))[0]
+            part = comm.subgroup([2, 0])
+            assert part is not None
+            sum_of_part = total(part, 10 * comm.rank)
+            everybody = comm.all_reduce(np.array([1]))[0]
+            return part.rank, part.group, sum_of_part, everybody
+
+    assert run_ranks(main, 3, kind="thread") == [(1, (2, 0), 20, 3), 3, (0, (2, 0), 20, 3)]
+
+
+def test_others_get_none_at_once() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            assert (comm.subgroup([1]) is None) == (comm.rank == 0)
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_groups_of_groups_know_their_ranks_in_the_job() -> None:
+    def main() -> Any:
+        with hocket.init() as comm:
+            half = comm.split(comm.rank // 2)
+            assert half is not None
+            single = half.subgroup([half.rank])
+            assert single is not None
+            whole = half.dup()
+            assert whole.group == half.group
+            assert half.context is comm.context and comm.context.size == 4
+            return single.group, total(whole, comm.rank)
+
+    assert run_ranks(main, 4, kind="thread") == [((0,), 1), ((1,), 1), ((2,), 5), ((3,), 5)]
+
+
+@pytest.mark.parametrize("ranks", [[], [0, 0], [3], [-1], ["a"], [0.5]])
+def test_a_subgroup_of_what_are_no_ranks_is_refused(ranks: Any) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            with pytest.raises(ValueError, match="different ranks from 0 to 2"):
+                comm.subgroup(ranks)
+            assert total(comm, 1) == 3
+
+    run_ranks(main, 3, kind="thread")
+
+
+def test_a_color_that_is_no_number_is_refused() -> None:
+    def main() -> None:
+        with hocket.init() as comm, pytest.raises(ValueError, match="whole numbers"):
+            comm.split("red")  # type: ignore[arg-type]
+
+    run_ranks(main, 2, kind="thread")
+
+
+def opposite_order() -> None:
+    with hocket.init() as comm:
+        one, other = comm.dup(), comm.dup()
+        x = np.ones(100_000, "float32")
+
+        def use(part: hocket.Communicator) -> None:
+            for _ in range(20):
+                assert part.all_reduce(x.copy())[0] == comm.size
+
+        parts = (one, other) if comm.rank % 2 else (other, one)
+        threads = [threading.Thread(target=use, args=(part,)) for part in parts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+@KINDS
+def test_two_communicators_in_opposite_order_from_two_threads(kind: Any) -> None:
+    run_ranks(opposite_order, 3, kind=kind)
+
+
+def test_many_threads_with_a_communicator_each_do_not_interfere() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            parts = [comm.dup() for _ in range(6)]
+            wrong: list[object] = []
+
+            def use(number: int) -> None:
+                for turn in range(30):
+                    found = parts[number].all_gather(np.array([comm.rank, number, turn]))
+                    if not (found.reshape(3, 3) == [[rank, number, turn] for rank in range(3)]).all():
+                        wrong.append(found)
+
+            threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not wrong
+
+    run_ranks(main, 3, kind="thread")
+
+
+def test_a_failure_ends_its_own_communicator_only() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            part = comm.dup()
+            if comm.rank == 0:
+                part.abort("enough")
+            with pytest.raises(PeerAborted, match="enough"):
+                part.barrier()
+            assert total(comm, 1) == 3
+            part.close()
+            assert total(comm, 1) == 3
+
+    run_ranks(main, 3, kind="thread")
+
+
+def many() -> tuple[int, int]:
+    with hocket.init() as comm:
+        parts = [comm.split(0, key=(comm.rank + number) % comm.size) for number in range(60)]
+        sums = {total(part, comm.rank) for part in parts if part is not None}
+        return len(sums), comm.context.num_communicators
+
+
+@KINDS
+def test_many_are_open_at_once(kind: Any) -> None:
+    assert run_ranks(many, 4, kind=kind) == [(1, 61)] * 4
+
+
+def test_closed_communicators_are_used_again() -> None:
+    """More than a rank can have at once, one after the other."""
+
+    def main() -> None:
+        with hocket.init() as comm:
+            for number in range(1100):
+                part = comm.dup()
+                if number % 100 == 0:
+                    assert total(part, 1) == 2
+                part.close()
+            gc.collect()
+            assert comm.context.num_communicators == 1
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_closed_communicator_makes_no_others() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        part = comm.dup()
+        comm.close()
+        assert total(part, 1) == 2  # what was made lives on
+        with pytest.raises(CommunicationError, match="closed"):
+            comm.dup()
+        part.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_grid_is_a_communicator_with_a_topology() -> None:
+    def main() -> Any:
+        with hocket.init() as comm:
+            grid = comm.cartesian({"y": 2, "x": 2}, periodic=("x",))
+            with pytest.raises(ValueError, match="multiply to 4"):
+                comm.cartesian({"x": 3})
+            assert comm.topology.shape == (4,)
+            return grid.topology.coords(grid.rank), grid.topology.shift("x", 1, grid.rank), total(grid, 1)
+
+    assert run_ranks(main, 4, kind="thread") == [
+        ({"y": 0, "x": 0}, (1, 1), 4),
+        ({"y": 0, "x": 1}, (0, 0), 4),
+        ({"y": 1, "x": 0}, (3, 3), 4),
+        ({"y": 1, "x": 1}, (2, 2), 4),
+    ]

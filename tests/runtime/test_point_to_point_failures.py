@@ -1,0 +1,266 @@
+"""Messages that cannot be sent or received: what every rank is told, and that no wait goes on."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted, PeerDied
+from hocket.runtime.launch import run_ranks
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.mark.parametrize("count", [10, 50_000])
+@pytest.mark.parametrize("field", ["count", "dtype"])
+def test_a_difference_is_named_with_both_ranks(field: str, count: int) -> None:
+    def main() -> None:
+        comm = hocket.init()
+        with pytest.raises(CollectiveMismatch) as caught:
+            if comm.rank == 2:
+                comm.send(np.ones(count, "float64"), 0, tag=5)
+                comm.barrier()
+            elif comm.rank == 0:
+                comm.recv(np.ones(count - (field == "count"), "int64" if field == "dtype" else "float64"), 2, tag=5)
+            else:
+                comm.barrier()
+        error = caught.value
+        sent, expected = ("float64", "int64") if field == "dtype" else (count, count - 1)
+        assert error.field == field and error.values == {2: sent, 0: expected}
+        assert f"the message with tag 5 from rank 2 to rank 0 differs in {field}" in str(error)
+        assert f"rank 2 sends {sent}" in str(error) and f"rank 0 expects {expected}" in str(error)
+        comm.close()
+
+    run_ranks(main, 3, kind="thread")
+
+
+def test_a_time_out_names_whom_it_waited_for() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 0:
+            with pytest.raises(
+                CollectiveTimeout, match=r"recv from any rank \(tag 0\): not done within 0\.1 s"
+            ) as caught:
+                comm.recv(np.ones(1), timeout=0.1)
+            assert caught.value.missing == (1, 2) and caught.value.seconds == 0.1
+        with pytest.raises(CollectiveTimeout):
+            comm.barrier()
+        with pytest.raises(CollectiveTimeout):
+            comm.send(np.ones(1), 0)
+        comm.close()
+
+    run_ranks(main, 3, kind="thread")
+
+
+def test_a_time_out_of_what_nobody_waits_for() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 0:
+            works = [comm.isend(np.ones(50_000), 1, timeout=0.1), comm.irecv(np.ones(1), 1)]
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not works[0].is_completed():
+                assert time.monotonic() < deadline
+            for work in works:
+                with pytest.raises(CollectiveTimeout) as caught:
+                    work.wait()
+                assert caught.value.missing == (1,) and isinstance(work.exception(), CollectiveTimeout)
+            comm.close()
+        else:
+            with pytest.raises(CollectiveTimeout, match="rank 1"):
+                comm.recv(np.ones(1), 0, tag=3)
+            comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_an_abort_ends_sends_and_receives() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 0:
+            comm.abort("enough")
+        works = []
+        with pytest.raises(PeerAborted, match="gave up: enough"):
+            if comm.rank == 1:
+                comm.recv(np.ones(1), 0)
+            elif comm.rank == 2:
+                works.append(comm.isend(np.ones(50_000), 0))
+                works[0].wait()
+            else:
+                comm.send(np.ones(1), 1)
+        comm.close()
+
+    run_ranks(main, 3, kind="thread")
+
+
+def test_a_peer_that_has_closed_is_heard_out_first() -> None:
+    closed = threading.Event()
+
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 1:
+            comm.send(np.full(500, 4.0), 0)
+            comm.close()
+            closed.set()
+            return
+        assert closed.wait(PATIENCE_SECONDS)
+        x = np.zeros(500)
+        assert comm.recv(x)[1] == 1 and (x == 4).all()
+        with pytest.raises(PeerAborted, match="it closed its communicator"):
+            comm.recv(x)
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_close_waits_for_what_was_begun() -> None:
+    arrays = [np.full(90_000, float(rank)) for rank in range(2)]
+    found = [np.zeros(90_000) for _ in range(2)]
+
+    def main() -> None:
+        comm = hocket.init()
+        comm.irecv(found[comm.rank], 1 - comm.rank)
+        comm.isend(arrays[comm.rank], 1 - comm.rank)
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+    assert (found[0] == 1).all() and (found[1] == 0).all()
+
+
+def test_messages_that_nobody_received_are_told_at_close(capfd: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            if comm.rank == 0:
+                comm.send(np.ones(3), 1, tag=6)
+                comm.send(np.ones(3), 1, tag=7)
+            comm.barrier()
+
+    run_ranks(main, 2, kind="thread")
+    assert capfd.readouterr().err == (
+        "hocket: rank 1 closes its communicator with 2 messages that it never received, from rank 0 with tag 6 first\n"
+    )
+
+
+def wait_for_the_dead(folder: Path) -> None:
+    comm = hocket.init()
+    try:
+        comm.barrier()  # a death may be told in it already
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if comm.rank == 0:
+            comm.recv(np.ones(3), 1)
+        elif comm.rank == 2:
+            comm.isend(np.ones(90_000), 0).wait()
+        else:
+            comm.recv(np.ones(3))
+    except PeerDied as error:
+        assert error.rank == 1
+        comm.close()
+        (folder / str(comm.rank)).touch()
+
+
+def test_a_death_ends_every_wait(tmp_path: Path) -> None:
+    with pytest.raises(PeerDied, match="rank 1 of 4"):  # of run_ranks itself
+        run_ranks(wait_for_the_dead, 4, args=(tmp_path,), kind="process")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2", "3"]
+
+
+def interrupted() -> str:
+    comm = hocket.init()
+    x = np.ones(3)
+    if comm.rank == 1:
+        with pytest.raises(PeerAborted, match="rank 0 gave up: interrupted"):
+            comm.recv(x, 0)
+        comm.close()
+        return "told"
+    for call in (lambda: comm.irecv(x, 1, tag=1).wait(), lambda: comm.recv(x, 1)):
+        began = time.monotonic()
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert time.monotonic() - began < 5.0  # it has 300 s
+    with pytest.raises(PeerAborted, match="this rank itself gave up: interrupted"):
+        comm.send(x, 1)
+    comm.close()
+    return "interrupted"
+
+
+def test_ctrl_c_ends_a_wait() -> None:
+    assert run_ranks(interrupted, 2, kind="process") == ["interrupted", "told"]
+
+
+def test_close_by_one_thread_while_another_receives() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        ended: list[BaseException] = []
+
+        def receive() -> None:
+            try:
+                comm.recv(np.ones(1), 1 - comm.rank, tag=99, timeout=0.3)
+            except CommunicationError as error:
+                ended.append(error)
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        try:
+            comm.close()
+        except CommunicationError as error:
+            ended.append(error)
+        receiver.join(PATIENCE_SECONDS)
+        assert not receiver.is_alive() and ended
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_stall_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        comm = hocket.init()
+        with pytest.raises(CollectiveTimeout):
+            if comm.rank == 0:
+                comm.recv(np.ones(1), 1, tag=3, timeout=5.3)
+            else:
+                comm.barrier()
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+    assert "hocket: rank 0 has waited 5 s in recv from rank 1 (tag 3) for rank 1\n" in capfd.readouterr().err
+
+
+def test_a_signal_handler_may_send_while_its_thread_waits() -> None:
+    assert run_ranks(send_from_a_handler, 2, kind="process") == [2.0, 2.0]
+
+
+def send_from_a_handler() -> float:
+    x = np.zeros(1)
+    with hocket.init() as comm:
+        if comm.rank == 1:
+            comm.recv(x, 0, tag=1)  # comes out of the handler
+            comm.send(x + 1, 0)
+            return float(x[0]) + 1
+        signal.signal(signal.SIGALRM, lambda *_: comm.send(np.ones(1), 1, tag=1))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        comm.recv(x, 1)
+        return float(x[0])
+
+
+def test_a_forked_child_is_told_so() -> None:
+    comm = hocket.init(0, 1)
+    work = comm.irecv(np.ones(1), 0)  # with a thread in the background, which the child lacks
+    child = os.fork()
+    if child == 0:
+        told = 0
+        for call in (lambda: comm.send(np.ones(1), 0), lambda: comm.recv(np.ones(1)), lambda: work.wait()):
+            try:
+                call()
+            except ForkedUse:
+                told += 1
+        os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    comm.send(np.full(1, 4.0), 0)
+    assert work.wait()[0] == 4
+    comm.close()

@@ -1,0 +1,161 @@
+"""Reductions beyond sum: logical, bitwise, premultiplied, and a user's own; and those that mean nothing."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CollectiveMismatch, PeerAborted
+from hocket.runtime.launch import run_ranks
+
+NAMED = {
+    "land": np.logical_and,
+    "lor": np.logical_or,
+    "lxor": np.logical_xor,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+
+
+def values(rank: int, dtype: str, count: int = 300) -> Any:
+    return np.random.default_rng(rank).integers(0, 3, count).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "float32", "complex64"])
+@pytest.mark.parametrize("op", NAMED)
+def test_logical_and_bitwise(op: str, dtype: str) -> None:
+    if op.startswith("b") and dtype in ("float32", "complex64"):
+        words = f"all_reduce.*{op}.*{dtype}"
+    else:
+        words = ""
+
+    def main() -> None:
+        with hocket.init() as comm:
+            x = values(comm.rank, dtype)
+            if words:
+                with pytest.raises(TypeError, match=words):
+                    comm.all_reduce(x, op=op)
+                comm.barrier()
+                return
+            expected = functools.reduce(NAMED[op], [values(rank, dtype) for rank in range(3)]).astype(dtype)
+            assert (comm.all_reduce(x, op=op) == expected).all()
+
+    run_ranks(main, 3, kind="thread")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("min", "complex64"), ("avg", "int32"), ("avg", "bool"), ("bxor", "float64")]
+)
+def test_what_has_no_meaning_is_refused_on_every_rank(op: str, dtype: str) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            for call in (comm.all_reduce, comm.reduce_scatter, comm.reduce):
+                with pytest.raises(TypeError, match=f"{op}.*{dtype}|{dtype}.*{op}"):
+                    call(np.zeros(4, dtype), op=op)
+            comm.barrier()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_reduction_that_there_is_not() -> None:
+    with hocket.init(0, 1, address="no-such-op") as comm:
+        with pytest.raises(ValueError, match="sum, prod"):
+            comm.all_reduce(np.zeros(1), op="mean")
+        with pytest.raises(ValueError, match=r"hocket\.premul_sum"):
+            comm.all_reduce(np.zeros(1), op="premul_sum")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("algorithm", ["direct", "direct_two_shot", "ring", "halving_doubling", "tree"])
+def test_premul_sum_multiplies_each_contribution(size: int, algorithm: str) -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            for dtype, factor in (("float64", 0.5), ("int32", 3), ("complex128", 0.5j)):
+                for count in (0, 1, 7, 30_000):
+                    x = values(comm.rank, dtype, count)
+                    expected = sum((values(rank, dtype, count) * factor).astype(dtype) for rank in range(size))
+                    op = hocket.premul_sum(factor)
+                    assert (comm.all_reduce(x, op=op, out=np.empty_like(x), algorithm=algorithm) == expected).all()
+                    assert (comm.all_reduce(x, op=op, algorithm=algorithm) == expected).all()
+
+    run_ranks(main, size, kind="thread")
+
+
+def test_factors_that_differ_are_a_mismatch() -> None:
+    def main() -> None:
+        with hocket.init() as comm, pytest.raises(CollectiveMismatch, match="op"):
+            comm.all_reduce(np.ones(3), op=hocket.premul_sum(1.0 + comm.rank))
+
+    run_ranks(main, 2, kind="thread")
+
+
+def concatenate_digits(left: Any, right: Any) -> Any:
+    """Neither commutes nor, with gaps, associates with itself in another order: 1, 2, 3 -> 123."""
+    return left * 10 + right
+
+
+def digits() -> None:
+    with hocket.init() as comm:
+        expected = int("".join(str(rank + 1) for rank in range(comm.size)))
+        op = hocket.op(concatenate_digits)
+        for count in (1, 7, 40_000):
+            x = np.full(count, comm.rank + 1, "int64")
+            assert (comm.all_reduce(x.copy(), op=op) == expected).all()
+            assert (comm.all_reduce(x.copy(), op=op, async_op=True).wait() == expected).all()
+            found = comm.reduce(x.copy(), comm.size - 1, op=op)
+            assert found is None or (found == expected).all()
+        x = np.full(2 * comm.size, comm.rank + 1, "int64")
+        assert (comm.reduce_scatter(x, op=op) == expected).all()
+        assert (comm.all_reduce(x.copy(), op=np.maximum) == comm.size).all()
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_users_own_op_is_folded_in_the_order_of_ranks(size: int, kind: Any) -> None:
+    run_ranks(digits, size, kind=kind)
+
+
+def test_a_users_own_op_needs_a_schedule_in_the_order_of_ranks() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            with pytest.raises(ValueError, match="rank_order"):
+                comm.all_reduce(np.ones(3), op=hocket.op(concatenate_digits), algorithm="ring")
+            with pytest.raises(ValueError, match="rank_order"):
+                comm.all_reduce(np.ones(3), op=hocket.op(concatenate_digits), algorithm="tree")
+            commutes = hocket.op(np.add, commutative=True)
+            assert comm.all_reduce(np.ones(3), op=commutes, algorithm="tree")[0] == 5
+
+    run_ranks(main, 5, kind="thread")
+
+
+def raises(left: Any, right: Any) -> Any:
+    raise ZeroDivisionError("in the middle of it")
+
+
+def changes_type(left: Any, right: Any) -> Any:
+    return left.astype("float64") + right
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"), [(raises, ZeroDivisionError, "middle"), (changes_type, TypeError, "float64")]
+)
+def test_what_a_users_own_op_raises_is_raised_and_told(function: Any, error: Any, words: str) -> None:
+    def main() -> None:
+        with hocket.init() as comm, pytest.raises((error, PeerAborted), match=words):
+            if comm.rank == 0:
+                comm.all_reduce(np.ones(3, "float32"), op=hocket.op(function))
+            else:
+                comm.all_reduce(np.ones(3, "float32"), op=hocket.op(function), async_op=True).wait()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_ops_of_other_functions_are_a_mismatch() -> None:
+    def main() -> None:
+        with hocket.init() as comm, pytest.raises(CollectiveMismatch, match="op"):
+            comm.all_reduce(np.ones(3), op=np.fmin if comm.rank else np.fmax)
+
+    run_ranks(main, 2, kind="thread")

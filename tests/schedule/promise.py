@@ -1,0 +1,45 @@
+"""What collectives promise, in plain NumPy: the definition, which knows no schedule."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hocket.schedule.ir import Schedule
+
+Arrays = Sequence[np.ndarray | None]
+
+
+def even_lengths(schedule: Schedule, block: int) -> np.ndarray:
+    """Lengths of blocks of data that are all equally long."""
+    return np.full(schedule.kind.num_blocks(schedule.num_ranks), block)
+
+
+def named_lengths(schedule: Schedule, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """The argument block_lengths, for collectives that take it."""
+    return {"block_lengths": lengths} if schedule.kind.uneven else {}
+
+
+def input_sizes(schedule: Schedule, lengths: np.ndarray) -> list[int | None]:
+    """Elements of every rank's input; None where it has none."""
+    p = schedule.num_ranks
+    held = [schedule.kind.input_blocks(rank, p, schedule.root) for rank in range(p)]
+    return [int(lengths[blocks].sum()) if blocks else None for blocks in held]
+
+
+def promised_outputs(
+    schedule: Schedule,
+    inputs: Arrays,
+    lengths: np.ndarray,
+    reduce: Callable[[Sequence[np.ndarray]], np.ndarray] = np.add.reduce,
+) -> list[np.ndarray | None]:
+    """Every rank's output for these inputs; None where it has none. `reduce` combines what all ranks contribute."""
+    kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
+    contributions: dict[int, list[np.ndarray]] = {}
+    for rank, array in enumerate(inputs):
+        blocks = kind.input_blocks(rank, p, root)
+        parts = np.split(array, np.cumsum(lengths[blocks])[:-1]) if blocks else []
+        for block, part in zip(blocks, parts, strict=True):
+            contributions.setdefault(block, []).append(part)
+    data = {block: reduce(parts) if kind.reduces else parts[0] for block, parts in contributions.items()}
+    wanted = [kind.output_blocks(rank, p, root) for rank in range(p)]
+    return [np.concatenate([data[block] for block in blocks]) if blocks else None for blocks in wanted]
