@@ -15,6 +15,9 @@ from hocket.runtime.work import Work
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import ITEM_BYTES
 
+Ready = tuple[Launched, int, int, Any, float]
+"""The plan, the numbers of collective and reduction, the core's Extra, and seconds where a call does not say."""
+
 Options = tuple[str | None, str | None, float | None, bool]
 """algorithm, order, timeout and async_op, as the caller gave them."""
 
@@ -22,6 +25,7 @@ _KIND = {name: number for number, name in enumerate(KINDS)}
 _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces and one.exactly_once)
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
+_MOST_READY = 4096
 _RESIZABLE = frozenset((bytearray, array.array))
 
 
@@ -35,6 +39,7 @@ class Calls:
     _default: Settings
     _settings: dict[str, Settings]
     _plans: dict[tuple[str, str, int, bool], Launched]
+    _ready: dict[tuple[Any, ...], Ready]  # of calls made before; emptied when settings change
     _token: Any
 
     if TYPE_CHECKING:
@@ -67,53 +72,35 @@ class Calls:
         core = self._core or self._usable()
         algorithm, order, timeout, async_op = options
         dtype = input[2] if input is not NOTHING else output[2]
-        settings = self._settings.get(collective, self._default)
-        order = settings.order if order is None else check_order(collective, order)
-        timeout = settings.timeout if timeout is None else check_timeout(collective, timeout)
-        number = PLAIN.get((op, dtype)) if type(op) is str else None
-        required: frozenset[str] = frozenset()
-        extra = None
-        if number is None:
-            reduction = reduction_of(collective, op, dtype)
-            number, required = OPS.index(reduction.name), labels_of(reduction)
-            extra = extra_of(parameters_of(reduction, dtype), lengths)
-        elif lengths is not None:
-            extra = extra_of({}, lengths)
-        if collective not in _REDUCING:
-            order = "fast"
-        elif order != "fast":
-            required = _LABELS[order]
-        elif required:
-            order = "rank"
-        aliased = in_place(collective, input, output, ahead, ITEM_BYTES[dtype])
-        algorithm = algorithm or settings.algorithm
-        if algorithm is None:
-            # Of what the rank that holds most has as input or output: equal on all ranks.
-            num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
-            algorithm = choose(collective, self._size, num_bytes, order, self._policy)
-        elif not isinstance(algorithm, str):
-            raise TypeError(
-                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
-            )
-        key = (collective, algorithm, root, aliased)
-        prepared = self._plans.get(key)
-        if prepared is None:
-            prepared = launched(collective, algorithm, self._rank, self._size, root, aliased)
-            prepared = self._plans.setdefault(key, prepared)  # another thread may have been faster
-        if required and not required & prepared.labels:
-            raise _lacks(collective, algorithm, self._size, required, prepared.labels)
-        prepared.num_calls += 1
+        if output is input:
+            aliased = input[1] > 0
+        else:
+            aliased = in_place(collective, input, output, ahead, ITEM_BYTES[dtype])
+        # Programs repeat their calls: what was found out for one serves all like it.
+        key = (collective, algorithm, order, op, dtype, block, root, aliased) if type(op) is str else None
+        try:
+            ready = self._ready.get(key) if key is not None and lengths is None else None
+        except TypeError:  # an algorithm or order that cannot be a key is none
+            ready = None
+        if ready is None:
+            ready = self._find(collective, algorithm, order, op, dtype, block, root, aliased, lengths)
+            if key is not None and lengths is None:
+                if len(self._ready) >= _MOST_READY:
+                    self._ready.clear()
+                self._ready[key] = ready
+        planned, kind, number, extra, seconds = ready
+        planned.num_calls += 1
         call = (
-            prepared.plan,
-            _KIND[collective],
+            planned.plan,
+            kind,
             dtype,
             number,
             root,
-            prepared.schedule,
+            planned.schedule,
             block,
             input[0],
             output[0],
-            timeout,
+            seconds if timeout is None else check_timeout(collective, timeout),
             extra,
         )
         # An export keeps what can be resized from being moved while its bytes are in use.
@@ -128,6 +115,53 @@ class Calls:
         self._keep(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
         work.start(call)
         return work
+
+    def _find(
+        self,
+        collective: str,
+        algorithm: str | None,
+        order: str | None,
+        op: Any,
+        dtype: int,
+        block: int,
+        root: int,
+        aliased: bool,
+        lengths: tuple[list[int], list[int]] | None,
+    ) -> Ready:
+        """What a call like this needs of the core. Every check of what it asks for is here, before anything is sent."""
+        settings = self._settings.get(collective, self._default)
+        order = settings.order if order is None else check_order(collective, order)
+        number = PLAIN.get((op, dtype)) if type(op) is str else None
+        parameters: dict[str, Any] = {}
+        wanted: list[frozenset[str]] = []  # a label of each
+        if number is None:
+            reduction = reduction_of(collective, op, dtype)
+            number, parameters = OPS.index(reduction.name), parameters_of(reduction, dtype)
+            wanted += [labels_of(reduction)] if reduction.function is not None else []
+        if collective not in _REDUCING:
+            order = "fast"
+        elif order != "fast":
+            wanted.append(_LABELS[order])
+        elif wanted:
+            order = "rank"  # the choice for a user's op; an algorithm that is named need not have its label
+        algorithm = algorithm or settings.algorithm
+        if algorithm is None:
+            # Of what the rank that holds most has as input or output: equal on all ranks.
+            num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
+            algorithm = choose(collective, self._size, num_bytes, order, self._policy)
+        elif not isinstance(algorithm, str):
+            raise TypeError(
+                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
+            )
+        place = (collective, algorithm, root, aliased)
+        planned = self._plans.get(place)
+        if planned is None:
+            planned = launched(collective, algorithm, self._rank, self._size, root, aliased)
+            planned = self._plans.setdefault(place, planned)  # another thread may have been faster
+        for labels in wanted:
+            if not labels & planned.labels:
+                raise _lacks(collective, algorithm, self._size, labels, planned.labels)
+        return planned, _KIND[collective], number, extra_of(parameters, lengths), settings.timeout
 
     def _check_root(self, collective: str, root: int) -> int:
         try:

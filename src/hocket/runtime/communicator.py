@@ -20,6 +20,7 @@ import numpy as np
 from hocket import _core
 from hocket.errors import CommunicationError
 from hocket.runtime import groups, memory
+from hocket.runtime.calls import Ready
 from hocket.runtime.collectives import Collectives
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover
 from hocket.runtime.mesh import Cartesian
@@ -127,6 +128,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         spin = context.size <= len(os.sched_getaffinity(0))
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), spin)
         self._plans: dict[tuple[str, str, int, bool], Launched] = {}
+        self._ready: dict[tuple[Any, ...], Ready] = {}
         self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
         self._num_pending = 0  # of _works, when they were last looked through
         self._lock = threading.Lock()  # guards both
@@ -169,6 +171,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
             changes["order"] = check_order("configure", order)
         if timeout is not None:
             changes["timeout"] = check_timeout("configure", timeout)
+        self._ready.clear()
         if collective is None:
             serving = _serving(algorithm) if algorithm is not None else ()
             self._default = replace(self._default, **changes)
@@ -249,6 +252,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         finally:
             self._works.clear()
             self._plans.clear()
+            self._ready.clear()
 
     def __enter__(self) -> Self:
         return self
