@@ -7,7 +7,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
-from hocket.runtime.select import ORDERS
+from hocket.runtime.select import ORDERS, Policy, choose
+from hocket.runtime.tuner_file import read
 from hocket.schedule.collective import COLLECTIVES
 
 
@@ -190,3 +191,16 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_the_choice_is_written_as_a_tuner_file(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = show(capsys, "choice", "--ranks", "4", "--order", "invariant", "--tuner-file", "mine.csv")
+    assert code == 0
+    rules = read("mine.csv")
+    assert {rule.collective for rule in rules} == set(COLLECTIVES) and all(rule.num_ranks == 4 for rule in rules)
+    for num_bytes in (1, 4 << 10, (4 << 10) + 1, 1 << 30):
+        for collective in COLLECTIVES:
+            expected = choose(collective, 4, num_bytes, "invariant")
+            assert choose(collective, 4, num_bytes, "invariant", Policy(rules)) == expected
+    code, _ = show(capsys, "choice", "--tuner-file", "mine.csv")
+    assert code != 0

@@ -25,6 +25,7 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
     parser.add_argument(
         "--order", choices=_ORDERS, help="only this order of reduction (default: all, and what differs from fast)"
     )
+    parser.add_argument("--tuner-file", metavar="FILE", help="with --ranks: write a tuner file, to be changed")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,11 +43,33 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         lines = _chosen(orders, arguments.ranks, Policy.from_environment(os.environ))
     lines = [line for line in lines if arguments.collective in (None, line["collective"])]
+    if arguments.tuner_file is not None:
+        _write(arguments.tuner_file, lines, arguments.ranks, orders[0])
     if arguments.json:
         print(json.dumps({"num_ranks": arguments.ranks, "choices": lines}))
     else:
         _print(lines, arguments.ranks)
     return 1 if any(line.get("refused") for line in lines) else 0
+
+
+def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
+    """A tuner file says nothing of orders: it gets the lines of one."""
+    from hocket.runtime.tuner_file import Rule, write
+
+    if num_ranks is None:
+        raise ValueError("--tuner-file: expected --ranks, as a tuner file is about a rank count; found none")
+    rules = [
+        Rule(
+            line["collective"],
+            line["min_bytes"],
+            -1 if line["max_bytes"] is None else line["max_bytes"],
+            line["algorithm"],
+            num_ranks=num_ranks,
+        )
+        for line in lines
+        if line["order"] == order and not line.get("refused")
+    ]
+    write(file, rules)
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:

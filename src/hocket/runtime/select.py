@@ -114,7 +114,8 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     """The name of the algorithm for a call among so many ranks; its certificate has the label that the order needs.
 
     num_bytes is what the rank that holds most has as input or output; it does not matter where not every rank knows
-    all sizes. ValueError, saying who wants what, if the environment leaves no algorithm, or none with the label.
+    all sizes. Rules of a tuner file without the label are passed over; ValueError if HOCKET_ALGO leaves no algorithm,
+    or none with the label.
     """
     label = required_label(order)
     num_bytes = num_bytes if find_collective(collective).known_by_all else 0
@@ -128,20 +129,18 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
                 f"expected at least one of {_fitting(collective, num_ranks, order)}"
             )
         names = left or names
-    for rule in policy.rules:
+    for rule in policy.rules:  # They know nothing of orders: one that does not keep this one is not meant.
         matches = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
-        if matches and _serves(collective, rule.algorithm, num_ranks):
-            names, wanted = [rule.algorithm], f"the tuner file wants {rule.algorithm}"
-            break
-    else:
-        if by_table in names:
-            return by_table
-        wanted = f"{VARIABLE} allows {allowed}"
+        fits = matches and _serves(collective, rule.algorithm, num_ranks)
+        if fits and has_label(collective, rule.algorithm, num_ranks, order):
+            return rule.algorithm
+    if by_table in names:
+        return by_table
     chosen = next((name for name in names if has_label(collective, name, num_ranks, order)), None)
     if chosen is None:
         raise ValueError(
-            f"{collective}: {wanted}, without the label {label} for {num_ranks} ranks, which order={order!r} needs; "
-            f"expected one of {_fitting(collective, num_ranks, order)}"
+            f"{collective}: {VARIABLE} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
+            f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
         )
     return chosen
 
