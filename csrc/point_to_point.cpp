@@ -15,6 +15,7 @@ constexpr unsigned max_yields_in_background = 20; // whoever computes beside it 
 } // namespace
 
 std::string Operation::label() const {
+    if (scope == Scope::internal) return "making a communicator with rank " + std::to_string(peer);
     std::string text = sends ? "send to rank " : "recv from rank ";
     if (peer == any_source) text = "recv from any rank";
     else text += std::to_string(peer);

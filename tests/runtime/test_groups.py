@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.errors import CommunicationError, PeerAborted
+from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
 from hocket.runtime.launch import run_ranks
 
 KINDS = pytest.mark.parametrize("kind", ["thread", "process"])
@@ -218,3 +218,18 @@ def test_a_grid_is_a_communicator_with_a_topology() -> None:
         ({"y": 1, "x": 0}, (3, 3), 4),
         ({"y": 1, "x": 1}, (2, 2), 4),
     ]
+
+
+def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            comm.configure(timeout=0.2)
+            if comm.rank == 2:
+                with pytest.raises(CommunicationError):
+                    comm.recv(np.zeros(1), 0, timeout=60)  # learns of it
+                return
+            with pytest.raises(CollectiveTimeout, match="making a communicator with rank|waited for rank 2") as caught:
+                comm.dup()
+            assert "tag" not in str(caught.value)
+
+    run_ranks(main, 3, kind="thread")
