@@ -67,8 +67,11 @@ void Communicator::check_usable() const {
 void Communicator::close(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     const auto leave = [this] {
+        {
+            const std::scoped_lock lock(queue_->mutex);
+            queue_->left = true;
+        }
         transport_.leave();
-        messages_.leave();
         own().state.store(ControlPage::closed, std::memory_order_seq_cst);
         members_.alarm_all();
         retire();
@@ -130,26 +133,32 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     return true;
 }
 
-/// A root or a sender may be ahead of the others. It leaves when they have made its last call too, or never will.
+/// A root or a sender may be ahead of the others. It leaves when they have made its last call too and, unless that was
+/// another one, read what it has sent, which they may find too long or too short.
 void Communicator::await_members(const std::function<void()> &interrupted) const {
-    const auto limit = Clock::now() + last_timeout_;
-    const auto is_behind = [this](int member) {
-        return last_call(member) < sequence_ && !members_.is_dead(member) && !members_.has_closed(member);
-    };
-    auto pause = std::chrono::microseconds(50);
     const auto start = Clock::now();
+    const auto limit = start + last_timeout_;
+    auto pause = std::chrono::microseconds(50);
     bool told = false;
-    for (int member = 0; member < size(); ++member) {
-        while (is_behind(member) && !members_.recorded_failure() && Clock::now() < limit) {
-            if (!told && Clock::now() - start >= stall_time) {
-                told = true;
-                members_.tell_stall(stall_time, "close", behind(sequence_));
+    const auto await = [&](const std::function<bool(int member)> &is_behind) {
+        const auto is_awaited = [&](int member) {
+            return is_behind(member) && !members_.is_dead(member) && !members_.has_closed(member);
+        };
+        for (int member = 0; member < size(); ++member) {
+            while (is_awaited(member) && !members_.recorded_failure() && Clock::now() < limit) {
+                if (!told && Clock::now() - start >= stall_time) {
+                    told = true;
+                    members_.tell_stall(stall_time, "close", {member});
+                }
+                std::this_thread::sleep_for(pause);
+                pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
+                interrupted();
             }
-            std::this_thread::sleep_for(pause);
-            pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
-            interrupted();
         }
-    }
+    };
+    await([this](int member) { return last_call(member) < sequence_; });
+    if (find_mismatch()) return;
+    await([this](int member) { return transport_.released(member) < transport_.posted(member); });
 }
 
 // Order ---------------------------------------------------------------------------------------------------------------

@@ -79,11 +79,12 @@ class Communicator {
     /// The members that have not made the call of this number yet. From any thread.
     std::vector<int> behind(std::uint64_t sequence) const;
 
-    /// Tells the peers why this rank gives up; their waits end.
+    /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
     void abort(const std::string &reason);
 
     /// Leaves, once the stream is done and no open member is behind this one: a call that the others turn out not to
-    /// have made is then found. Throws the failure that a peer has reported, once everything is released.
+    /// have made, or of another size, is then found. Throws the failure that a peer has reported, once everything is
+    /// released.
     void close(const std::function<void()> &interrupted);
 
     /// Wall time that calls have taken so far, their waits included.
@@ -156,6 +157,7 @@ class Communicator {
         bool busy = false;
         bool closing = false;
         bool closed = false;
+        bool left = false;      // the endpoint may be another communicator's by now
         std::thread::id runner; // of a blocking call
         std::deque<std::shared_ptr<Work>> works;
         std::thread stream;

@@ -81,7 +81,12 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
         return old->offset;
     }
     const std::size_t offset = arena_->reserve(reserved);
-    arena_->commit(offset, committed);
+    try {
+        arena_->commit(offset, committed);
+    } catch (...) {
+        arena_->free(offset);
+        throw;
+    }
     new (base + offset) ControlPage{};
     for (auto &entry : presence_->endpoints) {
         std::uint64_t empty = 0;

@@ -45,10 +45,12 @@ std::optional<Fingerprint> CallRecord::read() const {
 }
 
 void ControlPage::renew() {
-    std::memset(reinterpret_cast<std::byte *>(this) + offsetof(ControlPage, state), 0,
-                sizeof(ControlPage) - offsetof(ControlPage, state));
+    // Members of the old communicator may still ask whether this one has left it: they know by the generation.
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    state.store(open, std::memory_order_release);
+    constexpr std::size_t rest = offsetof(ControlPage, in_call); // read by nobody who has left
+    std::memset(reinterpret_cast<std::byte *>(this) + rest, 0, sizeof(ControlPage) - rest);
     sleeping.store(0, std::memory_order_relaxed);
-    generation.fetch_add(1, std::memory_order_release);
 }
 
 } // namespace hocket

@@ -18,9 +18,9 @@ struct Launch {
     const std::byte *input = nullptr;
     std::byte *output = nullptr;
     std::uint32_t tag = 0;
-    Factor factor{};                                            // of premul_sum
-    const CustomFold *custom = nullptr;                         // of a user's own reduction
-    std::span<const std::uint64_t> input_counts, output_counts; // uneven: elements of each block of the memories
+    Factor factor{};                                                // of premul_sum
+    const CustomFold *custom = nullptr;                             // of a user's own reduction
+    std::span<const std::uint64_t> input_counts{}, output_counts{}; // uneven: elements of each block of the memories
 };
 
 /// A message of another call than the one that runs: `peer` and this rank called different things.

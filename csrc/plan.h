@@ -38,8 +38,8 @@ struct PlanShape {
     int num_ranks = 1;
     int rank = 0;
     int chunks_per_block = 1;
-    bool uneven = false;                                   // blocks differ in length, which each call tells
-    std::vector<std::int32_t> input_blocks, output_blocks; // blocks of `data` that the memories hold, in order
+    bool uneven = false;                                       // blocks differ in length, which each call tells
+    std::vector<std::int32_t> input_blocks{}, output_blocks{}; // blocks of `data` that the memories hold, in order
     int num_scratch = 0;
 };
 

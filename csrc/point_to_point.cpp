@@ -360,6 +360,7 @@ void PointToPoint::close(const std::function<void()> &interrupted) {
     lock.lock();
     while (step(true)) continue; // what has come but was not looked at
     warn_of_unmatched();
+    transport_.leave(); // before the endpoints may be used again
 }
 
 void PointToPoint::warn_of_unmatched() {

@@ -65,8 +65,6 @@ class PointToPoint {
 
     /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
     void close(const std::function<void()> &interrupted);
-    /// After close(): touches no peer any more.
-    void leave() { transport_.leave(); }
     bool has_failed();
 
   private:

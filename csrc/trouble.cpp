@@ -14,7 +14,8 @@ void Communicator::abort(const std::string &reason) {
     failure.cause = Cause::aborted;
     failure.rank = rank();
     failure.text = reason;
-    members_.record(failure);
+    const std::scoped_lock lock(queue_->mutex); // against close() in another thread
+    if (!queue_->left) members_.record(failure);
 }
 
 /// Looks at all that peers have written down. Throws when this call cannot, or shall not, succeed.

@@ -47,21 +47,39 @@ std::vector<std::int32_t> read_table(std::istream &from, std::size_t size) {
 }
 
 void read_rank(std::istream &from, Fixture &fixture, int chunks_per_block) {
-    PlanShape shape{.num_ranks = fixture.num_ranks,
-                    .rank = static_cast<int>(fixture.plans.size()),
-                    .chunks_per_block = chunks_per_block};
-    for (int *value : {&shape.num_input_chunks, &shape.num_output_chunks, &shape.num_scratch}) *value = read<int>(from);
+    PlanShape shape;
+    shape.num_ranks = fixture.num_ranks;
+    shape.rank = static_cast<int>(fixture.plans.size());
+    shape.chunks_per_block = chunks_per_block;
+    shape.uneven = fixture.uneven;
+    const int num_input_chunks = read<int>(from), num_output_chunks = read<int>(from);
+    shape.num_scratch = read<int>(from);
     Layout &layout = fixture.layouts.emplace_back();
     for (int *value : {&layout.num_blocks, &layout.input_block, &layout.output_block}) *value = read<int>(from);
-    std::size_t sizes[4];
+    constexpr std::size_t num_tables = 6;
+    std::size_t sizes[num_tables];
     for (std::size_t &size : sizes) size = read<std::size_t>(from);
-    std::vector<std::int32_t> tables[4];
-    for (int i = 0; i < 4; ++i) tables[i] = read_table(from, sizes[i]);
+    std::vector<std::int32_t> tables[num_tables];
+    for (std::size_t i = 0; i < num_tables; ++i) tables[i] = read_table(from, sizes[i]);
+    shape.input_blocks = tables[4];
+    shape.output_blocks = tables[5];
+    if (num_input_chunks != static_cast<int>(sizes[4]) * chunks_per_block ||
+        num_output_chunks != static_cast<int>(sizes[5]) * chunks_per_block) {
+        throw std::runtime_error(fixture.name() + ": the blocks of a rank are not cut into its chunks");
+    }
     fixture.plans.push_back(
         std::make_shared<const Plan>(shape, fixture.name(), tables[0], tables[1], tables[2], tables[3]));
 }
 
 } // namespace
+
+std::vector<std::uint64_t> Case::counts_of(std::span<const std::int32_t> blocks) const {
+    std::vector<std::uint64_t> counts;
+    for (std::int32_t number : blocks) {
+        counts.push_back(lengths.empty() ? block : lengths.at(static_cast<std::size_t>(number)));
+    }
+    return counts;
+}
 
 std::string Fixture::name() const {
     return collective + " " + algorithm + ", " + std::to_string(num_ranks) + " ranks, root " + std::to_string(root) +
@@ -77,6 +95,7 @@ void load_fixtures(const char *path) {
             Fixture &next = loaded.emplace_back();
             from >> next.collective >> next.algorithm >> next.num_ranks >> next.root >> next.in_place;
             chunks_per_block = read<int>(from);
+            next.uneven = read<bool>(from);
             next.id = read<std::uint64_t>(from);
         } else if (word == "rank" && !loaded.empty()) {
             read_rank(from, loaded.back(), chunks_per_block);
@@ -84,7 +103,11 @@ void load_fixtures(const char *path) {
             Case &next = loaded.back().cases.emplace_back();
             next.dtype = static_cast<Dtype>(read<int>(from));
             next.op = static_cast<Op>(read<int>(from));
+            const int factor = read<int>(from);
+            next.factor = {.real = static_cast<double>(factor), .integer = static_cast<std::uint64_t>(factor)};
             next.block = read<std::size_t>(from);
+            next.lengths.resize(read<std::size_t>(from));
+            for (std::uint64_t &length : next.lengths) length = read<std::uint64_t>(from);
             for (int rank = 0; rank < loaded.back().num_ranks; ++rank) {
                 next.digests.push_back(read<std::uint64_t>(from));
             }

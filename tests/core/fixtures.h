@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plan.h"
+#include "reduce.h"
 
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace hocket::test {
 
-/// Where input and output of a call lie. In place, both are in one memory.
+/// Where input and output of a call lie. In place, both are in one memory, which holds the blocks of the longer one.
 struct Layout {
     int num_blocks = 0;                      // of the one memory
     int input_block = -1, output_block = -1; // -1: this rank has none
@@ -18,15 +19,20 @@ struct Layout {
 struct Case {
     Dtype dtype;
     Op op;
-    std::size_t block;
+    Factor factor;                      // of premul_sum
+    std::size_t block;                  // elements, where all blocks are as long
+    std::vector<std::uint64_t> lengths; // uneven: elements of each block of data
     std::vector<std::uint64_t> digests; // by rank, 0 where it has no output
+
+    /// Elements of each of these blocks of data.
+    std::vector<std::uint64_t> counts_of(std::span<const std::int32_t> blocks) const;
 };
 
 /// All ranks' plans of one schedule, in one alias mode.
 struct Fixture {
     std::string collective, algorithm;
     int num_ranks = 0, root = 0;
-    bool in_place = false;
+    bool in_place = false, uneven = false;
     std::uint64_t id = 0;
     std::vector<std::shared_ptr<const Plan>> plans;
     std::vector<Layout> layouts;

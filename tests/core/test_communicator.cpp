@@ -110,6 +110,65 @@ TEST(communicator_progresses_without_the_shared_pool) {
     });
 }
 
+TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
+    // Rank 0 calls on the first communicator, rank 1 on the second, and each staging pool is soon empty: what one holds
+    // is released only when the other rank has begun the call for which it wants a slot itself.
+    for (const char *algorithm : {"ring", "direct", "direct_two_shot"}) {
+        World world(2, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
+        world.run([algorithm, &world](Rank &rank) {
+            const Fixture &plans = fixture("all_reduce", algorithm, 2);
+            const auto first = static_cast<std::size_t>(rank.rank);
+            Reduction begun(plans, rank, 300'000);
+            const auto work = rank.communicators[first]->submit(begun.call());
+            for (auto slot = rank.context->take_slot(); slot; slot = rank.context->take_slot()) {
+                rank.context->return_slot(*slot);
+                CHECK(!world.has_failed());
+                std::this_thread::yield();
+            }
+            world.meet(); // neither rank has a slot left
+            run_and_check(*rank.communicators[1 - first], plans, rank, 300'000);
+            CHECK(work->wait(patience) && !work->failure(), "the call that began first");
+            begun.check();
+        });
+    }
+}
+
+TEST(communicators_in_opposite_order_on_two_threads_of_each_rank) {
+    // Both threads of a rank use both communicators; all ranks and threads begin with another one.
+    World world(3, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
+    world.run([](Rank &rank) {
+        constexpr std::size_t num_threads = 2;
+        std::vector<std::exception_ptr> errors(num_threads);
+        std::vector<std::thread> threads;
+        for (std::size_t thread = 0; thread < num_threads; ++thread) {
+            threads.emplace_back([&rank, &errors, thread] {
+                try {
+                    std::vector<std::byte> sent(300'000, static_cast<std::byte>(rank.rank)), received(sent.size());
+                    for (std::size_t round = 0; round < 20; ++round) {
+                        const auto which = (static_cast<std::size_t>(rank.rank) + thread + round) % 2;
+                        Communicator &communicator = *rank.communicators[which];
+                        run_and_check(communicator, fixture("all_reduce", "ring", 3), rank, 60'000);
+                        const int next = (rank.rank + 1) % 3, before = (rank.rank + 2) % 3;
+                        const Message messages[] = {
+                            {.sends = true, .peer = next, .tag = 0, .data = sent.data(), .num_bytes = sent.size()},
+                            {.peer = before, .tag = 0, .data = received.data(), .num_bytes = received.size()}};
+                        communicator.messages().run(messages, patience, do_nothing);
+                        CHECK(std::ranges::count(received, static_cast<std::byte>(before)) ==
+                              static_cast<std::ptrdiff_t>(received.size()));
+                    }
+                } catch (...) {
+                    errors[thread] = std::current_exception();
+                    for (auto &communicator : rank.communicators) communicator->abort("its test failed");
+                }
+            });
+        }
+        for (std::thread &thread : threads) thread.join();
+        for (const auto &error : errors) {
+            if (error) std::rethrow_exception(error);
+        }
+    });
+}
+
 TEST(communicator_of_few_members) {
     // Ranks 3, 1 and 2 of four, in that order: members and ranks of the context are not the same numbers.
     World world(4);

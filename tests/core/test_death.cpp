@@ -1,17 +1,10 @@
-// Ranks as processes, some of which are killed. ThreadSanitizer sees one process only, and refuses threads after a
-// fork.
+// Ranks as processes, some of which are killed.
 
 #include "check.h"
-#include "world.h"
+#include "processes.h"
 
 #include <algorithm>
-#include <array>
-#include <csignal>
-#include <cstring>
-#include <fcntl.h>
-#include <new>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -20,113 +13,6 @@ using namespace hocket;
 using namespace hocket::test;
 
 namespace {
-
-constexpr int max_ranks = 8;
-constexpr std::size_t arena_bytes = std::size_t{128} << 20;
-
-/// What the processes tell each other and the test.
-struct Board {
-    std::array<std::atomic<int>, max_ranks> process, descriptor; // of each rank's arena
-    std::array<std::atomic<std::uint64_t>, max_ranks> presence,
-        endpoint;                                               // offsets; `endpoint` is 0 until all are there
-    std::array<std::atomic<std::int64_t>, max_ranks> killed_at; // steady clock; 0: not killed
-    std::array<std::atomic<int>, max_ranks> reported;           // the rank that a survivor was told of, + 1
-    std::atomic<int> num_ready;
-    std::array<std::array<char, 400>, max_ranks> complaint;
-};
-
-std::int64_t now() { return Clock::now().time_since_epoch().count(); }
-
-class Processes {
-  public:
-    using Body = std::function<void(Rank &, Board &)>;
-
-    /// Runs `body` in one process for each rank and waits for all; throws what the first rank complains of.
-    Processes(int num_ranks, const Body &body) {
-        if (thread_sanitizer) throw Skipped("ranks are processes here, and ThreadSanitizer sees only one");
-        void *shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        CHECK(shared != MAP_FAILED);
-        board_ = new (shared) Board{};
-        std::vector<pid_t> children;
-        for (int rank = 0; rank < num_ranks; ++rank) {
-            const pid_t child = fork();
-            CHECK(child >= 0);
-            if (child == 0) live(rank, num_ranks, body);
-            children.push_back(child);
-        }
-        for (int rank = 0; rank < num_ranks; ++rank) {
-            int status = 0;
-            CHECK(waitpid(children[static_cast<std::size_t>(rank)], &status, 0) > 0);
-            const bool was_to_die = board_->killed_at[static_cast<std::size_t>(rank)].load() != 0;
-            const bool as_expected = was_to_die ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                                                : WIFEXITED(status) && WEXITSTATUS(status) == 0;
-            if (!as_expected && trouble_.empty()) {
-                trouble_ = "rank " + std::to_string(rank) + ", status " + std::to_string(status) + ": " +
-                           board_->complaint[static_cast<std::size_t>(rank)].data();
-            }
-        }
-        CHECK(trouble_.empty(), trouble_);
-    }
-    Processes(const Processes &) = delete;
-    Processes &operator=(const Processes &) = delete;
-    ~Processes() { munmap(board_, sizeof(Board)); }
-
-    Board &board() { return *board_; }
-
-  private:
-    [[noreturn]] void live(int rank, int num_ranks, const Body &body) {
-        alarm(60); // whatever hangs ends
-        std::string complaint;
-        try {
-            Rank own;
-            own.rank = rank;
-            join(own, num_ranks);
-            body(own, *board_);
-        } catch (const Failure &failure) {
-            complaint = "cause " + std::to_string(static_cast<int>(failure.cause)) + ", " + failure.text;
-        } catch (const std::exception &error) { complaint = error.what(); }
-        std::strncpy(board_->complaint[static_cast<std::size_t>(rank)].data(), complaint.c_str(), 399);
-        _exit(complaint.empty() ? 0 : 1);
-    }
-
-    void join(Rank &own, int num_ranks) {
-        const auto at = static_cast<std::size_t>(own.rank), size = static_cast<std::size_t>(num_ranks);
-        own.arena = std::make_shared<Arena>(arena_bytes);
-        own.context = std::make_shared<Context>(own.arena);
-        board_->process[at].store(getpid());
-        board_->descriptor[at].store(own.arena->descriptor());
-        board_->presence[at].store(own.context->presence_offset());
-        board_->endpoint[at].store(
-            own.context->add_endpoint(Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks)));
-        std::vector<int> descriptors, members;
-        std::vector<std::size_t> presences, endpoints;
-        for (std::size_t peer = 0; peer < size; ++peer) {
-            while (board_->endpoint[peer].load() == 0) sched_yield();
-            presences.push_back(board_->presence[peer].load());
-            endpoints.push_back(board_->endpoint[peer].load());
-            const std::string path = "/proc/" + std::to_string(board_->process[peer].load()) + "/fd/" +
-                                     std::to_string(board_->descriptor[peer].load());
-            descriptors.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
-            CHECK(descriptors.back() >= 0, "cannot open", path);
-            members.push_back(static_cast<int>(peer));
-        }
-        own.context->join(own.rank, descriptors, presences);
-        for (int descriptor : descriptors) close(descriptor);
-        own.communicators.push_back(
-            std::make_unique<Communicator>(own.context, members, own.rank, endpoints, size <= 2));
-        board_->num_ready.fetch_add(1);
-        while (board_->num_ready.load() < static_cast<int>(size)) sched_yield();
-    }
-
-    Board *board_ = nullptr;
-    std::string trouble_;
-};
-
-[[noreturn]] void die(const Rank &rank, Board &board) {
-    board.killed_at[static_cast<std::size_t>(rank.rank)].store(now());
-    kill(getpid(), SIGKILL);
-    for (;;) pause();
-}
 
 Failure all_reduce_until_failure(Rank &rank, const char *algorithm, int num_ranks, std::size_t count) {
     const Fixture &plans = fixture("all_reduce", algorithm, num_ranks);
@@ -157,20 +43,23 @@ void survive(Rank &rank, Board &board, const char *algorithm, int num_ranks, std
 
 TEST(fixtures_among_processes) {
     for (int num_ranks : {2, 5}) {
-        const Processes run(num_ranks, [num_ranks](Rank &rank, Board &) {
-            std::size_t number = 0;
-            for (const Fixture &one : fixtures()) {
-                if (one.num_ranks != num_ranks) continue;
-                for (const Case &run : one.cases) {
-                    const auto bits = number++ + static_cast<std::size_t>(rank.rank);
-                    const Operands operands(one, run, rank, bits % 2 == 0 ? Memory::owned : Memory::registered,
-                                            bits % 4 < 2 ? Memory::owned : Memory::registered);
-                    rank.communicator().run(operands.call(), do_nothing);
-                    operands.check("processes");
-                }
-            }
-            rank.communicator().close(do_nothing);
-        });
+        const Processes run(num_ranks,
+                            [num_ranks](Rank &rank, Board &) {
+                                std::size_t number = 0;
+                                for (const Fixture &one : fixtures()) {
+                                    if (one.num_ranks != num_ranks) continue;
+                                    for (const Case &run : one.cases) {
+                                        const auto bits = number++ + static_cast<std::size_t>(rank.rank);
+                                        const Operands operands(one, run, rank,
+                                                                bits % 2 == 0 ? Memory::owned : Memory::registered,
+                                                                bits % 4 < 2 ? Memory::owned : Memory::registered);
+                                        rank.communicator().run(operands.call(), do_nothing);
+                                        operands.check("processes");
+                                    }
+                                }
+                                rank.communicator().close(do_nothing);
+                            },
+                            {.spin = num_ranks == 2});
     }
 }
 
@@ -182,15 +71,17 @@ TEST(death_inside_a_call_is_named_by_all_survivors) {
             const int victim = round % num_ranks;
             const char *algorithm = algorithms[round / 2 % 4];
             const std::size_t count = i % 2 == 0 ? 100'000 : 20;
-            const Processes run(num_ranks, [=](Rank &rank, Board &board) {
-                if (rank.rank != victim) return survive(rank, board, algorithm, num_ranks, count);
-                std::thread killer([&rank, &board, i] {
-                    for (int turn = 0; turn < i * 40; ++turn) sched_yield();
-                    die(rank, board);
-                });
-                all_reduce_until_failure(rank, algorithm, num_ranks, count);
-                killer.join();
-            });
+            const Processes run(num_ranks,
+                                [=](Rank &rank, Board &board) {
+                                    if (rank.rank != victim) return survive(rank, board, algorithm, num_ranks, count);
+                                    std::thread killer([&rank, &board, i] {
+                                        for (int turn = 0; turn < i * 40; ++turn) sched_yield();
+                                        die(rank, board);
+                                    });
+                                    all_reduce_until_failure(rank, algorithm, num_ranks, count);
+                                    killer.join();
+                                },
+                                {.spin = num_ranks == 2});
         }
     }
 }
@@ -217,6 +108,35 @@ TEST(deaths_of_neighbours_are_all_found) {
         });
         for (std::size_t rank : {3U, 4U}) CHECK(run.board().reported[rank].load() == run.board().reported[0].load());
     }
+}
+
+TEST(endpoints_of_a_communicator_with_a_dead_member_are_used_again) {
+    const Processes run(3, [](Rank &rank, Board &board) {
+        Communicator &communicator = rank.communicator();
+        if (rank.rank == 1) die(rank, board);
+        survive(rank, board, "ring", 3, 1000);
+        const auto add = [&](int num_members) {
+            return rank.context->add_endpoint(Endpoint::committed_bytes(num_members),
+                                              Endpoint::reserved_bytes(num_members));
+        };
+        board.endpoint[static_cast<std::size_t>(rank.rank)].store(add(2));
+        board.num_done.fetch_add(1);
+        while (board.num_done.load() < 2) sched_yield(); // both survivors have closed
+        CHECK(add(3) == communicator.transport().own_offset());
+        const std::size_t offsets[] = {board.endpoint[0].load(), board.endpoint[2].load()};
+        Rank member;
+        member.rank = rank.rank / 2;
+        member.arena = rank.arena;
+        member.communicators.push_back(
+            std::make_unique<Communicator>(rank.context, std::vector{0, 2}, member.rank, offsets, true));
+        const Fixture &plans = fixture("all_reduce", "ring", 2);
+        for (const Case &run : plans.cases) {
+            const Operands operands(plans, run, member, Memory::owned, Memory::registered);
+            member.communicator().run(operands.call(), do_nothing);
+            operands.check("after a death");
+        }
+        member.communicator().close(do_nothing);
+    });
 }
 
 TEST(leaving_after_close_is_no_death) {

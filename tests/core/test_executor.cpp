@@ -98,17 +98,18 @@ TEST(executor_refuses_a_message_of_another_call) {
 TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
     // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the chunk
     // in the middle is empty, so nothing that the last one waits for says directly that the first has been sent.
-    const PlanShape sender{.num_ranks = 3, .rank = 0, .chunks_per_block = 2, .num_input_chunks = 4, .num_scratch = 1};
+    const PlanShape sender{.num_ranks = 3, .rank = 0, .chunks_per_block = 2, .input_blocks = {0, 1}, .num_scratch = 1};
     constexpr std::int32_t input = 0, scratch = 2, remote = 3;
     const Row instructions{0, 1, 1, 1, 0, 0, 1, 1, 2, 2, 1, 0, 2, 0, 3, 3, 2, 0,
                            3, 0, 4, 4, 3, 0, 4, 1, 5, 5, 4, 0, 5, 1, 6, 6, 5, 0};
-    const Row sources{-1, input, 1, -1, scratch, 0, -1, input, 0, -1, scratch, 0, -1, input, 3, -1, scratch, 0};
+    const Row sources{-1, input,   1, 0, -1, scratch, 0, 0, -1, input,   0, 0,
+                      -1, scratch, 0, 0, -1, input,   3, 0, -1, scratch, 0, 0};
     const Row destinations{-1, scratch, 0, 1, remote, 0, -1, scratch, 0, 2, remote, 0, -1, scratch, 0, 2, remote, 0};
     const Row dependencies{0, 1, 2, 3, 4};
     const Plan plan(sender, "test", instructions, sources, destinations, dependencies);
 
-    PlanShape reader{.num_ranks = 3, .rank = 1, .chunks_per_block = 2, .num_output_chunks = 2};
-    const Row receive{1, 1, 1, 1, 0, 0}, message{0, remote, 0}, place{-1, 1, 1};
+    PlanShape reader{.num_ranks = 3, .rank = 1, .chunks_per_block = 2, .output_blocks = {0}};
+    const Row receive{1, 1, 1, 1, 0, 0}, message{0, remote, 0, 0}, place{-1, 1, 1};
     const Plan first(reader, "test", receive, message, place, {});
     reader.rank = 2;
     const Row receive_later{5, 1, 1, 1, 0, 0};

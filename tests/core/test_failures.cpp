@@ -63,6 +63,7 @@ TEST(mismatch_of_each_field_is_found_by_all) {
          }},
         {"root", [](Call &call) { ++call.fingerprint.root; }},
         {"schedule", [](Call &call) { ++call.fingerprint.schedule; }},
+        {"detail", [](Call &call) { ++call.fingerprint.detail; }},
     };
     for (const auto &[field, change] : changes) {
         for (std::size_t count : {std::size_t{2}, std::size_t{50'000}}) {
@@ -267,6 +268,45 @@ TEST(a_call_without_memory_fails_and_tells_the_others) {
             const auto &own = heard[static_cast<std::size_t>(rank)];
             CHECK(own && own->cause == Cause::aborted && own->rank == 1, "rank", rank);
             CHECK(own->text.find("scratch") != std::string::npos, own->text);
+        }
+    }
+}
+
+TEST(a_reduction_that_throws_ends_the_call_on_all_ranks) {
+    // One rank's own op fails at its second fold; a user's own reduction may do so at any time.
+    for (bool on_stream : {false, true}) {
+        for (const char *algorithm : {"ring", "direct"}) {
+            World world(3);
+            Heard heard(3);
+            world.run([&](Rank &rank) {
+                constexpr std::size_t count = 100'000;
+                const Fixture &plans = fixture("all_reduce", algorithm, 3);
+                const Buffer input(rank.arena, Memory::owned, count * 8), output(rank.arena, Memory::owned, count * 8);
+                fill_input(rank.rank, Dtype::int64, input.data(), count);
+                int num_folds = 0;
+                const CustomFold custom = [&](std::byte *destination, std::span<const std::byte *const> sources,
+                                              std::size_t num_elements) {
+                    if (rank.rank == 1 && ++num_folds == 2) {
+                        Failure failure;
+                        failure.cause = Cause::aborted;
+                        failure.text = "its op raised Surprise: no";
+                        throw failure;
+                    }
+                    fold({.dtype = Dtype::int64, .op = Op::sum}, destination, sources, {}, num_elements);
+                };
+                Call call = call_of(plans, rank.rank, Dtype::int64, Op::custom, count, input.data(), output.data());
+                call.launch.custom = &custom;
+                auto &own = heard[static_cast<std::size_t>(rank.rank)];
+                if (on_stream) {
+                    const auto work = rank.communicator().submit(call);
+                    CHECK(work->wait(patience));
+                    own = work->failure();
+                } else {
+                    own = failure_of([&] { rank.communicator().run(call, do_nothing); });
+                }
+            });
+            check_all_alike(heard, Cause::aborted);
+            CHECK(heard[0]->rank == 1 && heard[0]->text == "its op raised Surprise: no", heard[0]->text);
         }
     }
 }

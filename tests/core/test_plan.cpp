@@ -3,6 +3,7 @@
 #include "check.h"
 #include "error.h"
 #include "plan.h"
+#include "world.h"
 
 #include <functional>
 
@@ -15,9 +16,9 @@ using Row = std::vector<std::int32_t>;
 
 /// Rank 0 of 2 sends its chunk and folds what rank 1 sends; each test breaks one thing of it.
 struct Tables {
-    PlanShape shape{.num_ranks = 2, .rank = 0, .chunks_per_block = 1, .num_input_chunks = 1, .num_output_chunks = 1};
+    PlanShape shape{.num_ranks = 2, .rank = 0, .input_blocks = {0}, .output_blocks = {0}};
     Row instructions{0, 0, 1, 1, 0, 0, /* fold: */ 0, 0, 3, 2, 1, 1};
-    Row sources{-1, 0, 0, /* own, and a message: */ -1, 0, 0, 1, 3, 0};
+    Row sources{-1, 0, 0, 0, /* own, and a message: */ -1, 0, 0, 1, 1, 3, 0, 0};
     Row destinations{1, 3, 0, /* output: */ -1, 1, 0};
     Row dependencies{0};
 
@@ -46,12 +47,13 @@ TEST(plan_reads_tables) {
     CHECK(send.sends() && !send.completes && send.destinations[0].peer == 1 && send.dependencies.empty());
     CHECK(!fold.sends() && fold.completes && !fold.staged && fold.sources.size() == 2);
     CHECK(fold.sources[1].space == Space::remote && fold.dependencies[0] == 0);
+    CHECK(fold.raw.size() == 2 && fold.raw[0] && !fold.raw[1] && !send.raw[0]);
 }
 
 TEST(plan_bounds_of_chunks) {
     Tables tables;
     tables.shape.chunks_per_block = 3;
-    tables.shape.num_input_chunks = 6;
+    tables.shape.input_blocks = {0, 1};
     const Plan plan = tables.plan();
     const std::size_t expected[] = {0, 2, 4, 7, 9, 11}; // two blocks of 7
     for (int chunk = 0; chunk < 6; ++chunk) CHECK(plan.offset_of(chunk, 7) == expected[chunk], chunk);
@@ -59,10 +61,28 @@ TEST(plan_bounds_of_chunks) {
     CHECK(plan.elements_of(0, 0) == 0 && plan.elements_of(2, 1) == 1);
 }
 
+TEST(plan_of_uneven_blocks_finds_where_a_length_is_known) {
+    Tables tables;
+    tables.shape = {.num_ranks = 2, .rank = 0, .chunks_per_block = 2, .uneven = true};
+    tables.shape.input_blocks = {5, 2};
+    tables.shape.output_blocks = {2, 3};
+    tables.instructions[1] = 5; // the second half of block 2, which input holds as its second
+    tables.instructions[7] = 6; // the first half of block 3, which only output holds
+    const Plan plan = tables.plan();
+    const Operand &first = plan.instructions()[0].sized_as, &second = plan.instructions()[1].sized_as;
+    CHECK(first.space == Space::input && first.index == 3, first.index);
+    CHECK(second.space == Space::output && second.index == 2, second.index);
+    for (const std::int32_t unknown : {-1, 0, 8}) { // blocks 0 and 4 are others'
+        tables.instructions[7] = unknown;
+        const auto failure = failure_of([&] { tables.plan(); });
+        CHECK(failure && failure->text.find("length is not known") != std::string::npos, unknown);
+    }
+}
+
 TEST(plan_refuses_malformed_tables) {
     refuses("six columns", [](Tables &t) { t.instructions.pop_back(); });
-    refuses("three columns", [](Tables &t) { t.sources.pop_back(); });
-    refuses("three columns", [](Tables &t) { t.destinations.push_back(0); });
+    refuses("do not fill their columns", [](Tables &t) { t.sources.pop_back(); });
+    refuses("do not fill their columns", [](Tables &t) { t.destinations.push_back(0); });
     refuses("at least one chunk", [](Tables &t) { t.shape.chunks_per_block = 0; });
     refuses("do not ascend", [](Tables &t) { t.instructions[2] = -1; });
     refuses("do not ascend", [](Tables &t) { t.instructions[8] = 0; });
@@ -82,7 +102,7 @@ TEST(plan_refuses_malformed_tables) {
 TEST(plan_refuses_operands_that_do_not_exist) {
     refuses("no channel", [](Tables &t) { t.destinations[0] = 0; }); // to itself
     refuses("no channel", [](Tables &t) { t.destinations[0] = 2; });
-    refuses("no channel", [](Tables &t) { t.sources[6] = -1; });
+    refuses("no channel", [](Tables &t) { t.sources[8] = -1; });
     refuses("does not exist", [](Tables &t) { t.sources[2] = 1; });
     refuses("does not exist", [](Tables &t) { t.sources[2] = -1; });
     refuses("does not exist", [](Tables &t) { t.sources[1] = 2; }); // there is no scratch

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <thread>
 
 namespace hocket::test {
@@ -49,7 +50,7 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     for (Rank &rank : ranks_) {
         rank.rank = static_cast<int>(members.size());
         rank.arena = std::make_shared<Arena>(arena_bytes);
-        rank.context = std::make_shared<Context>(rank.arena);
+        rank.context = std::make_shared<Context>(rank.arena, options.max_slots);
         members.push_back(rank.rank);
         descriptors.push_back(rank.arena->descriptor());
         presences.push_back(rank.context->presence_offset());
@@ -122,19 +123,23 @@ Call call_of(const Fixture &fixture, int rank, Dtype dtype, Op op, std::size_t b
 
 Operands::Operands(const Fixture &fixture, const Case &run, Rank &rank, Memory input, Memory output)
     : fixture_(fixture), run_(run), rank_(rank.rank) {
-    const std::size_t block_bytes = run.block * size_of(run.dtype);
     const auto at = static_cast<std::size_t>(rank_);
     const PlanShape &shape = fixture.plans[at]->shape();
     const Layout &layout = fixture.layouts[at];
-    const auto bytes_of = [&](int num_chunks) {
-        return static_cast<std::size_t>(num_chunks / shape.chunks_per_block) * block_bytes;
+    input_counts_ = run.counts_of(shape.input_blocks);
+    output_counts_ = run.counts_of(shape.output_blocks);
+    const auto bytes_of = [&run](std::span<const std::uint64_t> counts) {
+        return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(run.dtype);
     };
-    input_bytes_ = bytes_of(shape.num_input_chunks);
-    output_bytes_ = bytes_of(shape.num_output_chunks);
+    input_bytes_ = bytes_of(input_counts_);
+    output_bytes_ = bytes_of(output_counts_);
     if (fixture.in_place) {
-        first_ = std::make_unique<Buffer>(rank.arena, input, static_cast<std::size_t>(layout.num_blocks) * block_bytes);
+        const auto &counts = input_counts_.size() < output_counts_.size() ? output_counts_ : input_counts_;
+        CHECK(counts.size() == static_cast<std::size_t>(layout.num_blocks), fixture.name());
+        first_ = std::make_unique<Buffer>(rank.arena, input, bytes_of(counts));
         const auto place = [&](int block) {
-            return block < 0 ? nullptr : first_->data() + static_cast<std::size_t>(block) * block_bytes;
+            return block < 0 ? nullptr
+                             : first_->data() + bytes_of(std::span(counts).first(static_cast<std::size_t>(block)));
         };
         input_ = place(layout.input_block);
         output_ = place(layout.output_block);
@@ -148,13 +153,20 @@ Operands::Operands(const Fixture &fixture, const Case &run, Rank &rank, Memory i
     if (!fixture.in_place || layout.output_block < 0) input_digest_ = digest({input_, input_bytes_});
 }
 
-Call Operands::call() const { return call_of(fixture_, rank_, run_.dtype, run_.op, run_.block, input_, output_); }
+Call Operands::call() const {
+    Call call = call_of(fixture_, rank_, run_.dtype, run_.op, run_.block, input_, output_);
+    call.launch.factor = run_.factor;
+    if (fixture_.uneven) {
+        call.launch.input_counts = input_counts_;
+        call.launch.output_counts = output_counts_;
+    }
+    return call;
+}
 
 void Operands::check(const char *where) const {
     const auto description = [&] {
-        return fixture_.name() + ", rank " + std::to_string(rank_) + ", dtype " +
-               std::to_string(static_cast<int>(run_.dtype)) + ", op " + std::to_string(static_cast<int>(run_.op)) +
-               ", block " + std::to_string(run_.block) + ", " + where;
+        return fixture_.name() + ", rank " + std::to_string(rank_) + ", dtype " + name_of(run_.dtype) + ", op " +
+               name_of(run_.op) + ", block " + std::to_string(run_.block) + ", " + where;
     };
     const std::uint64_t expected = run_.digests[static_cast<std::size_t>(rank_)];
     CHECK(expected == 0 || digest({output_, output_bytes_}) == expected, "wrong output:", description());

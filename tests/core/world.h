@@ -52,6 +52,8 @@ struct WorldOptions {
     bool spin = false;
     /// Ranks believe that they are processes, so private memory is staged instead of lent.
     bool as_processes = false;
+    /// Of the staging pool that a rank's communicators share.
+    std::size_t max_slots = 8;
 };
 
 class World {
@@ -98,6 +100,7 @@ class Operands {
     const Fixture &fixture_;
     const Case &run_;
     int rank_;
+    std::vector<std::uint64_t> input_counts_, output_counts_; // elements of each block
     std::size_t input_bytes_, output_bytes_;
     std::unique_ptr<Buffer> first_, second_;
     std::byte *input_ = nullptr, *output_ = nullptr;
