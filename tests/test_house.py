@@ -13,7 +13,7 @@ import hocket
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/choosing.md"]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500
 LONG_FILES: dict[str, str] = {  # path -> why it is above MAX_LINES
@@ -58,13 +58,16 @@ def test_document_names_only_what_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     for target in re.findall(r"(?:`|^\$ )make ([a-z]+)", text, re.MULTILINE):
         assert target in targets(), f"{document}: make {target}"
-    paths = re.findall(r"`((?:src|csrc|tests|examples|benchmarks)/[\w./-]*)", text)
-    paths += [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths = [
+        ROOT / path for path in re.findall(r"(?:`|python )((?:src|csrc|tests|examples|benchmarks)/[\w./-]*)", text)
+    ]
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths += [(ROOT / document).parent / link for link in links]
     for path in paths:
-        assert (ROOT / path).exists(), f"{document}: {path}"
+        assert path.exists(), f"{document}: {path}"
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md"])
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "docs/choosing.md"])
 def test_document_names_only_commands_that_exist(document: str) -> None:
     from hocket.cli import _COMMANDS
 

@@ -122,6 +122,7 @@ def test_configure_for_all_collectives() -> None:
         ({"collective": "barrier", "algorithm": "ring"}, "for barrier"),
         ({"order": "any"}, "order to be one of"),
         ({"timeout": 0}, "seconds above 0"),
+        ({"collective": "send", "order": "rank"}, "only timeout= for send"),
     ],
 )
 def test_configure_refuses_what_there_is_not(keywords: Any, words: str) -> None:
@@ -182,3 +183,17 @@ def start_with_a_bad_configuration() -> str:
 def test_a_bad_configuration_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_ALGO", "allreduce:rung")
     assert all("rung" in text for text in run_ranks(start_with_a_bad_configuration, 3, kind="process"))
+
+
+def test_a_configured_timeout_holds_for_messages() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            comm.configure("recv", timeout=0.2)
+            if comm.rank == 0:
+                with pytest.raises(CollectiveTimeout):
+                    comm.irecv(np.ones(1), 1).wait()
+            else:
+                with pytest.raises(CollectiveTimeout):
+                    comm.recv(np.ones(1), 0, timeout=60)
+
+    run_ranks(main, 2, kind="thread")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 _COMMANDS = {
     "demo": "train a small network on handwritten digits, every gradient summed by a proved algorithm",
     "run": "start a program as n ranks on this host",
-    "show": "print the steps of an algorithm",
+    "show": "print the steps of an algorithm, the table of choices, or the groups of a mesh",
     "verify": "prove algorithms, built-in ones or your own",
     "doctor": "look at this host and say what is in the way",
 }

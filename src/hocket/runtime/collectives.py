@@ -75,7 +75,8 @@ class Collectives(Calls):
     ) -> Any:
         """Folds the x of all ranks; this rank gets block `rank` of the result, which is split along dim 0.
 
-        In place where `out` is this rank's block of x (the rest of x may be overwritten); without `out`, a new array.
+        In place where `out` is this rank's block of x (the rest of x may be overwritten). Without `out`, a new array;
+        dim 0 must then be a multiple of `size` (ValueError).
         """
         input = _core.describe(x, False, "reduce_scatter: x")
         if out is None:
@@ -179,8 +180,8 @@ class Collectives(Calls):
     ) -> Any:
         """Splits the root's x along dim 0; this rank gets block `rank` of it, in `out`.
 
-        At the root `out` may be left out (a new array), or be its block of x (in place). Off the root `out` is needed,
-        and x is not looked at.
+        At the root `out` may be left out (a new array; dim 0 must then be a multiple of `size`: ValueError), or be its
+        block of x (in place). Off the root `out` is needed, and x is not looked at.
         """
         root = self._check_root("scatter", root)
         input = NOTHING
@@ -206,7 +207,8 @@ class Collectives(Calls):
     ) -> Any:
         """Splits x along dim 0 into a block for each rank: block j of rank i becomes block i of rank j.
 
-        In place where `out` is x; without `out`, a new array.
+        Dim 0 must be a multiple of `size` (ValueError); the result has the shape of x. In place where `out` is x;
+        without `out`, a new array.
         """
         input = _core.describe(x, False, "all_to_all: x")
         shape = shape_of(x, input[1])

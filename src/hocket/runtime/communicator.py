@@ -33,6 +33,9 @@ from hocket.runtime.uneven import UnevenCollectives
 from hocket.runtime.work import Work
 from hocket.schedule.collective import COLLECTIVES
 
+_MESSAGES = ("send", "recv", "sendrecv", "batch")
+_ALIKE = {"isend": "send", "irecv": "recv"}
+
 _contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 
 
@@ -118,7 +121,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     "fast", "rank" (the left fold over ranks) or "invariant" (the balanced tree over ranks): the bits of the last two
     depend on nothing else. `timeout` is in seconds (default 300). Arguments are checked before anything is sent:
     ValueError, TypeError; VerifyError for an algorithm that is not right. Any CommunicationError or ResourceError from
-    a collective leaves a communicator that can only be closed. Threads may share it: a lock orders their calls.
+    a collective or message leaves a communicator that can only be closed. Threads may share it: a lock orders their
+    calls.
+
+    Attributes: group (of each rank here its number in the job), context (what all communicators of this rank share),
+    topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it).
     """
 
     def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
@@ -158,14 +165,17 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         order: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """What calls use that do not say it themselves: of one collective (or "send", "recv": timeout only), or of all.
+        """What calls use that do not say it themselves: of one collective, or of all.
 
         To be called alike on all ranks; None leaves things as they are. An `algorithm` for all collectives serves those
-        that have one of this name. Communicators made from this one later start with the same. ValueError, TypeError.
+        that have one of this name. "send" (isend too), "recv" (irecv too), "sendrecv" and "batch" have a timeout only.
+        Communicators made from this one later start with the same. ValueError, TypeError.
         """
-        names = [*COLLECTIVES, "send", "recv"]
+        names = [*COLLECTIVES, *_MESSAGES]
         if collective is not None and collective not in names:
             raise ValueError(f"configure: expected a collective, one of {', '.join(names)}; found {collective!r}")
+        if collective in _MESSAGES and (algorithm is not None or order is not None):
+            raise ValueError(f"configure: expected only timeout= for {collective}, which has no algorithm and no order")
         changes: dict[str, Any] = {}
         if order is not None:
             changes["order"] = check_order("configure", order)
@@ -185,14 +195,15 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._settings[collective] = replace(self._settings.get(collective, self._default), **changes)
 
     def _timeout_of(self, name: str) -> float:
-        return self._settings.get(name, self._default).timeout
+        return self._settings.get(_ALIKE.get(name, name), self._default).timeout
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
         """A communicator for each color, of the ranks that gave it, ordered by key and then by rank here.
 
-        All members call it. A rank with color None takes part in none, and gets None.
+        All members call it. A rank with color None takes part in none, and gets None. ValueError for what is no int64;
+        ResourceError, on all that would be members, where one of them has no room.
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
@@ -202,7 +213,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return None if color is None else self._made(groups.members_of_color(said, self._rank))
 
     def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
-        """A communicator of these ranks, in the order given. Only they take part; others get None at once."""
+        """A communicator of these ranks, in the order given. Only they take part; others get None at once.
+
+        ValueError unless they are different ranks of this communicator. Members must give the same ranks in the same
+        order: others wait for each other in vain, and CollectiveTimeout ends this communicator. ResourceError as split.
+        """
         members = groups.check_ranks("subgroup", ranks, self._size)
         return self._made(members) if self._rank in members else None
 
@@ -239,7 +254,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._usable().abort(reason.encode(errors="replace").decode())
 
     def close(self) -> None:
-        """Waits for what was launched with async_op and leaves; the others can go on without this rank only to close.
+        """Waits for what was launched or begun and leaves; the others can go on without this rank only to close.
 
         May be called again. Raises what another rank has reported and this one had not noticed yet.
         """

@@ -45,8 +45,9 @@ class Recv:
 class PointToPoint:
     """The messages of a communicator, as its base.
 
-    Arrays are as in collectives. `timeout` is in seconds. After a CommunicationError or ResourceError the communicator
-    can only be closed.
+    Arrays are as in collectives. Ranks are those of this communicator; one may send to itself. Tags are 0 to 2**31 - 1,
+    and ANY_TAG where something is received. `timeout` is in seconds. ValueError, TypeError before anything is sent.
+    After a CommunicationError or ResourceError the communicator can only be closed.
     """
 
     if TYPE_CHECKING:
@@ -69,7 +70,10 @@ class PointToPoint:
     def recv(
         self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None
     ) -> tuple[Any, int, int]:
-        """Fills x with a message from rank src, or from any, and returns (x, source, tag)."""
+        """Fills x with a message from rank src, or from any, and returns (x, source, tag).
+
+        x is as long as the message, and of its dtype; its shape may be another.
+        """
         [(source, found)] = self._exchange([self._incoming("recv", x, src, tag)], (x,), "recv", timeout)
         return x, source, found
 

@@ -1,6 +1,6 @@
 """The collectives in which blocks differ in length. `counts` are rows: lengths along dim 0, one for each rank.
 
-Counts may be zero. A rank knows the lengths of the blocks that its own arrays hold; ranks that differ about one get
+Counts may be zero. A rank knows the lengths of the blocks that its own arrays hold; where two differ about one, all get
 CollectiveMismatch.
 """
 
@@ -27,6 +27,7 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Concatenates arrays of different lengths: x of rank i has counts[i] rows; counts are equal on all ranks.
 
+        The result has sum(counts) rows, whose shape is that of a row of x; x has at least 1 dim (ValueError).
         In place where x is this rank's part of `out`; without `out`, a new array.
         """
         input = _core.describe(x, False, "all_gather_v: x")
@@ -91,7 +92,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Splits the root's x along dim 0 into parts of different lengths; the root gives `counts`, the rows of each.
 
-        Off the root `out` is needed, and tells how much this rank expects; x and counts are not looked at.
+        At the root `out` may be left out (a new array), or be its part of x (in place). Off the root `out` is needed,
+        and tells how much this rank expects; x and counts are not looked at.
         """
         root = self._check_root("scatter_v", root)
         input, ahead, elements = NOTHING, 0, list[int]()
@@ -154,7 +156,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Sends send_counts[j] rows of x to rank j and receives recv_counts[i] rows from rank i, in rank order.
 
-        Each rank knows its own counts only; two that differ about a pair get CollectiveMismatch. In place where `out`
+        The sums of counts are the rows of x and of the result. Each rank knows its own counts only; where two differ
+        about a pair, all get CollectiveMismatch that names both. In place where `out`
         is x and both counts are equal; without `out`, a new array.
         """
         input = _core.describe(x, False, "all_to_all_v: x")
