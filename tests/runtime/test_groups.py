@@ -228,7 +228,7 @@ def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
                 with pytest.raises(CommunicationError):
                     comm.recv(np.zeros(1), 0, timeout=60)  # learns of it
                 return
-            with pytest.raises(CollectiveTimeout, match="making a communicator with rank|waited for rank 2") as caught:
+            with pytest.raises(CollectiveTimeout, match=r"making a communicator with rank \d") as caught:
                 comm.dup()
             assert "tag" not in str(caught.value)
 
