@@ -398,6 +398,7 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         examine(true); // a better reason, if there is one
         Failure failure;
         failure.cause = Cause::timeout;
+        failure.rank = rank(); // whose patience has ended; others are told of it
         failure.sequence = sequence_;
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();

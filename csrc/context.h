@@ -54,8 +54,8 @@ class Context {
     bool shares_process(int rank) const { return at(rank).shares_process; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
-    /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that learns
-    /// of a death late may still raise its alarm; a retired one of the same sizes is used again.
+    /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that
+    /// learns of a death late may still raise its alarm; a retired one of the same sizes is used again.
     std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
     /// Its communicator is closed here. `has_ended` tells once no member uses it any longer.
     void retire_endpoint(std::size_t offset, std::function<bool()> has_ended);

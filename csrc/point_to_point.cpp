@@ -311,6 +311,7 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
     if (!late) return;
     Failure failure;
     failure.cause = Cause::timeout;
+    failure.rank = members_.rank();
     failure.seconds = std::chrono::duration<double>(late->timeout).count();
     failure.missing = awaited(*late);
     end_with(failure);

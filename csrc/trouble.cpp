@@ -144,6 +144,7 @@ void Communicator::await_followers(const Call &call, const std::function<void()>
             if (members_.has_closed(member) && !follows()) fail(closed_failure(member, sequence_ + 1));
             if (Clock::now() - start >= call.timeout) {
                 failure.cause = Cause::timeout;
+                failure.rank = rank();
                 failure.seconds = std::chrono::duration<double>(call.timeout).count();
                 failure.missing = behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);

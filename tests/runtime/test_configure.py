@@ -106,10 +106,11 @@ def test_configure_for_all_collectives() -> None:
             comm.all_gather(np.ones(3))
             comm.broadcast(np.ones(3))  # has no ring: as ever
             assert {"all_reduce:ring", "all_gather:ring", "broadcast:binomial"} <= algorithms_of(comm)
-            comm.configure("reduce_scatter", order="invariant")
-            comm.reduce_scatter(np.ones(3), algorithm="tree")
             with pytest.raises(ValueError, match="balanced_tree"):
-                comm.reduce_scatter(np.ones(3))  # ring was fixed before
+                comm.configure("reduce_scatter", order="invariant")  # of a ring, as was fixed before
+            comm.configure("reduce_scatter", algorithm="", order="invariant")
+            comm.reduce_scatter(np.ones(3))
+            assert "reduce_scatter:tree" in algorithms_of(comm)
 
     run_ranks(main, 3, kind="thread")
 
@@ -123,6 +124,7 @@ def test_configure_for_all_collectives() -> None:
         ({"order": "any"}, "order to be one of"),
         ({"timeout": 0}, "seconds above 0"),
         ({"collective": "send", "order": "rank"}, "only timeout= for send"),
+        ({"collective": "broadcast", "order": "rank"}, "no order= for broadcast"),
     ],
 )
 def test_configure_refuses_what_there_is_not(keywords: Any, words: str) -> None:

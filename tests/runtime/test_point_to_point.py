@@ -299,7 +299,17 @@ def test_messages_beside_collectives_in_another_thread() -> None:
         (lambda comm, x: comm.recv(b"abc", 1), ValueError, "recv: x"),
         (lambda comm, x: comm.send(x[::2], 1), ValueError, "send: x"),
         (lambda comm, x: comm.sendrecv(x, 1, "y", 1), TypeError, "sendrecv: out"),
-        (lambda comm, x: comm.sendrecv(x, 1, x[1:], 1), ValueError, "sendrecv: x and out overlap"),
+        (lambda comm, x: comm.sendrecv(x, 1, x[1:], 1), ValueError, "sendrecv: what is received overlaps"),
+        (
+            lambda comm, x: comm.batch([hocket.Recv(x[1:], 1), hocket.Send(x, 1), hocket.Send(x, 0)]),
+            ValueError,
+            "batch: what is received overlaps",
+        ),
+        (
+            lambda comm, x: comm.batch([hocket.Recv(x[:2], 1), hocket.Recv(x[1:], 1)]),
+            ValueError,
+            "batch: what is received overlaps",
+        ),
         # Groups and time-outs.
         (lambda comm, x: comm.batch([Send(x, 1), Recv(x, 5)]), ValueError, "batch: message 1: expected src"),
         (lambda comm, x: comm.batch([(x, 1)]), TypeError, "batch: message 0 is a tuple"),

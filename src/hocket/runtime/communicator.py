@@ -168,31 +168,45 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         """What calls use that do not say it themselves: of one collective, or of all.
 
         To be called alike on all ranks; None leaves things as they are. An `algorithm` for all collectives serves those
-        that have one of this name. "send" (isend too), "recv" (irecv too), "sendrecv" and "batch" have a timeout only.
-        Communicators made from this one later start with the same. ValueError, TypeError.
+        that have one of this name, and "" is the table again. "send" (isend too), "recv" (irecv too), "sendrecv" and
+        "batch" have a timeout only. Communicators made from this one later start with the same. ValueError, TypeError.
         """
         names = [*COLLECTIVES, *_MESSAGES]
         if collective is not None and collective not in names:
             raise ValueError(f"configure: expected a collective, one of {', '.join(names)}; found {collective!r}")
         if collective in _MESSAGES and (algorithm is not None or order is not None):
             raise ValueError(f"configure: expected only timeout= for {collective}, which has no algorithm and no order")
+        if order is not None and collective is not None and not COLLECTIVES[collective].counts_contributions:
+            raise ValueError(f"configure: expected no order= for {collective}, which reduces nothing; found {order!r}")
         changes: dict[str, Any] = {}
         if order is not None:
             changes["order"] = check_order("configure", order)
         if timeout is not None:
             changes["timeout"] = check_timeout("configure", timeout)
-        self._ready.clear()
+        default, settings = self._default, dict(self._settings)
         if collective is None:
             serving = _serving(algorithm) if algorithm is not None else ()
-            self._default = replace(self._default, **changes)
-            for name in {*self._settings, *serving}:
-                chosen = changes | ({"algorithm": algorithm} if name in serving else {})
-                self._settings[name] = replace(self._settings.get(name, self._default), **chosen)
-            return
-        if algorithm is not None:
-            find(collective, algorithm)
-            changes["algorithm"] = algorithm
-        self._settings[collective] = replace(self._settings.get(collective, self._default), **changes)
+            default = replace(default, **changes)
+            for name in {*settings, *serving}:
+                chosen = changes | ({"algorithm": algorithm or None} if name in serving else {})
+                settings[name] = replace(settings.get(name, default), **chosen)
+        else:
+            if algorithm:
+                find(collective, algorithm)
+            if algorithm is not None:
+                changes["algorithm"] = algorithm or None
+            settings[collective] = replace(settings.get(collective, default), **changes)
+        for name, one in settings.items():
+            self._check_kept(name, one)
+        self._default, self._settings = default, settings
+        self._ready.clear()
+
+    def _check_kept(self, name: str, settings: Settings) -> None:
+        """ValueError if an algorithm and an order are fixed that do not go together."""
+        if settings.algorithm and name in COLLECTIVES:
+            reduces = COLLECTIVES[name].counts_contributions
+            order = settings.order if reduces else "fast"
+            self._find(name, settings.algorithm, order, "sum" if reduces else "max", 0, 0, 0, False, None)
 
     def _timeout_of(self, name: str) -> float:
         return self._settings.get(_ALIKE.get(name, name), self._default).timeout
@@ -207,7 +221,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
-            said = self.all_gather(np.array([mine], np.int64))
+            said = self.all_gather(np.array([mine], np.int64), algorithm="direct")  # whatever is fixed for the program
         except (TypeError, OverflowError):
             raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
         return None if color is None else self._made(groups.members_of_color(said, self._rank))
@@ -234,8 +248,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         multiply to the number of ranks.
         """
         grid = Cartesian(dims, periodic)
-        if grid.size != self._size:
-            raise ValueError(f"cartesian: expected sizes that multiply to {self._size} ranks, found {dict(dims)}")
+        grid.check_size(self._size)
         made = self._made(list(range(self._size)))
         made.topology = grid
         return made
@@ -315,20 +328,22 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     def __del__(self) -> None:
         # The core's own end would wait for the peers with the interpreter locked, and without hearing Ctrl-C.
         if getattr(self, "_core", None) is not None:
-            self.close()
+            try:
+                self.close()
+            except Exception as failure:  # nobody can catch it here
+                print(f"hocket: {failure}", file=sys.stderr)
 
 
 def _serving(algorithm: str) -> list[str]:
-    """The collectives that have an algorithm of this name; ValueError if there is none."""
-    serving, last = [], ValueError()
+    """The collectives that have an algorithm of this name, all of them for ""; ValueError if there is none."""
+    serving = []
     for collective in COLLECTIVES:
-        try:
-            find(collective, algorithm)
+        with contextlib.suppress(ValueError):
+            if algorithm:
+                find(collective, algorithm)
             serving.append(collective)
-        except ValueError as error:
-            last = error
     if not serving:
-        raise last
+        raise ValueError(f"configure: expected an algorithm of some collective, or FILE.py:NAME; found {algorithm!r}")
     return serving
 
 

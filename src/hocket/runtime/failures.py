@@ -56,8 +56,9 @@ def exception_of(
         return _mismatch(where, sequence, calls, text) if sequence else _message_mismatch(where, calls, text)
     if cause == _TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
+        what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
         return CollectiveTimeout(
-            f"{where}: not done within {seconds:g} s; waited for {ranks}. See what they do instead, or give a longer "
+            f"{where}: {what} within {seconds:g} s; it waited for {ranks}. See what they do instead, or give a longer "
             f"timeout=; {_ONLY_CLOSE}",
             missing=missing,
             seconds=seconds,
@@ -97,7 +98,7 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
         found.setdefault(value, []).append(rank)
     sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
     kinds = sorted({_value("kind", call) for call in by_rank.values()})
-    advice = _ADVICE.get(differs, f"pass the same {field} on all ranks")
+    advice = "let both give the same count" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
         f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",

@@ -40,8 +40,8 @@ class Cartesian:
                 raise TypeError(f"expected the name of an axis as text, found {axis!r}")
             if _as_int(size, f"the size of axis {axis}") < 1:
                 raise ValueError(f"expected at least 1 rank along axis {axis}, found {size!r}")
-        if isinstance(periodic, str):
-            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, as ({periodic!r},)")
+        if isinstance(periodic, str) or not isinstance(periodic, Collection):
+            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, as ('x',)")
         object.__setattr__(self, "axes", tuple(dims))
         object.__setattr__(self, "shape", tuple(operator.index(size) for size in dims.values()))
         rings = self._known(tuple(periodic))

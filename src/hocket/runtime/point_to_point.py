@@ -104,7 +104,7 @@ class PointToPoint:
         """
         outgoing = self._outgoing("sendrecv", x, dst, tag)
         incoming = self._incoming("sendrecv", out, src, tag if recv_tag is None else recv_tag, "out")
-        _check_apart("sendrecv", outgoing, incoming)
+        _check_apart("sendrecv", [outgoing, incoming])
         _, (source, found) = self._exchange([outgoing, incoming], (x, out), "sendrecv", timeout)
         return out, source, found
 
@@ -125,6 +125,7 @@ class PointToPoint:
                 descriptions.append(self._incoming(where, one.x, one.src, one.tag))
             else:
                 raise TypeError(f"{where} is a {type(one).__name__}; expected hocket.Send or hocket.Recv")
+        _check_apart("batch", descriptions)
         if async_op:
             return list(self._begin(descriptions, [one.x for one in group], "batch", timeout))
         found = self._exchange(descriptions, tuple(one.x for one in group), "batch", timeout)
@@ -199,8 +200,15 @@ def _check_tag(name: str, what: str, tag: int, any_tag: int | None = None) -> in
     return number
 
 
-def _check_apart(name: str, outgoing: tuple[Any, ...], incoming: tuple[Any, ...]) -> None:
-    (start, count, dtype), (out_start, out_count, out_dtype) = outgoing[3:], incoming[3:]
-    num_bytes, out_bytes = count * _core.item_bytes(dtype), out_count * _core.item_bytes(out_dtype)
-    if num_bytes and out_bytes and start < out_start + out_bytes and out_start < start + num_bytes:
-        raise ValueError(f"{name}: x and out overlap; pass arrays that share no memory")
+def _check_apart(name: str, descriptions: list[tuple[Any, ...]]) -> None:
+    """ValueError where what is received shares memory with anything else."""
+    spans = sorted(
+        (address, address + count * _core.item_bytes(dtype), not sends)
+        for sends, _, _, address, count, dtype in descriptions
+        if count
+    )
+    end = end_received = 0
+    for start, stop, receives in spans:
+        if start < (end if receives else end_received):
+            raise ValueError(f"{name}: what is received overlaps other memory of the call; pass arrays that share none")
+        end, end_received = max(end, stop), max(end_received, stop if receives else 0)
