@@ -437,6 +437,7 @@ def prepare(library: str) -> None:
 def run_rank(library: str, cell: Cell, folder: Path, rank: int | None) -> None:
     """Makes the call and leaves the verdict in the folder."""
     member = LIBRARIES[library](rank, folder)
+    (folder / f"{member.rank}.segments").write_text("\n".join(segments()))
     verdict = judge(member, cell)
     path, other = folder / f"{member.rank}.json", folder / f"{1 - member.rank}.json"
     path.with_suffix(".part").write_text(json.dumps(verdict))
@@ -449,6 +450,12 @@ def run_rank(library: str, cell: Cell, folder: Path, rank: int | None) -> None:
             member.close()
     else:
         os._exit(0)  # what a library does at exit after an error is not what is tried here
+
+
+def segments() -> set[str]:
+    """The files of shared memory that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {words[5] for words in map(str.split, lines) if len(words) == 6 and words[5].startswith("/dev/shm/")}
 
 
 def judge(member: Any, cell: Cell) -> Verdict:

@@ -4,11 +4,13 @@
 
 Each try is two ranks in processes of their own, with a time limit, and its answer is checked. Peers live in virtual
 environments under build/peers/ that are made on the first run: Gloo inside PyTorch, MPI through mpi4py. A peer that
-cannot be installed is said to be absent. Ranks of Hocket and Gloo are forked from a process that has imported the
-library; those of MPI are started by its own mpiexec.
+cannot be installed or started is said to be absent. Ranks of Hocket and Gloo are forked from a process that has
+imported the library; those of MPI are started by its own mpiexec. What is written depends on the answers only, so that
+it stays the same where nothing changed.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -28,14 +30,18 @@ import backend_ranks
 from backend_ranks import COLLECTIVES, DTYPES, OPS, Cell, Verdict
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {  # peer -> what to install for it; the first that can be had
+PACKAGES = {  # peer -> what to install for it; the first that can be installed and started
     "gloo": (("torch==2.13.0", "numpy"),),
     "mpi": (("mpi4py", "openmpi", "numpy"), ("mpi4py", "mpich", "numpy"), ("mpi4py", "impi-rt", "numpy")),
 }
 MOST_LETTERS = 140  # of a note
+MOST_HANGS = 10  # that are tried a second time, in case the machine was only busy
+# The other rank's error may end the connection; what is then said of the connection is not what went wrong.
+CONSEQUENCE = re.compile("connection|closed|reset by peer|peer rank|terminat|abort", re.IGNORECASE)
 TITLES = {"hocket": "Hocket", "gloo": "Gloo (torch.distributed)", "mpi": "MPI (mpi4py)"}
 CELLS = [Cell("reduction", op, dtype) for op in OPS for dtype in DTYPES]
 CELLS += [Cell("collective", name, "float32") for name in COLLECTIVES]
+FIRST = [Cell("collective", "all_reduce", "float32")]  # a library that cannot do this has not been started well
 
 HEAD = """\
 # Which library supports what
@@ -49,10 +55,11 @@ Two ranks on one machine made each call, in processes of their own that had {lim
 | yes | the right answer |
 | wrong | an answer that is not right, without an error |
 | error | an exception, or the end of the process; the note has its first words |
-| hang | no answer within the time |
+| hang | no answer within the time, twice |
 | no | the interface has no name for this type, reduction or call |
 | refused | an error, which is right: the reduction has no meaning for the type |
 | accepted | an answer to what has no meaning |
+| absent | the library cannot be installed or started here |
 
 """
 
@@ -60,8 +67,8 @@ Two ranks on one machine made each call, in processes of their own that had {lim
 # --- peers ---------------------------------------------------------------------------------------------------------
 
 
-def interpreter_of(library: str) -> Path | None:
-    """The Python that has the library; makes its environment if need be. None where it cannot be installed."""
+def interpreter_of(library: str, limit: float) -> Path | None:
+    """The Python that has the library; makes its environment if need be. None where it cannot be had."""
     if library == "hocket":
         return Path(sys.executable)
     folder = ROOT / "build" / "peers" / library
@@ -71,7 +78,11 @@ def interpreter_of(library: str) -> Path | None:
     for packages in PACKAGES[library]:
         print(f"installing {', '.join(packages)} in {folder.relative_to(ROOT)}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        if not subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=False).returncode:
+        install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1"]
+        if subprocess.run([*install, *packages], check=False).returncode:
+            continue
+        found = probe_all(library, python, limit, FIRST)
+        if [verdict.kind for verdict in found.values()] == ["yes"]:
             stamp.touch()
             return python
     return None
@@ -83,9 +94,9 @@ def version_of(library: str, python: Path) -> str:
     return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def probe_all(library: str, python: Path, limit: float) -> dict[Cell, Verdict]:
-    """Every cell's verdict, from a process of the library's own interpreter."""
-    command = [python, __file__, "--serve", library, "--limit", str(limit)]
+def probe_all(library: str, python: Path, limit: float, cells: Sequence[Cell]) -> dict[Cell, Verdict]:
+    """The verdict of every cell, from a process of the library's own interpreter; fewer if that ends early."""
+    command = [python, __file__, "--serve", library, "--limit", str(limit), "--cells", json.dumps(cells)]
     found = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -93,30 +104,33 @@ def probe_all(library: str, python: Path, limit: float) -> dict[Cell, Verdict]:
             cell, verdict = json.loads(line)
             found[Cell(*cell)] = Verdict(*verdict)
             print(f"{library:>7}  {cell[1]:>20}  {cell[2]:<14} {' '.join(verdict)[:90]}", file=sys.stderr)
-    if set(found) != set(CELLS):
-        raise RuntimeError(f"{library}: {len(CELLS) - len(found)} cells were not tried; see the error above")
     return found
 
 
 # --- in the interpreter of a library -------------------------------------------------------------------------------
 
 
-def serve(library: str, limit: float) -> None:
+def serve(library: str, limit: float, cells: Sequence[Cell]) -> None:
     """Tries every cell, and prints each verdict as a line."""
     if library != "mpi":
         backend_ranks.prepare(library)
-    for cell in CELLS:
+    num_hangs = 0
+    for cell in cells:
         text = backend_ranks.missing(library, cell)
         verdict = Verdict("no", text) if text else probe(library, cell, limit)
+        if verdict.kind == "hang" and num_hangs < MOST_HANGS:
+            num_hangs += 1
+            verdict = probe(library, cell, limit)
         print(json.dumps((cell, verdict)), flush=True)
 
 
 def probe(library: str, cell: Cell, limit: float) -> Verdict:
     """What two ranks make of a cell within the limit."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="backends-", ignore_cleanup_errors=True) as folder:
         ended_badly = (run_mpi if library == "mpi" else run_forked)(library, cell, Path(folder), limit)
-        told = sorted(Path(folder).glob("?.json"), key=lambda path: path.stat().st_mtime_ns)
-        verdicts = [Verdict(*json.loads(path.read_text())) for path in told]  # the first error may cause the second
+        told = sorted(Path(folder).glob("?.json"))
+        verdicts = [Verdict(*json.loads(path.read_text())) for path in told]
+    verdicts.sort(key=lambda verdict: bool(CONSEQUENCE.search(verdict.text)))  # stable: else by rank
     for kind in ("wrong", "error", "refused", "accepted"):
         for verdict in verdicts:
             if verdict.kind == kind:
@@ -141,12 +155,13 @@ def run_forked(library: str, cell: Cell, folder: Path, limit: float) -> str:
     ranks = [context.Process(target=backend_ranks.run_rank, args=(library, cell, folder, rank)) for rank in range(2)]
     for process in ranks:
         process.start()
-    wait_for(ranks, folder, limit)
-    codes = [process.exitcode for process in ranks]
-    for process in ranks:
-        if process.exitcode is None:
+    try:
+        wait_for(ranks, folder, limit)
+        codes = [process.exitcode for process in ranks]
+    finally:
+        for process in ranks:
             process.kill()
-        process.join()
+            process.join()
     return next((f"the process ended with {ending(code)}" for code in codes if code), "")
 
 
@@ -161,11 +176,13 @@ def wait_for(ranks: Sequence[multiprocessing.process.BaseProcess], folder: Path,
 
 def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
     mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [mpiexec, "-n", "2", sys.executable, __file__, "--rank", json.dumps(cell)]
+    command = [mpiexec, "-n", "2", sys.executable, __file__, "--rank", json.dumps(cell), "--limit", str(limit)]
     environment = os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_btl_sm_backing_directory": os.fspath(folder),  # not /dev/shm, where it would outlive a killed rank
+        "TMPDIR": os.fspath(folder),
         "BACKENDS_FOLDER": os.fspath(folder),
     }
     process = subprocess.Popen(
@@ -173,11 +190,19 @@ def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
     )
     try:
         _, text = process.communicate(timeout=limit)
+        return f"mpiexec ended with {ending(process.returncode)}: {text.strip()}" if process.returncode else ""
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.terminate()  # so that it ends its ranks, which are not in its process group
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=backend_ranks.GRACE_SECONDS)
         return ""
-    return f"mpiexec ended with {ending(process.returncode)}: {text.strip()}" if process.returncode else ""
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        for told in folder.glob("*.segments"):  # MPICH leaves them where a rank ends without its farewell
+            for segment in told.read_text().split():
+                Path(segment).unlink(missing_ok=True)
 
 
 def ending(code: int) -> str:
@@ -245,20 +270,26 @@ def main() -> int:
     parser.add_argument("--only", default="hocket,gloo,mpi", help="libraries to try")
     parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="for each try")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--cells", help=argparse.SUPPRESS)
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank:
+        signal.alarm(round(arguments.limit) + 10)  # ends it if mpiexec was killed and could not
         backend_ranks.run_rank("mpi", Cell(*json.loads(arguments.rank)), Path(os.environ["BACKENDS_FOLDER"]), None)
         return 0
     if arguments.serve:
-        serve(arguments.serve, arguments.limit)
+        serve(arguments.serve, arguments.limit, [Cell(*cell) for cell in json.loads(arguments.cells)])
         return 0
     results, versions = {}, {}
     for library in arguments.only.split(","):
-        python = interpreter_of(library)
-        absent = f"{TITLES[library]}: cannot be installed here"
+        python = interpreter_of(library, arguments.limit)
+        absent = f"{TITLES[library]}: cannot be installed or started here"
         versions[library] = version_of(library, python) if python else absent
-        results[library] = probe_all(library, python, arguments.limit) if python else {}
+        results[library] = probe_all(library, python, arguments.limit, CELLS) if python else {}
+        if python and set(results[library]) != set(CELLS):
+            parser.exit(
+                1, f"{library}: {len(CELLS) - len(results[library])} cells were not tried; see the error above\n"
+            )
     arguments.output.parent.mkdir(exist_ok=True)
     arguments.output.write_text(document(results, versions, arguments.limit))
     print(arguments.output)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import random
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ CHOSEN = "by choice"  # no algorithm= is passed
 PIECE_BYTES = 140_000  # a little more than one
 SEEDS = 4  # how many times over every pair is covered
 CALLS = ("send, recv", "isend, irecv", "sendrecv", "batch", "recv from ANY_SOURCE")
+MEMORIES = ("of the process", "mixed", "registered")  # where the arrays of a case lie; mixed: of every second rank
 
 
 class Cell(NamedTuple):
@@ -50,13 +52,27 @@ class Exchange(NamedTuple):
     size: int
 
 
+def memory_of(case: Cell | Exchange) -> str:
+    """One of MEMORIES, drawn from the case itself; a barrier has no arrays, and gets one of them all the same."""
+    return MEMORIES[zlib.crc32(repr(case).encode()) % len(MEMORIES)]
+
+
+def is_registered(case: Cell | Exchange, rank: int) -> bool:
+    """Whether this rank's arrays come from hocket.empty, which other ranks can reach without a copy."""
+    memory = memory_of(case)
+    return memory == "registered" or (memory == "mixed" and rank % 2 == 0)
+
+
 def elements(size: int, dtype: str, blocks: int = 1) -> int:
     """How many elements a block of this size has; a large one may be cut in as many parts as `blocks`."""
     return blocks * PIECE_BYTES // dtype_of(dtype).itemsize + 1 if size == LARGE else size
 
 
 def lengths(cell: Cell) -> list[list[int]]:
-    """How many elements rank i has for rank j. Uneven ones include zeros, and differ from each other."""
+    """How many elements rank i has for rank j. Uneven ones include zeros, and differ from each other.
+
+    Where all_to_all_v is in place, what two ranks exchange is equally long in both directions, as it has to be.
+    """
     p = cell.num_ranks
     kind = COLLECTIVES[cell.collective]
     block = elements(cell.size, cell.dtype, p if kind.num_blocks(p) == 1 else 1)
@@ -64,7 +80,8 @@ def lengths(cell: Cell) -> list[list[int]]:
         return [[block] * p for _ in range(p)]
     extra = min(block, 3)
     if cell.collective == "all_to_all_v":
-        return [[0 if (i + 2 * j) % 3 == 1 else block + (3 * i + j) % 4 * extra for j in range(p)] for i in range(p)]
+        pairs = [[sorted((i, j)) if cell.in_place else (i, j) for j in range(p)] for i in range(p)]
+        return [[0 if (i + 2 * j) % 3 == 1 else block + (3 * i + j) % 4 * extra for i, j in row] for row in pairs]
     row = [0 if (rank + cell.root) % 3 == 1 else block + rank * extra for rank in range(p)]
     return [row] * p
 
@@ -77,11 +94,6 @@ def algorithms(collective: str, num_ranks: int, order: str) -> list[str]:
         for (of, name), algorithm in ALGORITHMS.items()
         if of == collective and algorithm.allows(num_ranks) and (label is None or label in algorithm.labels)
     ]
-
-
-def may_be_in_place(collective: str) -> bool:
-    """Uneven all_to_all sends and receives different lengths, so nothing could lie in one place."""
-    return collective not in ("barrier", "all_to_all_v")
 
 
 def roots(collective: str, num_ranks: int) -> Sequence[int]:
@@ -103,8 +115,8 @@ def complete() -> list[Cell]:
         if collective == "barrier":
             cells.append(Cell(collective, CHOSEN, p, 0, op, "fast", "uint8", 1, False))
             continue
-        places = (False, True) if may_be_in_place(collective) else (False,)
-        for root, dtype, size, in_place in itertools.product(roots(collective, p), COMPLETE_DTYPES, SIZES, places):
+        free = (roots(collective, p), COMPLETE_DTYPES, SIZES, (False, True))
+        for root, dtype, size, in_place in itertools.product(*free):
             cells.append(Cell(collective, CHOSEN, p, root, op, "fast", dtype, size, in_place))
     return cells
 
@@ -137,8 +149,7 @@ def pairwise_cells(seed: int = 0) -> list[Cell]:
         return pairs_of(case)  # type: ignore[arg-type]
 
     found = pairwise(shapes, (DTYPES, SIZES, (False, True)), covered_by=covered, seed=seed)
-    cells = [Cell(*case)._replace(algorithm=str(case[1]).partition(" ")[2]) for case in found]  # type: ignore[arg-type]
-    return [cell if may_be_in_place(cell.collective) else cell._replace(in_place=False) for cell in cells]
+    return [Cell(*case)._replace(algorithm=str(case[1]).partition(" ")[2]) for case in found]  # type: ignore[arg-type]
 
 
 def _keeps_rank_order(collective: str, algorithm: str, order: str) -> bool:

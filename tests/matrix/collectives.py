@@ -9,7 +9,7 @@ import hocket
 from hocket.algorithms import ALGORITHMS
 from hocket.schedule import reference
 from hocket.schedule.collective import COLLECTIVES
-from tests.matrix.cells import CHOSEN, Cell, lengths, reduces
+from tests.matrix.cells import CHOSEN, Cell, is_registered, lengths, reduces
 from tests.matrix.definition import (
     SHAPES,
     Array,
@@ -120,13 +120,13 @@ class Memory:
 
 
 class Call:
-    """The arrays and keywords of one rank's call. Every second rank uses registered memory."""
+    """The arrays and keywords of one rank's call."""
 
     def __init__(self, cell: Cell, rank: int, given: Array | None) -> None:
         self.cell, self.rank, self.given = cell, rank, given
         self._memories: list[Memory] = []
         kind, table = COLLECTIVES[cell.collective], lengths(cell)
-        registered = bool((rank + cell.size) % 2)
+        registered = is_registered(cell, rank)
         row = table[rank]
         if kind.num_blocks(cell.num_ranks) == 1:
             num_output = row[0]

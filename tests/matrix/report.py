@@ -6,23 +6,40 @@ from typing import Any
 
 from hocket.runtime.failures import DTYPES, OPS
 from hocket.schedule.collective import COLLECTIVES
-from tests.matrix.cells import CALLS, CHOSEN, COMPLETE_DTYPES, LARGE, RANKS, SIZES, Cell, Exchange
+from tests.matrix.cells import (
+    CALLS,
+    CHOSEN,
+    COMPLETE_DTYPES,
+    LARGE,
+    MEMORIES,
+    RANKS,
+    SIZES,
+    Cell,
+    Exchange,
+    memory_of,
+    reduces,
+)
 from tests.matrix.definition import ORDERED
 from tests.matrix.kernels import Kernel
 from tests.matrix.runner import Outcome
 
 COMMAND = "make matrix"
 MOST_FAILURES = 40
+PLACES = ("out of place", "in place")
 
 HEAD = """\
 # What was run: every collective, type and reduction
 
 Written by `{command}` from what it ran; do not edit. **{total} cases, {wrong} wrong.**
 
-{right} gave the right answer and {refused} were refused as they must be (a reduction without meaning for its type: a
-ValueError or TypeError on every rank, before anything is sent). {where}
+|ran|cases|right|refused|wrong|
+|---|---|---|---|---|
+{ran}
+**A number** says how many cases ran and gave the right answer on every rank. If one did not, the cell says how many in
+bold, **3 of 40 wrong**, and the end of this page says why. **refused**: all were refused as they must be, because the
+reduction has no meaning for the type: a TypeError or ValueError on every rank, before anything is sent. An empty cell:
+there is nothing that could be called. A case is one call that all ranks make together, with a verdict of each.
 
-A cell says how many cases ran, and after `:` how many of them were wrong; `refused` says that all were, rightly.
 Every output is compared twice. With the definition in plain NumPy, which knows no schedule: to the bit where there is
 one right answer (data that moves, integers, min, max, logic, `order="rank"`, `order="invariant"`), else within the
 bound that follows from the type and the number of ranks. And to the bit with the reference interpreter on the schedule
@@ -35,7 +52,15 @@ COLLECTIVES_HEAD = """\
 
 Complete for {types}: ranks {ranks}; sizes {sizes} (above one piece of
 128 KiB); in place and out of place; every root up to 4 ranks, else two; uneven counts with zeros among them. Beyond
-that every two values of type, reduction, algorithm, ranks, root, order, size and place meet in some case.
+that every two values of type, reduction, algorithm, ranks, root, order, size and place meet in some case. A barrier
+moves no elements; it is counted under the type of its token.
+"""
+
+PLACES_HEAD = """\
+## Collectives, sizes and memory
+
+Each case three times: by its size, by its place, and by where its arrays lie: `registered` means memory of
+`hocket.empty`, on all ranks or, mixed, on every second one.
 """
 
 ORDERS_HEAD = """\
@@ -45,6 +70,12 @@ ORDERS_HEAD = """\
 split at the largest power of two below the number of ranks, each node rounded. Both are compared to the bit with NumPy
 folds of those shapes; sums are complete over types, ranks and sizes.
 """
+VERDICTS = ("right", "refused", "wrong")
+KINDS = {
+    "one process": "the compiled kernels alone, in one process",
+    "thread": "among ranks that are threads of one process",
+    "process": "among ranks that are processes",
+}
 
 
 class Table:
@@ -55,12 +86,12 @@ class Table:
         self.counts = Counter(outcomes)
 
     def cell(self, row: Any, column: Any) -> str:
-        right, refused, wrong = (self.counts[row, column, verdict] for verdict in ("right", "refused", "wrong"))
-        if not right + refused + wrong:
-            return ""
-        if refused and not right + wrong:
-            return "refused"
-        return f"{right + refused + wrong}:{wrong}"
+        right, refused, wrong = (self.counts[row, column, verdict] for verdict in VERDICTS)
+        if wrong:
+            return f"**{wrong} of {right + refused + wrong} wrong**"
+        if right:  # beside which some may have been refused
+            return str(right)
+        return "refused" if refused else ""
 
     def text(self, corner: str) -> str:
         lines = [[corner, *map(str, self.columns)], ["---"] * (1 + len(self.columns))]
@@ -70,20 +101,13 @@ class Table:
 
 def write(outcomes: Sequence[Outcome]) -> str:
     """The whole document."""
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
-    kinds = Counter(outcome.kind for outcome in outcomes)
-    where = (
-        f"{kinds['one process']} ran in one process, {kinds['thread']} among ranks\nthat are threads of one process, "
-        f"{kinds['process']} among ranks that are processes."
-    )
-    head = HEAD.format(
-        command=COMMAND,
-        total=len(outcomes),
-        wrong=verdicts["wrong"],
-        right=verdicts["right"],
-        refused=verdicts["refused"],
-        where=where,
-    )
+    counts = Counter((outcome.kind, outcome.verdict) for outcome in outcomes)
+    ran = ""
+    for kind, text in KINDS.items():
+        numbers = [counts[kind, verdict] for verdict in VERDICTS]
+        ran += f"|{text}|{sum(numbers)}|{'|'.join(map(str, numbers))}|\n"
+    wrong = sum(outcome.verdict == "wrong" for outcome in outcomes)
+    head = HEAD.format(command=COMMAND, total=len(outcomes), wrong=wrong, ran=ran)
     return head + "\n".join(_sections(outcomes)) + _failures(outcomes)
 
 
@@ -91,7 +115,7 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     cells = [one for one in outcomes if isinstance(one.case, Cell)]
     exchanges = [one for one in outcomes if isinstance(one.case, Exchange)]
     kernels = [one for one in outcomes if isinstance(one.case, Kernel)]
-    sizes = ", ".join("large" if size == LARGE else str(size) for size in SIZES)
+    sizes = ", ".join(map(_size, SIZES))
 
     def table(
         of: Sequence[Outcome], corner: str, rows: Sequence[Any], columns: Sequence[Any], row: str, column: str
@@ -103,12 +127,18 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     yield table(cells, "collective", tuple(COLLECTIVES), DTYPES, "collective", "dtype")
     yield "## Collectives and ranks\n"
     yield table(cells, "collective", tuple(COLLECTIVES), RANKS, "collective", "num_ranks")
+    yield PLACES_HEAD
+    columns = (*map(_size, SIZES), *PLACES, *MEMORIES)
+    placed = ((one.case.collective, column, one.verdict) for one in cells for column in _places(one.case))
+    yield Table([name for name in COLLECTIVES if name != "barrier"], columns, placed).text("collective")
     yield "## Reductions and types, in the kernels\n"
     yield "Complete, with sizes 0, 1, 7, 1000, 5000 and 1, 2, 3 and 8 operands.\n"
     yield table(kernels, "op", OPS, DTYPES, "op", "dtype")
     reducing = [one for one in cells if one.case.op]
     yield "## Reductions and types, among ranks\n"
     yield table(reducing, "op", OPS, DTYPES, "op", "dtype")
+    yield "## Reductions and collectives\n"
+    yield table(reducing, "op", OPS, [name for name in COLLECTIVES if reduces(name)], "op", "collective")
     yield ORDERS_HEAD
     yield table(reducing, "order", ("fast", *ORDERED), RANKS, "order", "num_ranks")
     yield "## Algorithms and ranks\n"
@@ -119,6 +149,14 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     yield f"Every rank sends to its right neighbour and receives from its left one; sizes {sizes}.\n"
     yield table(exchanges, "call", CALLS, DTYPES, "call", "dtype")
     yield table(exchanges, "call", CALLS, RANKS, "call", "num_ranks")
+
+
+def _size(size: int) -> str:
+    return "large" if size == LARGE else str(size)
+
+
+def _places(cell: Cell) -> tuple[str, str, str]:
+    return _size(cell.size), PLACES[cell.in_place], memory_of(cell)
 
 
 def _named(cell: Any) -> Any:

@@ -9,9 +9,24 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
 from hocket.runtime.failures import DTYPES, OPS
+from hocket.schedule import reduction
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix import runner
-from tests.matrix.cells import RANKS, SIZES, Cell, algorithms, complete, everything, pairwise_cells, reduces, sample
+from tests.matrix.cells import (
+    MEMORIES,
+    RANKS,
+    SIZES,
+    Cell,
+    algorithms,
+    complete,
+    everything,
+    is_registered,
+    lengths,
+    memory_of,
+    pairwise_cells,
+    reduces,
+    sample,
+)
 from tests.matrix.collectives import Expected, expected_of, inputs_of, judge
 from tests.matrix.definition import (
     balanced_tree,
@@ -22,6 +37,7 @@ from tests.matrix.definition import (
     left_fold,
     outside,
 )
+from tests.matrix.kernels import Kernel, check
 from tests.matrix.pairwise import pairs_of, pairwise
 from tests.matrix.report import write
 from tests.matrix.values import values
@@ -58,6 +74,22 @@ def test_what_is_complete_is_complete() -> None:
         assert roots == set(range(p)) if p <= 4 else len(roots) == 2
         of = [cell for cell in cells if (cell.collective, cell.num_ranks) == ("all_reduce", p)]
         assert len(of) == len(set(of)) == len(SIZES) * 2 * 3
+
+
+def test_in_place_two_ranks_exchange_equally_much_in_both_directions() -> None:
+    for p in RANKS:
+        cell = Cell("all_to_all_v", "by choice", p, 0, "", "fast", "float32", 7, True)
+        assert cell in complete() and lengths(cell) == [list(column) for column in zip(*lengths(cell), strict=True)]
+        other = lengths(cell._replace(in_place=False))
+        assert p == 1 or other != [list(column) for column in zip(*other, strict=True)]
+
+
+def test_every_collective_meets_every_memory() -> None:
+    met = {(cell.collective, cell.num_ranks, memory_of(cell)) for cell in complete()}
+    assert met >= set(itertools.product(set(COLLECTIVES) - {"barrier"}, RANKS, MEMORIES))
+    cells = {memory_of(cell): cell for cell in complete()}
+    ranks = {memory: [is_registered(cells[memory], rank) for rank in range(3)] for memory in MEMORIES}
+    assert ranks == {"of the process": [False] * 3, "mixed": [True, False, True], "registered": [True] * 3}
 
 
 def test_every_pair_of_values_meets_in_a_case() -> None:
@@ -159,6 +191,22 @@ def test_the_judge_finds_what_is_wrong() -> None:
     assert judge(0, right.astype(dtype_of("bfloat16")), Expected([right], [right], None))
 
 
+@pytest.mark.parametrize(("op", "as_if"), [("lxor", "land"), ("max", "min"), ("sum", "prod"), ("bor", "bxor")])
+def test_a_broken_reduction_shows_in_kernels_and_among_ranks(
+    monkeypatch: pytest.MonkeyPatch, op: str, as_if: str
+) -> None:
+    monkeypatch.setitem(reduction._COMBINE, op, reduction._COMBINE[as_if])
+    folds = [Kernel(name, "int16", 1000, num_sources, True) for name in OPS[:-1] for num_sources in (1, 2, 8)]
+    wrong = {(fold.op, fold.num_sources) for fold in folds if check(fold) not in ("right", "refused")}
+    assert wrong == {(op, 2), (op, 8)}
+    cells = [
+        Cell(collective, "by choice", 3, 0, op, "fast", "int16", 7, in_place)
+        for collective, in_place in itertools.product(filter(reduces, COLLECTIVES), (False, True))
+    ]
+    outcomes = runner.run(cells, 3, "thread")
+    assert len(outcomes) == len(cells) and all("not the reference" in outcome.reason for outcome in outcomes)
+
+
 # --- the runner ----------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +242,8 @@ def test_a_wrong_cell_shows_in_the_document() -> None:
     outcomes = [runner.Outcome(cell, "thread", "right"), runner.Outcome(cell, "thread", "wrong", "rank 1: too late")]
     text = write(outcomes)
     assert "**2 cases, 1 wrong.**" in text
-    assert "|all_reduce ring||2:1||||||" in text
+    assert "|all_reduce ring||**1 of 2 wrong**||||||" in text
+    assert "|among ranks that are threads of one process|2|1|0|1|" in text
     assert "rank 1: too late" in text
-    assert "## Wrong" not in write(outcomes[:1])
+    rightly = write(outcomes[:1])
+    assert "## Wrong" not in rightly and "|all_reduce ring||1||||||" in rightly
