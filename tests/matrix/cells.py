@@ -124,8 +124,20 @@ def complete() -> list[Cell]:
 def ordered() -> list[Cell]:
     """Every order that fixes the bits, with every type, rank count and size: what is promised to the last bit."""
     return [
-        Cell("all_reduce", CHOSEN, p, 0, "sum", order, dtype, size, bool(number % 2))
-        for number, (order, p, dtype, size) in enumerate(itertools.product(ORDERED, RANKS, DTYPES, SIZES))
+        Cell(
+            collective,
+            CHOSEN,
+            p,
+            number % p if collective == "reduce" else 0,
+            "sum",
+            order,
+            dtype,
+            size,
+            number % 2 > 0,
+        )
+        for number, (collective, order, p, dtype, size) in enumerate(
+            itertools.product(filter(reduces, COLLECTIVES), ORDERED, RANKS, DTYPES, SIZES)
+        )
     ]
 
 

@@ -1,6 +1,7 @@
 """Communicators made from communicators: who is in them, that they are apart from each other, and cheap."""
 
 import gc
+import os
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
+from hocket.runtime import memory
 from hocket.runtime.launch import run_ranks
 
 KINDS = pytest.mark.parametrize("kind", ["thread", "process"])
@@ -233,3 +235,21 @@ def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
             assert "tag" not in str(caught.value)
 
     run_ranks(main, 3, kind="thread")
+
+
+def committed_bytes() -> int:
+    """Of this rank's arena."""
+    return os.fstat(memory.arena().descriptor).st_blocks * 512
+
+
+def test_a_communicator_of_eight_takes_less_than_64_kib_of_each_rank() -> None:
+    """How long one takes is shown by benchmarks/communicators.py."""
+
+    def main() -> float:
+        with hocket.init() as comm:
+            total(comm.dup(), 1)  # what is made once
+            before, parts = committed_bytes(), [comm.dup() for _ in range(256)]
+            assert all(total(part, 1) == 8 for part in parts)
+            return (committed_bytes() - before) / len(parts)
+
+    assert max(run_ranks(main, 8, kind="thread")) < 64 << 10

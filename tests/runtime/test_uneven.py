@@ -1,5 +1,6 @@
 """Collectives whose blocks differ in length, zero included; and ranks that differ about a length."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,30 @@ def test_two_ranks_that_differ_about_a_length_are_named(sent: int, expected: int
                 comm.barrier()
 
     run_ranks(main, 3, kind="thread")
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_blocks_of_several_chunks(size: int, tmp_path: Path) -> None:
+    """Each uneven block is cut in three, so that chunks begin inside blocks of different lengths."""
+    (tmp_path / "cut.py").write_text(
+        "import hocket\n"
+        "for collective, name in (('all_gather_v', 'ring'), ('reduce_scatter_v', 'ring')):\n"
+        "    one = hocket.ALGORITHMS[collective, name]\n"
+        "    hocket.algorithm(collective, name='cut')(one.refine(3))\n"
+    )
+    counts = [LARGE * (rank % 2) + 4 * rank for rank in range(size)]
+    expected = np.concatenate([block(rank, 0, count) for rank, count in enumerate(counts)])
+
+    def main() -> None:
+        with hocket.init() as comm:
+            cut = f"{tmp_path}/cut.py:cut"
+            mine = slice(sum(counts[: comm.rank]), sum(counts[: comm.rank + 1]))
+            assert (comm.all_gather_v(block(comm.rank, 0, counts[comm.rank]), counts, algorithm=cut) == expected).all()
+            x = expected.astype("int64")
+            assert (comm.reduce_scatter_v(x, counts, algorithm=cut) == size * x[mine]).all()
+            assert (comm.reduce_scatter_v(x, counts, out=x[mine], algorithm=cut) == size * expected[mine]).all()
+
+    run_ranks(main, size, kind="thread")
 
 
 def test_counts_that_differ_in_all_gather_v_are_a_mismatch() -> None:
