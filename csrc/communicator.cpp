@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <sched.h>
 #include <stdexcept>
@@ -66,16 +67,7 @@ void Communicator::check_usable() const {
 
 void Communicator::close(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
-    const auto leave = [this] {
-        {
-            const std::scoped_lock lock(queue_->mutex);
-            queue_->left = true;
-        }
-        transport_.leave();
-        own().state.store(ControlPage::closed, std::memory_order_seq_cst);
-        members_.alarm_all();
-        retire();
-    };
+    check_not_on_stream();
     const bool had_failed = messages_.has_failed();
     try {
         messages_.close(interrupted);
@@ -96,14 +88,30 @@ void Communicator::close(const std::function<void()> &interrupted) {
     throw *failure;
 }
 
-/// Offers the endpoint for another communicator, once all members have left this one.
-void Communicator::retire() {
-    context_->retire_endpoint(transport_.own_offset(), [pages = pages_, context = context_.get()] {
+/// Goes for good, and offers the endpoint for another communicator, once all members have left this one.
+void Communicator::leave() {
+    std::vector<std::size_t> unread = transport_.leave();
+    std::ranges::copy(messages_.leave(), std::back_inserter(unread));
+    {
+        const std::scoped_lock lock(queue_->mutex);
+        queue_->left = true;
+    }
+    own().state.store(ControlPage::closed, std::memory_order_seq_cst);
+    members_.alarm_all();
+    const auto has_ended = [pages = pages_, context = context_.get()] {
         return std::ranges::all_of(pages, [context](const Page &of) {
             return of.page->generation.load(std::memory_order_acquire) != of.generation ||
                    of.page->state.load(std::memory_order_acquire) == ControlPage::closed || context->is_dead(of.rank);
         });
-    });
+    };
+    context_->retire_endpoint(transport_.own_offset(), has_ended, std::move(unread));
+}
+
+/// The stream cannot wait for itself.
+void Communicator::check_not_on_stream() const {
+    const std::scoped_lock lock(queue_->mutex);
+    if (queue_->stream.get_id() != std::this_thread::get_id()) return;
+    throw std::runtime_error("a communicator was closed by an op that it runs; close it after the call");
 }
 
 /// Lets no new call in and waits for those that are. False where there is nothing left to do for who closes.
@@ -113,11 +121,9 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     queue_->closing = true;
     queue_->changed.notify_all();
     if (queue_->busy && queue_->runner == std::this_thread::get_id()) { // a signal handler, above its own call
-        queue_->closed = true;
+        queue_->closed = queue_->closed_inside = true;
         lock.unlock();
-        abort("closed inside its own collective"); // its channels may still be looked at: they are never used again
-        own().state.store(ControlPage::closed, std::memory_order_seq_cst);
-        members_.alarm_all();
+        abort("closed inside its own collective"); // the call may still look at channels: it leaves when it ends
         return false;
     }
     const auto idle = [this] { return !queue_->busy && queue_->works.empty(); };
@@ -171,7 +177,7 @@ void Communicator::run(Call call, const std::function<void()> &interrupted) {
         if (queue_->closing) throw members_.closed_here();
         if (queue_->busy && queue_->runner == me) {
             throw std::runtime_error(
-                "a collective was called inside another one, as by a signal handler; call it later");
+                "a collective was called inside another one, as by a signal handler or an op; call it later");
         }
         if (queue_->busy || !queue_->works.empty()) {
             lock.unlock();
@@ -183,10 +189,18 @@ void Communicator::run(Call call, const std::function<void()> &interrupted) {
     try {
         run_to_end(call, interrupted);
     } catch (...) {
-        hand_on();
+        end_turn();
         throw;
     }
+    end_turn();
+}
+
+/// Of a blocking call, above which a signal handler may have closed the communicator.
+void Communicator::end_turn() {
     hand_on();
+    if (!queue_->closed_inside) return; // this thread would have set it
+    if (queue_->stream.joinable()) queue_->stream.join();
+    leave();
 }
 
 void Communicator::run_on_stream(Call call, const std::function<void()> &interrupted) {
@@ -239,6 +253,7 @@ void Communicator::serve() {
             work = queue_->works.front();
             queue_->works.pop_front();
             queue_->busy = true;
+            queue_->runner = std::this_thread::get_id();
         }
         std::optional<Failure> failure;
         try {

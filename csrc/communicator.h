@@ -118,7 +118,9 @@ class Communicator {
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
-    void retire();
+    void check_not_on_stream() const;
+    void leave();
+    void end_turn();
     void serve();
 
     ControlPage &own() const { return members_.own(); }
@@ -157,8 +159,9 @@ class Communicator {
         bool busy = false;
         bool closing = false;
         bool closed = false;
-        bool left = false;      // the endpoint may be another communicator's by now
-        std::thread::id runner; // of a blocking call
+        bool closed_inside = false; // by a signal handler above a blocking call; used by its thread only
+        bool left = false;          // the endpoint may belong to another communicator
+        std::thread::id runner;     // of the current call
         std::deque<std::shared_ptr<Work>> works;
         std::thread stream;
     };

@@ -75,6 +75,7 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
         return old.committed == committed && old.reserved == reserved && old.has_ended && old.has_ended();
     };
     if (const auto old = std::ranges::find_if(endpoints_, fits); old != endpoints_.end()) {
+        take_back_slots(*old);
         old->has_ended = nullptr;
         std::memset(base + old->offset + sizeof(ControlPage), 0, committed - sizeof(ControlPage));
         reinterpret_cast<ControlPage *>(base + old->offset)->renew();
@@ -91,7 +92,7 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
     for (auto &entry : presence_->endpoints) {
         std::uint64_t empty = 0;
         if (!entry.compare_exchange_strong(empty, offset)) continue;
-        endpoints_.push_back({offset, committed, reserved, nullptr});
+        endpoints_.push_back({offset, committed, reserved, nullptr, {}});
         return offset;
     }
     arena_->free(offset);
@@ -99,13 +100,31 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
     throw Failure::resource("opening more than " + std::to_string(Presence::max_endpoints) + " communicators");
 }
 
-void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ended) {
+void Context::abandon_endpoint(std::size_t offset) {
+    auto *page = reinterpret_cast<ControlPage *>(arena_->mapping()->base() + offset);
+    page->state.store(ControlPage::closed, std::memory_order_seq_cst);
+}
+
+void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots) {
     const std::scoped_lock lock(mutex_);
-    std::ranges::find(endpoints_, offset, &OwnEndpoint::offset)->has_ended = std::move(has_ended);
+    const auto endpoint = std::ranges::find(endpoints_, offset, &OwnEndpoint::offset);
+    endpoint->has_ended = std::move(has_ended);
+    endpoint->slots = std::move(slots);
+}
+
+/// With the lock held.
+void Context::take_back_slots(OwnEndpoint &ended) {
+    free_slots_.insert(free_slots_.end(), ended.slots.begin(), ended.slots.end());
+    ended.slots.clear();
 }
 
 std::optional<std::size_t> Context::take_slot() {
     const std::scoped_lock lock(mutex_);
+    if (free_slots_.empty() && num_slots_ == max_slots_) {
+        for (OwnEndpoint &endpoint : endpoints_) {
+            if (!endpoint.slots.empty() && endpoint.has_ended()) take_back_slots(endpoint);
+        }
+    }
     if (free_slots_.empty()) {
         if (num_slots_ == max_slots_) return std::nullopt;
         free_slots_.push_back(arena_->allocate(piece_bytes));

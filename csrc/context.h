@@ -57,8 +57,12 @@ class Context {
     /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that
     /// learns of a death late may still raise its alarm; a retired one of the same sizes is used again.
     std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
-    /// Its communicator is closed here. `has_ended` tells once no member uses it any longer.
-    void retire_endpoint(std::size_t offset, std::function<bool()> has_ended);
+    /// Its communicator could not be made here: members for which it could see that this one has closed. It is not used
+    /// again, as nobody here knows when they are done.
+    void abandon_endpoint(std::size_t offset);
+    /// Its communicator is closed here. `has_ended` tells once no member uses it any longer, nor reads `slots`, which
+    /// then return to the pool.
+    void retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots);
 
     /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
     /// it.
@@ -76,9 +80,11 @@ class Context {
     struct OwnEndpoint {
         std::size_t offset, committed, reserved;
         std::function<bool()> has_ended; // of a retired one
+        std::vector<std::size_t> slots;  // that its members may still read
     };
 
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+    void take_back_slots(OwnEndpoint &ended);
     void guard();
     void watch();
     void report_death(int rank);

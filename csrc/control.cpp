@@ -50,7 +50,6 @@ void ControlPage::renew() {
     state.store(open, std::memory_order_release);
     constexpr std::size_t rest = offsetof(ControlPage, in_call); // read by nobody who has left
     std::memset(reinterpret_cast<std::byte *>(this) + rest, 0, sizeof(ControlPage) - rest);
-    sleeping.store(0, std::memory_order_relaxed);
 }
 
 } // namespace hocket

@@ -61,7 +61,8 @@ struct ControlPage {
 
     alignas(cache_line) AbortRecord abort;
 
-    /// For another communicator, after all members have left the old one; stale alarms may come in between.
+    /// For another communicator, after all members have left the old one. Stale alarms may come in between, and a
+    /// thread may still be about to wake: what they count goes on.
     void renew();
 
     /// After a sequentially consistent store that the owner may be waiting for.

@@ -345,6 +345,11 @@ std::vector<int> Matcher::waiting_for() const {
     return peers;
 }
 
+bool Matcher::owes_word(int peer) const {
+    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
+    return !out.clearances.empty() || (out.active && out.kind == Kind::clear);
+}
+
 std::vector<std::pair<int, std::uint64_t>> Matcher::unmatched() const {
     std::vector<std::pair<int, std::uint64_t>> messages;
     for (const auto &arrival : arrivals_) {

@@ -70,6 +70,9 @@ class Matcher {
     /// The peers whose messages, room or releases are missing, ascending; none when all is done.
     std::vector<int> waiting_for() const;
 
+    /// Whether `peer` still has to be told that messages of its were asked for.
+    bool owes_word(int peer) const;
+
     /// Both only grow.
     std::uint64_t num_moves() const { return num_moves_; }
     std::uint64_t num_done() const { return num_done_; }

@@ -83,7 +83,7 @@ std::optional<Failure> Members::recorded_failure() const {
     failure.rank = record.rank;
     failure.sequence = record.sequence;
     failure.seconds = record.seconds;
-    failure.text = record.text.data();
+    failure.text = std::string(record.text.data(), strnlen(record.text.data(), record.text.size()));
     for (int member = 0; member < size(); ++member) {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);

@@ -75,17 +75,18 @@ Operations PointToPoint::run(std::span<const Message> messages, std::chrono::nan
     const auto all_finished = [&operations] {
         return std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; });
     };
+    const auto me = std::this_thread::get_id();
+    state_->callers.push_back(me);
+    const auto forget_caller = [&] { state_->callers.erase(std::ranges::find(state_->callers, me)); };
     try {
         await(lock, all_finished, Clock::time_point::max(), operations, interrupted);
     } catch (...) {
         if (!lock.owns_lock()) lock.lock();
-        Failure failure;
-        failure.cause = Cause::aborted;
-        failure.rank = members_.rank();
-        failure.text = "interrupted";
-        end_with(failure);
+        forget_caller();
+        if (!all_finished()) give_up("interrupted"); // else another thread may have closed meanwhile
         throw;
     }
+    forget_caller();
     for (const auto &operation : operations) {
         if (operation->failure) throw *operation->failure;
     }
@@ -244,6 +245,7 @@ bool PointToPoint::step(bool thorough) {
             if (const auto recorded = members_.recorded_failure()) throw *recorded;
         }
         page.in_messages.store(0, std::memory_order_seq_cst);
+        collect(); // what was kept here is received, though who sent it has closed since
         if (!moved && !closed.empty()) look_for_closed(closed);
     } catch (const Failure &failure) {
         end_with(failure);
@@ -253,7 +255,6 @@ bool PointToPoint::step(bool thorough) {
         end_with(Failure::resource("memory for a message that nobody has received yet"));
         return true;
     }
-    collect();
     return moved;
 }
 
@@ -317,6 +318,14 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
     end_with(failure);
 }
 
+void PointToPoint::give_up(const std::string &reason) {
+    Failure failure;
+    failure.cause = Cause::aborted;
+    failure.rank = members_.rank();
+    failure.text = reason;
+    end_with(failure);
+}
+
 /// The machine stands still from here on. Waits for those that still read what was lent, which takes them no wait of
 /// their own, so the lock may be held.
 void PointToPoint::end_with(Failure failure) {
@@ -349,7 +358,13 @@ void PointToPoint::close(const std::function<void()> &interrupted) {
     if (!state_.is_here()) return;
     Lock lock(state_->mutex);
     state_->closing = true;
+    // A signal handler, above its own call: it would wait for itself.
+    if (std::ranges::find(state_->callers, std::this_thread::get_id()) != state_->callers.end()) {
+        give_up("closed inside its own send or receive");
+    }
     await(lock, [this] { return pending_.empty(); }, Clock::time_point::max(), {}, interrupted);
+    // Nothing comes after the word that an empty message was received: its sender would take this for a loss.
+    await(lock, [this] { return !owes_word(); }, Clock::now() + stall_time, {}, interrupted);
     const bool is_first = !state_->stopping; // of several threads that close
     state_->stopping = true;
     state_->work.notify_all();
@@ -361,7 +376,13 @@ void PointToPoint::close(const std::function<void()> &interrupted) {
     lock.lock();
     while (step(true)) continue; // what has come but was not looked at
     warn_of_unmatched();
-    transport_.leave(); // before the endpoints may be used again
+}
+
+bool PointToPoint::owes_word() const {
+    for (int member = 0; !failure_ && member < members_.size(); ++member) {
+        if (matcher_.owes_word(member) && !members_.has_closed(member)) return true;
+    }
+    return false;
 }
 
 void PointToPoint::warn_of_unmatched() {

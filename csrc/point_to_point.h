@@ -65,6 +65,8 @@ class PointToPoint {
 
     /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
     void close(const std::function<void()> &interrupted);
+    /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
+    std::vector<std::size_t> leave() { return transport_.leave(); }
     bool has_failed();
 
   private:
@@ -82,11 +84,13 @@ class PointToPoint {
     std::vector<int> awaited(const Operation &operation) const;
     void collect();
     void check_deadlines(Clock::time_point now);
+    void give_up(const std::string &reason);
     void end_with(Failure failure);
     void hand_on();
     void start_background();
     void serve();
     void check_usable() const;
+    bool owes_word() const;
     void warn_of_unmatched();
 
     Members &members_;
@@ -94,11 +98,12 @@ class PointToPoint {
     ShmTransport transport_;
 
     struct State {
-        std::mutex mutex;                // guards the rest, and all below
-        std::condition_variable changed; // for callers: finished, or nobody drives
-        std::condition_variable work;    // for the thread in the background
-        unsigned num_waiting = 0;        // callers that wait for `changed`
-        bool driven = false;             // by a caller
+        std::mutex mutex;                     // guards the rest, and all below
+        std::condition_variable changed;      // for callers: finished, or nobody drives
+        std::condition_variable work;         // for the thread in the background
+        unsigned num_waiting = 0;             // callers that wait for `changed`
+        bool driven = false;                  // by a caller
+        std::vector<std::thread::id> callers; // of run()
         bool closing = false;
         bool stopping = false;
         std::thread background;

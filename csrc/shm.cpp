@@ -76,8 +76,14 @@ ShmTransport::~ShmTransport() {
     if (generation_ == fork_generation()) leave();
 }
 
-void ShmTransport::leave() {
-    if (!std::exchange(has_left_, true)) collect(); // a slot that a peer has not read yet is never used again
+std::vector<std::size_t> ShmTransport::leave() {
+    std::vector<std::size_t> unread;
+    if (std::exchange(has_left_, true)) return unread;
+    collect();
+    for (const Staged &slot : staged_) {
+        if (slot.reserved_for < 0) unread.push_back(slot.offset);
+    }
+    return unread;
 }
 
 std::uint64_t ShmTransport::released(int peer) const {

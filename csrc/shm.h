@@ -82,8 +82,9 @@ class ShmTransport final : public Transport {
     View view(int peer) override;
     void release(int peer, std::size_t num_bytes) override;
 
-    /// Nothing more is sent or read: slots that all readers have released go back to the pool.
-    void leave();
+    /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
+    /// pool that may still be read.
+    std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
 
     const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }

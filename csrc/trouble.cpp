@@ -14,7 +14,7 @@ void Communicator::abort(const std::string &reason) {
     failure.cause = Cause::aborted;
     failure.rank = rank();
     failure.text = reason;
-    const std::scoped_lock lock(queue_->mutex); // against close() in another thread
+    const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (!queue_->left) members_.record(failure);
 }
 

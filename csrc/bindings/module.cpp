@@ -306,6 +306,7 @@ NB_MODULE(_core, m) {
                 return self.add_endpoint(Endpoint::committed_bytes(num_members), Endpoint::reserved_bytes(num_members));
             },
             "num_members"_a)
+        .def("abandon_endpoint", &Context::abandon_endpoint, "offset"_a)
         .def(
             "join",
             [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets) {

@@ -1,5 +1,6 @@
 """Communicators made from communicators: who is in them, that they are apart from each other, and cheap."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -13,6 +14,7 @@ from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
 from hocket.runtime import memory
 from hocket.runtime.launch import run_ranks
 
+PATIENCE_SECONDS = 60.0
 KINDS = pytest.mark.parametrize("kind", ["thread", "process"])
 
 
@@ -190,6 +192,69 @@ def test_closed_communicators_are_used_again() -> None:
             assert comm.context.num_communicators == 1
 
     run_ranks(main, 2, kind="thread")
+
+
+def test_what_only_some_could_make_ends_their_waits() -> None:
+    made = threading.Event()
+
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 0:
+            part = comm.dup()
+            made.set()
+            with pytest.raises(PeerAborted, match="rank 1 gave up: it closed"):
+                part.recv(np.zeros(1), 1, timeout=PATIENCE_SECONDS)
+            with contextlib.suppress(PeerAborted):
+                part.close()
+        else:
+            core, fails = comm._core, Failing(comm._core, made)
+            comm._core = fails
+            with pytest.raises(InterruptedError):
+                comm.dup()
+            comm._core = core
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+class Failing:
+    """A communicator's core that fails where it would learn of the endpoints of the others."""
+
+    def __init__(self, core: Any, made: threading.Event) -> None:
+        self.send_internal, self._receive, self._made = core.send_internal, core.receive_internal, made
+
+    def receive_internal(self, *arguments: Any) -> bytes:
+        self._receive(*arguments)
+        assert self._made.wait(PATIENCE_SECONDS)
+        raise InterruptedError
+
+
+def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
+    """A rank closes while its message lies unread in a slot, more often than it has slots."""
+
+    def main() -> int:
+        comm = hocket.init()
+        x, num_staged = np.ones(1000, "uint8"), 0
+        for _ in range(20):
+            part = comm.dup()
+            if comm.rank == 0:
+                part.send(x, 1)
+                part.close()
+                comm.send(x[:1], 1)
+            else:
+                comm.recv(x[:1], 0)
+                part.recv(x, 0)
+                part.close()
+        comm.barrier()
+        if comm.rank == 0:  # as many as there are in the pool, and the one that is reserved
+            while comm._core.transport.publish([1], x, 1, False)[0]:
+                num_staged += 1
+            comm.abort("with messages in its channels that belong to no call")
+        with contextlib.suppress(PeerAborted):
+            comm.close()
+        return num_staged
+
+    assert run_ranks(main, 2, kind="thread")[0] == 9
 
 
 def test_a_closed_communicator_makes_no_others() -> None:

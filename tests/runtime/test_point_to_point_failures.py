@@ -117,6 +117,44 @@ def test_a_peer_that_has_closed_is_heard_out_first() -> None:
     run_ranks(main, 2, kind="thread")
 
 
+def test_what_is_kept_is_received_though_its_sender_has_closed_since() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        part, x = comm.dup(), np.zeros(1)
+        if comm.rank == 0:
+            part.send(np.full(1, 1.0), 1, tag=1)
+            part.send(np.full(1, 2.0), 1, tag=2)
+            comm.recv(x, 1)
+            part.close()
+            comm.send(x, 1)
+        else:
+            part.recv(x, 0, tag=2)  # the other one has come before it
+            comm.send(x, 0)
+            comm.recv(x, 0)
+            assert part.recv(x, 0, tag=1)[1:] == (0, 1) and x[0] == 1
+            part.close()
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_close_tells_first_that_empty_messages_were_received() -> None:
+    """More than a channel holds at once, and more than travel unasked."""
+
+    def main() -> None:
+        with hocket.init() as comm:
+            if comm.rank == 0:
+                works = [comm.isend(np.ones(0), 1) for _ in range(200)]
+                comm.send(np.ones(1), 1, tag=1)
+                for work in works:
+                    work.wait()
+            else:
+                comm.recv(np.ones(1), 0, tag=1)  # the others have come before it
+                comm.batch([hocket.Recv(np.ones(0), 0) for _ in range(200)])
+
+    run_ranks(main, 2, kind="thread")
+
+
 def test_close_waits_for_what_was_begun() -> None:
     arrays = [np.full(90_000, float(rank)) for rank in range(2)]
     found = [np.zeros(90_000) for _ in range(2)]
@@ -246,6 +284,28 @@ def send_from_a_handler() -> float:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         comm.recv(x, 1)
         return float(x[0])
+
+
+@pytest.mark.parametrize("call", ["recv", "all_reduce"])
+def test_a_signal_handler_may_close_above_a_call_of_its_thread(call: str) -> None:
+    run_ranks(close_from_a_handler, 2, args=(call,), kind="process")
+
+
+def close_from_a_handler(call: str) -> None:
+    x = np.zeros(1)
+    comm = hocket.init()
+    comm.all_reduce(x, async_op=True).wait()  # so that there is a stream, which has to end too, and a plan
+    if comm.rank == 0:
+        began = time.monotonic()
+        signal.signal(signal.SIGALRM, lambda *_: comm.close())
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(PeerAborted, match="this rank itself gave up: closed inside its own"):
+            comm.all_reduce(x) if call == "all_reduce" else comm.recv(x, 1)
+        assert time.monotonic() - began < PATIENCE_SECONDS
+    else:
+        with pytest.raises(PeerAborted, match="rank 0 gave up: closed inside its own"):
+            comm.recv(x, 0)
+        comm.close()
 
 
 def test_a_forked_child_is_told_so() -> None:

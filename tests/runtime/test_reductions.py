@@ -153,6 +153,29 @@ def test_what_a_users_own_op_raises_is_raised_and_told(function: Any, error: Any
     run_ranks(main, 2, kind="thread")
 
 
+@pytest.mark.parametrize(
+    ("method", "words"), [("barrier", "called inside another one"), ("close", "closed by an op that it runs")]
+)
+@pytest.mark.parametrize("async_op", [False, True])
+def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str, async_op: bool) -> None:
+    def main() -> None:
+        comm = hocket.init()
+
+        def function(left: Any, right: Any) -> Any:
+            getattr(comm, method)()
+            return left + right
+
+        with pytest.raises(
+            (RuntimeError, PeerAborted), match="closed inside" if not async_op and method == "close" else words
+        ):
+            result = comm.all_reduce(np.ones(3), op=hocket.op(function), async_op=async_op)
+            if async_op:
+                result.wait()
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
 def test_ops_of_other_functions_are_a_mismatch() -> None:
     def main() -> None:
         with hocket.init() as comm, pytest.raises(CollectiveMismatch, match="op"):

@@ -255,8 +255,9 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
 
     def _made(self, members: list[int]) -> "Communicator":
         place, timeout = members.index(self._rank), self._default.timeout
-        endpoints = groups.open_endpoints(self.context._core, self._usable(), members, self._rank, timeout)
-        made = Communicator(self.context, tuple(self.group[member] for member in members), place, endpoints)
+        group = tuple(self.group[member] for member in members)
+        with groups.endpoints(self.context._core, self._usable(), members, self._rank, timeout) as endpoints:
+            made = Communicator(self.context, group, place, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
         return made
 

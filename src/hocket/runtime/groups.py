@@ -4,10 +4,11 @@ Only the members take part, over the parent's own channels for messages, so othe
 is made costs each member a few pages of its arena; closed ones are used again.
 """
 
+import contextlib
 import hashlib
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hocket.errors import ResourceError
@@ -33,17 +34,39 @@ def members_of_color(said: Any, rank: int) -> list[int]:
     return sorted(same, key=lambda other: (int(said[other, 2]), other))
 
 
-def open_endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeout: float) -> list[int]:
+@contextlib.contextmanager
+def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeout: float) -> Iterator[list[int]]:
     """Where each member's endpoint lies in its arena; `members` are ranks of the parent, of which `rank` is this one.
 
-    ResourceError, on all members, if one of them has no room; timeout in seconds, then CollectiveTimeout.
+    What fails here or in the body is shown to members for which all went well: this one has closed. ResourceError, on
+    all members, if one of them has no room; timeout in seconds, then CollectiveTimeout.
     """
-    tag = int.from_bytes(hashlib.sha256(repr(list(members)).encode()).digest()[:8], "little")
     failure: ResourceError | None = None
     try:
         mine = context.add_endpoint(len(members))
     except ResourceError as error:
         mine, failure = _NO_ROOM, error
+    try:
+        offsets = _exchange(core, mine, members, rank, timeout)
+        if failure is not None:
+            raise failure
+        if _NO_ROOM in offsets:
+            guilty = members[offsets.index(_NO_ROOM)]
+            raise ResourceError(
+                f"rank {rank}: rank {guilty} has no room for another communicator; close some",
+                errno=28,
+                call="fallocate",
+            )
+        yield offsets
+    except BaseException:
+        if mine != _NO_ROOM:
+            context.abandon_endpoint(mine)
+        raise
+
+
+def _exchange(core: Any, mine: int, members: Sequence[int], rank: int, timeout: float) -> list[int]:
+    """The offsets of all members, in their order."""
+    tag = int.from_bytes(hashlib.sha256(repr(list(members)).encode()).digest()[:8], "little")
     leader, layout = members[0], struct.Struct(f"<{len(members)}Q")
     if rank == leader:
         offsets = [mine]
@@ -54,11 +77,4 @@ def open_endpoints(context: Any, core: Any, members: Sequence[int], rank: int, t
     else:
         core.send_internal(struct.pack("<Q", mine), leader, tag, timeout)
         offsets = list(layout.unpack(core.receive_internal(layout.size, leader, tag, timeout)))
-    if failure is not None:
-        raise failure
-    if _NO_ROOM in offsets:
-        guilty = members[offsets.index(_NO_ROOM)]
-        raise ResourceError(
-            f"rank {rank}: rank {guilty} has no room for another communicator; close some", errno=28, call="fallocate"
-        )
     return offsets
