@@ -98,6 +98,11 @@ void Arena::commit(std::size_t offset, std::size_t num_bytes) {
     if (result != 0) throw Failure::resource("fallocate of " + std::to_string(num_bytes) + " bytes of shared memory");
 }
 
+void Arena::decommit(std::size_t offset, std::size_t num_bytes) {
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(num_bytes)); // refused: the pages merely stay
+}
+
 std::size_t Arena::allocate(std::size_t num_bytes) {
     const std::size_t offset = reserve(num_bytes);
     try {
@@ -116,8 +121,7 @@ void Arena::free(std::size_t offset) {
     if (entry == used_.end()) throw Failure::internal("arena: freed what was not allocated");
     std::size_t size = entry->second;
     used_.erase(entry);
-    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(size)); // refused: the pages merely stay
+    decommit(offset, size);
     auto next = holes_.lower_bound(offset);
     if (next != holes_.end() && next->first == offset + size) {
         size += next->second;

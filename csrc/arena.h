@@ -47,6 +47,8 @@ class Arena {
     std::size_t reserve(std::size_t num_bytes);
     /// Takes memory for a range. Throws a resource failure where the system has none, instead of a later SIGBUS.
     void commit(std::size_t offset, std::size_t num_bytes);
+    /// Gives the memory of a range back; its addresses stay reserved.
+    void decommit(std::size_t offset, std::size_t num_bytes);
     /// Reserves and commits; the memory is zero.
     std::size_t allocate(std::size_t num_bytes);
     void free(std::size_t offset);

@@ -83,6 +83,11 @@ std::vector<std::size_t> ShmTransport::leave() {
     for (const Staged &slot : staged_) {
         if (slot.reserved_for < 0) unread.push_back(slot.offset);
     }
+    const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+        if (!reserved_committed_[peer] || reserved_in_use_[peer]) continue;
+        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, static_cast<int>(peer)), piece_bytes);
+    }
     return unread;
 }
 

@@ -166,7 +166,7 @@ TEST(endpoints_are_limited_in_number) {
     const auto failure = failure_of([&] { context.add_endpoint(page, page); });
     CHECK(failure && failure->cause == Cause::resource && failure->error_number == ENOSPC);
     CHECK(failure->text.find("1024 communicators") != std::string::npos, failure->text);
-    context.retire_endpoint(last, [] { return true; });
+    context.retire_endpoint(last, [] { return true; }, {});
     CHECK(context.add_endpoint(page, page) == last);
 }
 

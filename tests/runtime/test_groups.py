@@ -302,6 +302,9 @@ def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
     run_ranks(main, 3, kind="thread")
 
 
+PIECE_BYTES = 128 << 10
+
+
 def committed_bytes() -> int:
     """Of this rank's arena."""
     return os.fstat(memory.arena().descriptor).st_blocks * 512
@@ -318,3 +321,18 @@ def test_a_communicator_of_eight_takes_less_than_64_kib_of_each_rank() -> None:
             return (committed_bytes() - before) / len(parts)
 
     assert max(run_ranks(main, 8, kind="thread")) < 64 << 10
+
+
+def staging() -> tuple[int, int]:
+    with hocket.init() as comm:
+        comm.dup().close()
+        before, x = committed_bytes(), np.ones(8 * 50_000)
+        for _ in range(6):
+            with comm.dup() as part:
+                part.all_to_all(x)  # the pool is too small for what seven peers are sent at once
+        return before, committed_bytes()
+
+
+def test_what_a_communicator_staged_goes_back_when_it_is_closed() -> None:
+    for before, after in run_ranks(staging, 8, kind="process"):
+        assert after - before <= 9 * PIECE_BYTES, "more than the pool has stayed"
