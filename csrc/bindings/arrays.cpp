@@ -31,17 +31,24 @@ struct Argument {
     [[noreturn]] void refuse_dtype(const std::string &fallback) const {
         const nb::object dtype = nb::getattr(object, "dtype", nb::none());
         const std::string found = dtype.is_none() ? fallback : std::string(nb::str(nb::handle(dtype)).c_str());
+        const char *next = nb::hasattr(object, "astype") ? "x.astype(\"float32\")"
+                           : nb::hasattr(object, "to")   ? "x.to(torch.float32)"
+                                                         : "numpy.asarray(x).astype(\"float32\")";
         std::string known;
         for (const char *one : dtype_names) known += (known.empty() ? "" : ", ") + std::string(one);
         throw nb::type_error((std::string(name) + ": expected an array of one of " + known + "; found " + type() +
-                              " of " + found + "; convert it, for example with x.astype(\"float32\")")
+                              " of " + found + "; convert it, for example with " + next)
                                  .c_str());
     }
 
+    [[noreturn]] void refuse(const char *expected, const char *found, const char *next) const {
+        throw nb::value_error(
+            (std::string(name) + ": expected a " + expected + ", found a " + type() + " " + found + "; " + next)
+                .c_str());
+    }
+
     [[noreturn]] void refuse_layout(const char *found, const char *next) const {
-        throw nb::value_error((std::string(name) + ": expected a C-contiguous, aligned array, found a " + type() +
-                               " that is " + found + "; " + next)
-                                  .c_str());
+        refuse("C-contiguous, aligned array", ("that is " + std::string(found)).c_str(), next);
     }
 
     [[noreturn]] void refuse_read_only() const {
@@ -164,7 +171,32 @@ std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype type) {
     }
 }
 
+/// A flag of PyTorch's tensors, an attribute or a method; false where there is none.
+bool flag_of(nb::handle object, const char *name) {
+    const nb::object flag = nb::getattr(object, name, nb::none());
+    const nb::object value = PyCallable_Check(flag.ptr()) ? flag() : flag;
+    return value.ptr() == Py_True;
+}
+
+/// What a tensor of PyTorch says beside its memory, and DLPack does not: left unseen, the bytes would mean another
+/// value, or change behind the back of autograd.
+void check_flags(const Argument &argument) {
+    if (flag_of(argument.object, "is_conj")) {
+        argument.refuse("tensor without PyTorch's conjugate bit", "whose memory holds the conjugate of its values",
+                        "pass x.resolve_conj(), and copy the result back if it is in place");
+    }
+    if (flag_of(argument.object, "is_neg")) {
+        argument.refuse("tensor without PyTorch's negative bit", "whose memory holds its values negated",
+                        "pass x.resolve_neg(), and copy the result back if it is in place");
+    }
+    if (argument.writable && flag_of(argument.object, "requires_grad")) {
+        argument.refuse("tensor that needs no gradient where a result is written", "that requires grad",
+                        "pass x.detach(), which shares its memory, or another out=");
+    }
+}
+
 Array array_of_dlpack(const Argument &argument) {
+    check_flags(argument);
     nb::ndarray<nb::ro, nb::device::cpu> view;
     if (argument.object.is_none() || !nb::try_cast(argument.object, view, false)) argument.refuse_kind();
     std::int64_t expected = 1;

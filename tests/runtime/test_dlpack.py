@@ -218,11 +218,45 @@ def test_tensors_of_torch_take_part_and_make_tensors() -> None:
         if comm.rank == 0:
             with pytest.raises(ValueError, match="C-contiguous"):
                 comm.all_reduce(torch.zeros(3, 4).t())
-            with pytest.raises(TypeError, match=r"found .*Tensor of torch.float8_e5m2fnuz"):
+            with pytest.raises(TypeError, match=r"found .*Tensor of torch.float8_e5m2fnuz; .* x.to\(torch.float32\)"):
                 comm.all_reduce(torch.zeros(3, dtype=torch.float8_e5m2fnuz))
         comm.barrier()
 
     in_threads(2, main)
+
+
+# What makes a tensor, the errors where it is read and where it is written, and what they say.
+OF_TORCH: list[tuple[Callable[[Any], Any], type[Exception] | None, type[Exception] | None, str]] = [
+    # The memory holds the conjugate.
+    (lambda torch: torch.tensor([1 + 1j]).conj(), ValueError, ValueError, r"Tensor whose .*; pass x.resolve_conj\(\)"),
+    # The memory holds the values with the other sign.
+    (lambda torch: torch.tensor([1 + 1j]).conj().imag, ValueError, ValueError, r"negated; pass x.resolve_neg\(\)"),
+    # Autograd would not know that they have changed.
+    (lambda torch: torch.ones(3, requires_grad=True), None, ValueError, r"requires grad; pass x.detach\(\)"),
+    (lambda torch: torch.ones(3, requires_grad=True) * 2, None, ValueError, r"requires grad; pass x.detach\(\)"),
+    # Their values are in memory as they are.
+    (lambda torch: torch.tensor([1 + 1j]).conj().resolve_conj(), None, None, ""),
+    (lambda torch: torch.tensor([1 + 1j]).conj().imag.resolve_neg(), None, None, ""),
+    (lambda torch: torch.ones(3, requires_grad=True).detach(), None, None, ""),
+]
+
+
+@pytest.mark.parametrize(("make", "read", "written", "words"), OF_TORCH)
+def test_tensors_that_are_not_what_their_memory_says(make: Any, read: Any, written: Any, words: str) -> None:
+    x = make(pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is"))
+    for writable, error in ((False, read), (True, written)):
+        if error is None:
+            assert _core.describe(x, writable, "x")[0] == x.data_ptr()
+        else:
+            with pytest.raises(error, match=f"^x: expected a tensor .*{words}"):
+                _core.describe(x, writable, "x")
+
+
+def test_advice_for_a_type_that_is_not_among_ours_is_of_its_library() -> None:
+    with pytest.raises(TypeError, match=r'found ndarray of .*; .* x.astype\("float32"\)'):
+        _core.describe(np.zeros(3, "longdouble"), False, "x")
+    with pytest.raises(TypeError, match=r'format \'c\'; .* numpy.asarray\(x\).astype\("float32"\)'):
+        _core.describe(memoryview(bytearray(8)).cast("c"), False, "x")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -4,6 +4,8 @@ import errno
 import gc
 import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import hocket
 from hocket.errors import ResourceError
 from hocket.runtime import memory
 from hocket.runtime.launch import run_ranks
+from hocket.schedule.dtypes import EXTENSION_DTYPES
 
 MIB = 1 << 20
 
@@ -45,6 +48,18 @@ def test_an_array_of_this_shape_that_can_be_written(shape: Any, dtype: Any, expe
 
 def test_float32_is_what_nobody_asks_for() -> None:
     assert hocket.empty(3).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", sorted(EXTENSION_DTYPES))
+def test_a_type_of_ml_dtypes_is_known_by_name(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In a process of its own: NumPy knows the names once ml_dtypes has been imported.
+    program = f"import hocket; x = hocket.empty(4, {dtype!r}); x[:] = 2; print(x.dtype.name, x.tolist())"
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split(maxsplit=1) == [dtype, "[2.0, 2.0, 2.0, 2.0]\n"]
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ImportError, match=rf"{dtype} is not a type of NumPy's own: .*hocket\[types\]"):
+        hocket.empty(4, dtype)
 
 
 def test_arrays_begin_on_pages_of_their_own() -> None:

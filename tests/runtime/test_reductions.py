@@ -132,17 +132,19 @@ def test_a_users_own_op_needs_a_schedule_in_the_order_of_ranks() -> None:
 
 
 def raises(left: Any, right: Any) -> Any:
-    raise ZeroDivisionError("in the middle of it")
+    if len(left) > 1:
+        raise ZeroDivisionError("in the middle of it")
+    return left + right
 
 
 def changes_type(left: Any, right: Any) -> Any:
-    return left.astype("float64") + right
+    return left.astype("float64") + right if len(left) > 1 else left + right
 
 
 @pytest.mark.parametrize(
     ("function", "error", "words"), [(raises, ZeroDivisionError, "middle"), (changes_type, TypeError, "float64")]
 )
-def test_what_a_users_own_op_raises_is_raised_and_told(function: Any, error: Any, words: str) -> None:
+def test_what_a_users_own_op_raises_for_some_arrays_is_raised_and_told(function: Any, error: Any, words: str) -> None:
     def main() -> None:
         with hocket.init() as comm, pytest.raises((error, PeerAborted), match=words):
             if comm.rank == 0:
@@ -162,7 +164,8 @@ def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str,
         comm = hocket.init()
 
         def function(left: Any, right: Any) -> Any:
-            getattr(comm, method)()
+            if left.size > 1:  # not where it is tried out
+                getattr(comm, method)()
             return left + right
 
         with pytest.raises(
@@ -176,9 +179,106 @@ def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str,
     run_ranks(main, 2, kind="thread")
 
 
-def test_ops_of_other_functions_are_a_mismatch() -> None:
+def raises_at_once(left: Any, right: Any) -> Any:
+    raise ZeroDivisionError("at once")
+
+
+def writes_its_argument(left: Any, right: Any) -> Any:
+    left += right
+    return left
+
+
+def takes_tensors(left: Any, right: Any) -> Any:
+    if isinstance(left, np.ndarray):
+        raise TypeError("argument 'input' must be Tensor, not numpy.ndarray")
+    return left
+
+
+class Unhashable:
+    """A function that is an object, which no cache can hold."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        return self.result
+
+
+MALFORMED = [
+    # Ufuncs of one argument, and of two results.
+    (np.sin, TypeError, r"op sin: expected a function of two arrays that returns one, found a ufunc of 1 "),
+    (np.divmod, TypeError, r"op divmod: .* found a ufunc of 2 that returns 2"),
+    # Results of another type.
+    (np.greater, TypeError, r"op greater: must return .* float32\[1\]; found bool\[1\]"),
+    (np.frompyfunc(max, 2, 1), TypeError, r"op max .vectorized.: must return .*; found object\[1\]"),
+    (lambda left, right: None, TypeError, r"op <lambda>: must return .*; found NoneType"),
+    (Unhashable(3.0), TypeError, r"op Unhashable: must return .*; found float"),
+    # A result of another shape.
+    (np.dot, TypeError, r"op dot: must return"),
+    # Functions that fail whatever they get.
+    (lambda left: left, TypeError, r"op <lambda>: it raises TypeError .* positional argument"),
+    (
+        raises_at_once,
+        ValueError,
+        r"op raises_at_once: it raises ZeroDivisionError .*: at once; pass a function of two NumPy",
+    ),
+    (writes_its_argument, ValueError, r"op writes_its_argument: .* read-only"),
+    (takes_tensors, TypeError, r"op takes_tensors: .* must be Tensor, not numpy.ndarray; pass a function of two NumPy"),
+]
+
+
+@pytest.mark.parametrize(("function", "error", "words"), MALFORMED)
+def test_a_function_that_can_be_no_reduction_is_refused_before_anything_is_sent(
+    function: Any, error: type[Exception], words: str
+) -> None:
     def main() -> None:
-        with hocket.init() as comm, pytest.raises(CollectiveMismatch, match="op"):
-            comm.all_reduce(np.ones(3), op=np.fmin if comm.rank else np.fmax)
+        with hocket.init() as comm:
+            if comm.rank == 0:
+                for op in (function, hocket.op(function, commutative=True)):
+                    with pytest.raises(error, match=f"^all_reduce: {words}"):
+                        comm.all_reduce(np.ones(3, "float32"), op=op)
+                with pytest.raises(error, match=r"^reduce_scatter: op"):
+                    comm.reduce_scatter(np.ones(4, "float32"), op=function)
+            assert comm.all_reduce(np.ones(3))[0] == 2
+
+    run_ranks(main, 2, kind="thread")
+
+
+def test_a_function_is_tried_once_for_each_dtype() -> None:
+    tried = []
+
+    def noted(left: Any, right: Any) -> Any:
+        tried.append((left.dtype.name, left.tolist(), left.flags.writeable, right.flags.writeable))
+        return left + right
+
+    with hocket.init(0, 1) as comm:  # alone, a rank has nothing to fold
+        for dtype in ("float32", "int8", "float32", "bool"):
+            comm.all_reduce(np.ones(5, dtype), op=noted)
+            comm.all_reduce(np.ones(5, dtype), op=hocket.op(noted, commutative=True))
+    assert tried == [(dtype, [1], False, False) for dtype in ("float32", "int8", "bool")]
+
+
+def test_an_object_without_a_hash_can_be_a_function() -> None:
+    with hocket.init(0, 1) as comm:
+        x = np.ones(5)
+        assert comm.all_reduce(x, op=Unhashable(np.ones(1))) is x
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        (np.fmin, np.fmax),
+        # Of one name.
+        (lambda left, right: left + right, lambda left, right: left * right),
+        (functools.partial(np.add, casting="no"), functools.partial(np.add, casting="safe")),
+    ],
+)
+def test_ops_of_other_functions_are_a_mismatch(functions: Any) -> None:
+    def main() -> None:
+        with hocket.init() as comm, pytest.raises(CollectiveMismatch, match=r"op .*function with its code") as caught:
+            comm.all_reduce(np.ones(3), op=functions[comm.rank])
+        assert caught.value.field == "op"
 
     run_ranks(main, 2, kind="thread")

@@ -1,7 +1,11 @@
 """The bits of a row group."""
 
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -170,7 +174,9 @@ def test_avg_divides_only_where_the_sum_is_complete() -> None:
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"sum, prod, min, max, avg, .*, custom; found 'mean'"):
+    with pytest.raises(
+        ValueError, match=r"bxor, or hocket.premul_sum\(factor\) or hocket.op\(function\); found 'mean'"
+    ):
         check_reduction("mean", np.float32)
     with pytest.raises(ValueError, match=r"'premul_sum' alone .* pass op=hocket.premul_sum\(factor\)"):
         as_reduction("premul_sum")
@@ -222,8 +228,118 @@ def test_ranks_that_mean_the_same_have_the_same_identity() -> None:
     assert len(set(different)) == len(different)
     functions = [user_op(np.add), user_op(np.multiply), user_op(max), user_op(np.add, commutative=True)]
     assert len({one.identity() for one in functions}) == 4
-    assert user_op(lambda a, b: a).identity() == user_op(lambda a, b: b).identity() < 2**64  # of one name
-    assert user_op(functools.partial(np.add)).identity() != user_op(np.add).identity()
+
+
+class Scaled:
+    """A function that is an object with state."""
+
+    def __init__(self, factor: Any) -> None:
+        self.factor = factor
+
+    def __call__(self, left: Array, right: Array) -> Array:
+        return left + self.factor * right
+
+    def method(self, left: Array, right: Array) -> Array:
+        return left
+
+
+def scaled_by(factor: Any) -> Callable[[Array, Array], Array]:
+    return lambda left, right: left + factor * right
+
+
+def with_defaults(factor: Any) -> Callable[[Array, Array], Array]:
+    def function(left: Array, right: Array, by: Any = factor, *, at: Any = factor) -> Array:
+        return left + by * right
+
+    return function
+
+
+def that_calls(inner: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda left, right: inner(left, right)
+
+
+def that_calls_itself(left: Array, right: Array) -> Array:
+    def again(left: Array, right: Array) -> Array:
+        return again(left, right) if len(left) > 1 else right
+
+    return again  # type: ignore[return-value]
+
+
+def members(left: Array, right: Array) -> Array:
+    return np.where(np.isin(left, list({"a", "b", "c", "d"} & {"x"})), left, right) if left in {"a", "b"} else right
+
+
+# Functions that all mean something else, though many have one name.
+DIFFERENT: list[Callable[[], Callable[..., Any]]] = [
+    lambda: np.add,
+    lambda: np.maximum,
+    lambda: max,
+    lambda: functools.partial(np.add),
+    lambda: functools.partial(np.add, dtype="float32"),
+    lambda: functools.partial(np.add, casting="no"),
+    lambda: lambda a, b: a,
+    lambda: lambda a, b: b,
+    lambda: lambda a, b: a + 1,
+    lambda: lambda a, b: a + 2,
+    lambda: lambda a, b: a + 2.0,
+    lambda: lambda a, b: a[1:],
+    lambda: lambda a, b: a[2:],
+    lambda: lambda a, b: (lambda: a)(),
+    lambda: lambda a, b: (lambda: b)(),
+    lambda: lambda a, b: a.real,
+    lambda: lambda a, b: a.imag,
+    *[
+        lambda factor=factor: scaled_by(factor)
+        for factor in (2, 3, 2.0, True, None, "2", b"2", (2, 3), (2, 4), np.int8(2))
+    ],
+    *[lambda dtype=dtype: scaled_by(np.dtype(dtype)) for dtype in ("int8", "int16")],
+    *[lambda factor=factor: with_defaults(factor) for factor in (2, 3, -0.0, 0.0)],
+    *[lambda factor=factor: Scaled(factor) for factor in (2, 3, [2], {})],
+    *[lambda factor=factor: Scaled(factor).method for factor in (2, 3)],
+    lambda: that_calls(scaled_by(2)),
+    lambda: that_calls(scaled_by(3)),
+    lambda: that_calls(np.add),
+    lambda: that_calls(np.fmax),
+    lambda: that_calls_itself(np.zeros(1), np.zeros(1)),  # type: ignore[return-value]
+    lambda: members,
+    lambda: functools.lru_cache(scaled_by(2)),
+    lambda: functools.lru_cache(scaled_by(3)),
+]
+
+
+def identities() -> list[int]:
+    return [user_op(make()).identity() for make in DIFFERENT]
+
+
+def test_functions_that_differ_have_different_identities() -> None:
+    found = identities()
+    assert len(set(found)) == len(found) and all(0 <= one < 2**64 for one in found)
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_a_function_has_the_same_identity_in_every_process(seed: str) -> None:
+    # Another seed gives strings another hash, and sets another order.
+    program = f"from {__name__} import identities; print(*identities())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [int(one) for one in done.stdout.split()] == identities()
+
+
+def test_what_has_no_value_to_compare_counts_by_its_type() -> None:
+    assert user_op(scaled_by([2])).identity() == user_op(scaled_by([3])).identity()
+    assert user_op(scaled_by(object())).identity() == user_op(scaled_by(object())).identity()
+    counted = with_defaults(2)
+    before = user_op(counted).identity()
+    for _ in range(100):  # the interpreter rewrites code that is called often
+        counted(np.ones(1), np.ones(1))
+    assert user_op(counted).identity() == before
 
 
 def test_a_factor_as_the_core_takes_it() -> None:
@@ -245,7 +361,7 @@ def test_a_user_s_function_folds_from_the_left_in_the_stored_type() -> None:
         (lambda a, b: a[:1], r"found bfloat16\[1\]"),
         (lambda a, b: a.tolist(), "found list"),
     ]:
-        with pytest.raises(TypeError, match=rf"<lambda> must return a new array .* bfloat16\[2\]; {found}"):
+        with pytest.raises(TypeError, match=rf"<lambda>: must return a new array .* bfloat16\[2\]; {found}"):
             fold(rows, user_op(function), rows[0].dtype, True, 4)
 
 

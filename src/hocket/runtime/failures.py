@@ -29,7 +29,8 @@ _ADVICE = {
     "kind": "all ranks must call the same collectives in the same order",
     "count": "pass arrays of one length on all ranks",
     "dtype": "pass arrays of one dtype on all ranks",
-    "detail": "pass the same factor, or the same function, on all ranks; values are digests",
+    "detail": "values are digests of the factor, or of the function with its code, defaults, closure and state; pass "
+    "the same on all ranks",
     "schedule": "pass the same algorithm= on all ranks; values are digests of schedules",
 }
 _ONLY_CLOSE = "this communicator can only be closed"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hocket import _core
 from hocket.errors import ResourceError
 from hocket.runtime.environment import at_rank_end
+from hocket.schedule.dtypes import EXTENSION_DTYPES, numpy_dtype
 
 _rank = threading.local()  # of a rank that run_ranks called
 _process: list[Any] = []  # of a process that is one rank
@@ -43,13 +44,14 @@ def _new_arena() -> Any:
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
     """An uninitialised array in registered memory; collectives on it need no copy.
 
-    shape: elements per dim. The memory is taken at once (ResourceError if there is none) and goes back with the last
-    array that shows it. The array stays usable after its communicators are closed.
+    shape: elements per dim. dtype: NumPy's, or the name of one of ml_dtypes ("bfloat16"). The memory is taken at once
+    (ResourceError if there is none) and goes back with the last array that shows it. The array stays usable after its
+    communicators are closed.
     """
     sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     if any(size < 0 for size in sizes):
         raise ValueError(f"shape is {sizes}; expected sizes of at least 0")
-    kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype) if isinstance(dtype, str) and dtype in EXTENSION_DTYPES else np.dtype(dtype)
     num_bytes = math.prod(sizes) * kind.itemsize
     if num_bytes >= 1 << 63:  # more than an address can tell
         raise ResourceError(

@@ -1,10 +1,15 @@
 """Reductions on their way into the core: a number where a name says all, else what the core has to know besides."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from hocket import _core
 from hocket.runtime.failures import DTYPES, OPS
-from hocket.schedule.reduction import Reduction, as_reduction, check_reduction
+from hocket.schedule.dtypes import numpy_dtype
+from hocket.schedule.reduction import Reduction, as_reduction, check_reduction, check_result, name_of
 
 _NAMED = tuple(name for name in OPS if name not in ("premul_sum", "custom"))
 
@@ -24,7 +29,52 @@ def reduction_of(collective: str, op: Any, dtype: int) -> Reduction:
         check_reduction(reduction, DTYPES[dtype])
     except (TypeError, ValueError) as error:
         raise type(error)(f"{collective}: op: {error}") from None
+    if reduction.function is not None:
+        try:
+            _try_once(reduction.function, DTYPES[dtype])
+        except (ImportError, TypeError, ValueError) as error:
+            raise type(error)(f"{collective}: {error}") from error.__cause__
     return reduction
+
+
+def _try_once(function: Callable[..., Any], dtype: str) -> None:
+    """As _try, which serves all calls with this function; an object without a hash is tried at each."""
+    try:
+        hash(function)
+    except TypeError:
+        _try(function, dtype)
+    else:
+        _try_hashable(function, dtype)
+
+
+def _try(function: Callable[..., Any], dtype: str) -> None:
+    """ImportError, TypeError or ValueError for a function that cannot be a reduction of any arrays of this dtype.
+
+    Where it fails for some values only, it fails while ranks wait, and their communicator with it.
+    """
+    name = f"op {name_of(function)}"
+    if isinstance(function, np.ufunc) and (function.nin, function.nout) != (2, 1):
+        raise TypeError(
+            f"{name}: expected a function of two arrays that returns one, found a ufunc of {function.nin} that returns "
+            f"{function.nout}"
+        )
+    try:
+        operands = [np.ones(1, numpy_dtype(dtype)) for _ in range(2)]
+    except ImportError as error:
+        raise ImportError(f"{name}: {error}") from None
+    for operand in operands:
+        operand.flags.writeable = False  # as in a call, where they are what the ranks contribute
+    try:
+        result = function(*operands)
+    except Exception as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(
+            f"{name}: it raises {type(error).__name__} for two read-only arrays of a single 1 of {dtype}: {error}; "
+            "pass a function of two NumPy arrays of any length that returns a new one"
+        ) from error
+    check_result(function, result, operands[0])
+
+
+_try_hashable = lru_cache(maxsize=32)(_try)
 
 
 def parameters_of(reduction: Reduction, dtype: int) -> dict[str, Any]:

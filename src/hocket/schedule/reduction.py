@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.schedule.dtypes import dtype_name, numpy_dtype
+from hocket.schedule.function_identity import function_text
 
 Array = npt.NDArray[Any]
 
@@ -51,13 +52,11 @@ class Reduction:
     commutative: bool = False
 
     def identity(self) -> int:
-        """64 bits that tell ranks whether they mean the same: of the factor, or of the function's name; else 0."""
+        """64 bits that tell ranks whether they mean the same: of the factor, or of all of the function; else 0."""
         if self.name == "premul_sum":
             meant = _factor_text(self.factor)
         elif self.name == "custom":
-            kind = type(self.function)
-            name = getattr(self.function, "__qualname__", None) or getattr(self.function, "__name__", kind.__qualname__)
-            meant = f"{getattr(self.function, '__module__', None)}.{name} {self.commutative}"
+            meant = f"{function_text(self.function)} {self.commutative}"
         else:
             return 0
         return int.from_bytes(hashlib.blake2b(f"{self.name} {meant}".encode(), digest_size=8).digest(), "little")
@@ -87,8 +86,11 @@ def premul_sum(factor: complex | float | int) -> Reduction:
 def user_op(function: Callable[[Array, Array], Array], *, commutative: bool = False) -> Reduction:
     """A reduction of one's own: function(left, right) returns a new array of the shape and dtype of its arguments.
 
-    It must be associative, and the same on all ranks: they compare its module and name. A NumPy ufunc is one. It is
-    called with one-dimensional arrays that must not be written, pieces of what the ranks have contributed.
+    Its arguments are NumPy arrays, also where the ranks contribute tensors: one-dimensional pieces of any length, which
+    it must not write. It works element by element, is associative, and the same on all ranks: they compare its name,
+    code, defaults and closure, but not the globals that it uses, nor lists and arrays. A NumPy ufunc of two arguments
+    is one. It is tried on two arrays of a single 1 before it is first used with a dtype. On bfloat16 and float8 it
+    needs ml_dtypes ("hocket[types]").
     """
     if not callable(function):
         raise TypeError(f"op: expected a function of two arrays, found {function!r}")
@@ -111,7 +113,9 @@ def _named(name: str) -> Reduction:
     if name in _HOW_TO_MAKE:
         raise ValueError(f"{name!r} alone does not say what to compute; pass op={_HOW_TO_MAKE[name]}")
     if name not in REDUCTIONS:
-        raise ValueError(f"expected a reduction, one of {', '.join(REDUCTIONS)}; found {name!r}")
+        plain = ", ".join(one for one in REDUCTIONS if one not in _HOW_TO_MAKE)
+        made = " or ".join(_HOW_TO_MAKE.values())
+        raise ValueError(f"expected a reduction, one of {plain}, or {made}; found {name!r}")
     return Reduction(name)
 
 
@@ -207,15 +211,24 @@ def fold_custom(function: Callable[[Array, Array], Array], arrays: Sequence[Arra
     """The left fold by a user's function, which sees stored values; TypeError if it returns another shape or dtype."""
     total = arrays[0]
     for array in arrays[1:]:
-        result = function(total, array)
-        if not isinstance(result, np.ndarray) or result.shape != array.shape or result.dtype != array.dtype:
-            found = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
-            raise TypeError(
-                f"op: {getattr(function, '__name__', function)} must return a new array like its arguments, "
-                f"{array.dtype}{list(array.shape)}; found {found}"
-            )
-        total = result
+        total = function(total, array)
+        check_result(function, total, array)
     return total.copy()
+
+
+def check_result(function: Callable[[Array, Array], Array], result: Any, like: Array) -> None:
+    """TypeError unless a user's function has returned an array like its argument."""
+    if not isinstance(result, np.ndarray) or result.shape != like.shape or result.dtype != like.dtype:
+        found = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+        raise TypeError(
+            f"op {name_of(function)}: must return a new array like its arguments, {like.dtype}{list(like.shape)}; "
+            f"found {found}"
+        )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a user's function is called, or the class of an object that is called like one."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def fold_memory(
