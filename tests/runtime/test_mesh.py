@@ -105,6 +105,7 @@ def test_a_grid_is_a_value() -> None:
         (lambda: Cartesian({1: 2}), "name of an axis as text, found 1"),
         (lambda: Cartesian([2, 2]), "expected sizes by axis"),
         (lambda: Cartesian(CUBE, periodic="tp"), "collection of axes, as ('tp',)"),
+        (lambda: Cartesian(CUBE, periodic=True), "collection of axes, as ('pp',)"),
         (lambda: Cartesian(CUBE, periodic=["cp"]), "one of the axes pp, dp, tp; found 'cp'"),
         (lambda: Cartesian(CUBE).coords(8), "a rank from 0 to 7 of Cartesian"),
         (lambda: Cartesian(CUBE).coords(-1), "a rank from 0 to 7 of Cartesian"),

@@ -41,7 +41,8 @@ class Cartesian:
             if _as_int(size, f"the size of axis {axis}") < 1:
                 raise ValueError(f"expected at least 1 rank along axis {axis}, found {size!r}")
         if isinstance(periodic, str) or not isinstance(periodic, Collection):
-            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, as ('x',)")
+            axis = periodic if isinstance(periodic, str) else next(iter(dims))
+            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, as ({axis!r},)")
         object.__setattr__(self, "axes", tuple(dims))
         object.__setattr__(self, "shape", tuple(operator.index(size) for size in dims.values()))
         rings = self._known(tuple(periodic))
