@@ -51,7 +51,6 @@ def test_lengths_have_zeros_and_are_equal_both_ways_in_place() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_of_every_type(dtype: str) -> None:
-    pytest.importorskip("ml_dtypes")
     schedule = SMALL["gather_v", "linear"](3, 0, 1)
     inputs = random_inputs(schedule, seed=0, dtype=dtype, block_lengths=np.array([2, 0, 50]))
     assert [array.size for array in inputs] == [2, 0, 50]
@@ -66,7 +65,6 @@ def test_inputs_of_every_type(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_a_sign_of_zero_is_a_bit_and_any_nan_is_any_other(dtype: str) -> None:
-    pytest.importorskip("ml_dtypes")
     from hocket.schedule.dtypes import numpy_dtype
 
     zeros = np.zeros(2, numpy_dtype(dtype))

@@ -1,5 +1,6 @@
 """What collectives ask of their arrays and counts before anything is sent, in words that say what to pass instead."""
 
+import array
 import math
 from typing import Any
 
@@ -12,6 +13,9 @@ Described = tuple[int, int, int]
 """Of an array: its address, number of elements, and the number of its dtype."""
 
 NOTHING: Described = (0, 0, 0)
+
+RESIZABLE = frozenset((bytearray, array.array))
+"""Types whose memory moves when they grow, unless a memoryview holds it."""
 
 
 def check_like(collective: str, found: Described, count: int, dtype: int) -> None:

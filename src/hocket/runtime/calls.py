@@ -1,11 +1,10 @@
 """The way of a collective call into the core, once its arrays are checked: reduction, order, algorithm, plan."""
 
-import array
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hocket.runtime.arguments import NOTHING, Described, cannot_split, in_place, new_like, shape_of
+from hocket.runtime.arguments import NOTHING, RESIZABLE, Described, cannot_split, in_place, new_like, shape_of
 from hocket.runtime.failures import DTYPES, KINDS, OPS
 from hocket.runtime.plans import Launched, launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
@@ -26,7 +25,6 @@ _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces a
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
 _MOST_READY = 4096
-_RESIZABLE = frozenset((bytearray, array.array))
 
 
 class Calls:
@@ -105,8 +103,8 @@ class Calls:
         )
         # An export keeps what can be resized from being moved while its bytes are in use.
         held: tuple[memoryview, ...] = ()
-        if type(x) in _RESIZABLE or type(result) in _RESIZABLE:
-            held = tuple(memoryview(one) for one in (x, result) if type(one) in _RESIZABLE)
+        if type(x) in RESIZABLE or type(result) in RESIZABLE:
+            held = tuple(memoryview(one) for one in (x, result) if type(one) in RESIZABLE)
         if not async_op:
             core.run(*call)
             del held

@@ -28,7 +28,7 @@ def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
 
 
 def members_of_color(said: Any, rank: int) -> list[int]:
-    """Ranks of the same colour as this one, by key and then rank; `said` is int64[size, 3]: takes part, color, key."""
+    """Ranks of the same color as this one, by key and then rank; `said` is int64[size, 3]: takes part, color, key."""
     mine = said[rank]
     same = [other for other, (takes_part, color, _) in enumerate(said.tolist()) if takes_part and color == mine[1]]
     return sorted(same, key=lambda other: (int(said[other, 2]), other))

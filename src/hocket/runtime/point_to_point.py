@@ -6,7 +6,6 @@ are MPI's: messages of one source and tag arrive in the order in which they were
 they were posted. Both ends have to give the same number of elements and dtype, or all ranks get CollectiveMismatch.
 """
 
-import array
 import operator
 import threading
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hocket import _core
+from hocket.runtime.arguments import RESIZABLE
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.work import MessageWork, Work
 
@@ -21,7 +21,6 @@ ANY_SOURCE = -1
 ANY_TAG = -1
 
 _MAX_TAG = (1 << 31) - 1
-_RESIZABLE = frozenset((bytearray, array.array))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +136,7 @@ class PointToPoint:
         self, descriptions: list[tuple[Any, ...]], arrays: tuple[Any, ...], name: str, timeout: float | None
     ) -> list[tuple[int, int]]:
         core = self._usable()
-        held = [memoryview(one) for one in arrays if type(one) in _RESIZABLE]
+        held = [memoryview(one) for one in arrays if type(one) in RESIZABLE]
         found: list[tuple[int, int]] = core.exchange(descriptions, self._seconds(name, timeout))
         del held
         return found
@@ -148,7 +147,7 @@ class PointToPoint:
         core, seconds = self._usable(), self._seconds(name, timeout)
         works = []
         for x, description in zip(arrays, descriptions, strict=True):
-            held = memoryview(x) if type(x) in _RESIZABLE else None
+            held = memoryview(x) if type(x) in RESIZABLE else None
             works.append(MessageWork((x, held), not description[0], f"{name} on rank {self._rank}"))
         with self._lock:
             # Kept from before they begin, so that nothing that interrupts this lets go of their memory.
