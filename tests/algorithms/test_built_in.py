@@ -138,13 +138,3 @@ def test_in_a_binomial_gather_the_root_hears_from_few() -> None:
             steps = list(ALGORITHMS["gather", "binomial"].build(p, root).steps())
             heard = [set(step.src[step.dst == root].tolist()) for step in steps]
             assert all(len(ranks) == 1 for ranks in heard) and len(heard) == (p - 1).bit_length()
-
-
-@pytest.mark.parametrize("one", ALGORITHMS.values(), ids=map("-".join, ALGORITHMS))
-def test_docstrings_say_what_the_house_asks_for(one: Algorithm) -> None:
-    lines = one.doc.strip().splitlines()
-    assert lines[0].endswith((".", ",", ":")) or len(lines) > 1
-    text = " ".join(one.doc.split())
-    for word in ("step", " N" if one.collective != "barrier" else "token", "Any rank count"):
-        assert word in text, word
-    assert "Best" in text or one.collective == "barrier"

@@ -341,3 +341,35 @@ def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
     assert found == [f"own{i}" if i % 2 else "broken" for i in range(8)]
     assert {name for _, name in ALGORITHMS if name.startswith("own")} == {"own1", "own3", "own5", "own7"}
     assert missed == []
+
+
+def test_an_algorithm_may_be_told_of_groups_or_of_a_grid() -> None:
+    @algorithm(
+        "all_gather",
+        name="told",
+        groups=lambda p: (p - p // 2, p // 2) if p > 1 else (1,),
+        dims=lambda p: (1, p),
+        chunks=lambda p: p,
+        steps=lambda p, groups, dims: (len(groups) - 1) * min(dims[-1] - 1, 1),
+        sent=lambda p: (p - 1) / p,
+    )
+    def told(schedule: Builder) -> None:
+        """Tells what it was told."""
+        seen.append((schedule.groups, schedule.dims))
+        p, rank = schedule.num_ranks, schedule.ranks
+        with schedule.step():
+            schedule.copy(src=rank, dst=(rank + np.arange(1, p)[:, None]) % p, chunk=rank)
+
+    seen: list[object] = []
+    told.verify(5)
+    told.verify(5, groups=[4, 1], dims=(5, 1), laws=(1, 2))
+    assert seen == [((3, 2), (1, 5)), ((4, 1), (5, 1))]
+    assert told.build(5, groups=(3, 2)) is told.build(5), "defaults are spelled out"
+    assert told.declared(5, dims=(5, 1)).steps == 0 and told.refine(2).build(5, dims=(5, 1)).num_chunks == 10
+    for wrong in ((3, 3), (5, 0), (), "ab", (2.5, 2.5), 5):
+        with pytest.raises(ValueError, match="whole numbers from 1 whose sum is 5; found"):
+            told.build(5, groups=wrong)
+    with pytest.raises(ValueError, match="whose product is 5; found"):
+        told.build(5, dims=(2, 3))
+    with pytest.raises(ValueError, match="expected no groups, which it does not take"):
+        ALGORITHMS["all_reduce", "ring"].build(4, groups=(2, 2))

@@ -29,7 +29,8 @@ WRONG = [
     (lambda s: s.copy(src=0, dst=-1, chunk=0), r"dst is not a rank .*found -1"),
     (lambda s: s.copy(src=0, dst=1, chunk=4), r"the source does not exist .*from 0 to 3, found 4"),
     (lambda s: s.copy(src=0, dst=1, src_chunk=0, dst_chunk=-1), r"the destination does not exist .*found -1"),
-    (lambda s: s.copy(src=0, dst=1, chunk=2, count=3), r"does not exist .*found 4"),
+    (lambda s: s.copy(src=0, dst=1, chunk=4, count=3), r"does not exist .*found"),
+    (lambda s: s.copy(src=0, dst=1, chunk=0, count=5), r"does not exist .*found 4"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, count=0), r"moves no chunk .*found 0"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, count=2, stride=0), r"does not advance .*found 0"),
     (lambda s: s.copy(src=0, dst=1), r"chunk=, or src_chunk= and dst_chunk="),
@@ -177,3 +178,37 @@ def test_a_ring_over_many_ranks_is_two_blocks() -> None:
     made = schedule.finish()
     assert calls < 100 and len(made.blocks) == 1 and made.num_rows == p * (p - 1)
     assert made.blocks[0].shift == p - 1
+
+
+@pytest.mark.parametrize("p", [1, 2, 5, 8])
+@pytest.mark.parametrize("stride", [1, 2, 3, 7])
+def test_a_range_goes_on_at_the_first_chunk(p: int, stride: int) -> None:
+    for count in range(1, p + 1):
+        if len({i * stride % p for i in range(count)}) < count:
+            continue
+        schedule = Builder("all_gather", p, p)
+        with schedule.step():
+            schedule.copy(
+                src=schedule.ranks,
+                dst=0,
+                chunk=schedule.ranks,
+                dst_buffer="scratch",
+                dst_chunk=p * schedule.ranks,
+                count=count,
+                stride=stride,
+            )
+        (step,) = schedule.finish().steps()
+        single, _ = step.spread()
+        moved = list(zip(single.src.tolist(), single.src_chunk.tolist(), single.dst_chunk.tolist(), strict=True))
+        assert moved == [
+            (rank, (rank + i * stride) % p, p * rank + i * stride) for rank in range(p) for i in range(count)
+        ]
+
+
+def test_ranges_of_both_sides_go_on_at_the_first_chunk() -> None:
+    schedule = Builder("all_to_all", 3, 9)
+    with schedule.step():
+        schedule.copy(src=0, dst=1, src_buffer="input", src_chunk=2, dst_buffer="output", dst_chunk=1, count=3)
+    (step,) = schedule.finish().steps()
+    single, _ = step.spread()
+    assert (single.src_chunk.tolist(), single.dst_chunk.tolist()) == ([2, 0, 1], [1, 2, 0])

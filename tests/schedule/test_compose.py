@@ -199,7 +199,7 @@ def test_what_does_not_compose() -> None:
         (lambda: made("reduce", "binomial", 2, 0).then(made("broadcast", "binomial", 2, 1)), "one root, found 0 and 1"),
         (lambda: made("reduce_scatter", "ring", 2).then(ring), "equal rank counts, found 2 and 4"),
         (lambda: ring.beside(broadcast), "found all_gather and broadcast"),
-        (lambda: broadcast.beside(broadcast), "no place that both write in one step, found 1 in step 0"),
+        (lambda: broadcast.beside(broadcast), "no place that two parts write in one step, found 1 in step 0"),
         (lambda: ring.on([0, 1, 2], 4), "4 different ranks"),
         (lambda: ring.on([0, 1, 2, 2], 4), "4 different ranks"),
         (lambda: ring.on([0, 1, 2, 4], 4), "ranks from 0 to 3"),

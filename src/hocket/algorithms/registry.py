@@ -4,25 +4,18 @@ An algorithm is a function that writes one schedule for a rank count and root, o
 promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
 """
 
+import functools
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hocket.algorithms.user_code import (
-    Constraint,
-    Parameter,
-    blamed_on,
-    call,
-    check_arguments,
-    number,
-    whole_number,
-)
+from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
+from hocket.algorithms.user_code import blamed_on, check_arguments, number, whole_number
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
@@ -37,46 +30,79 @@ _CACHED_SCHEDULES = 64
 class Algorithm:
     """How a collective is done, for any rank count that `ranks` allows, and any root.
 
-    `produce(num_ranks, root)` gives a schedule; use `build`, which checks its arguments and remembers. `source` is
-    "file:line". Promises are None for a composition that has not been registered.
+    `produce(layout)` gives a schedule; use `build`, which checks its arguments and remembers. `source` is "file:line".
+    Promises are None for a composition that has not been registered. `groups` and `dims` give the default of a
+    parameter by the rank count; None where the algorithm does not take it.
     """
 
     collective: str
     name: str
     doc: str
     source: str
-    produce: Callable[[int, int], Schedule]
+    produce: Callable[[Layout], Schedule]
     write: Callable[[Builder], None] | None = None
     chunks: Parameter | None = None
     steps: Parameter | None = None
     sent: Parameter | None = None
     labels: frozenset[str] = frozenset()
     ranks: Constraint | None = None
-    _build: Callable[[int, int], Schedule] = field(init=False, repr=False)
+    groups: Parameter | None = None
+    dims: Parameter | None = None
+    _build: Callable[[Layout], Schedule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_build", lru_cache(_CACHED_SCHEDULES)(self.produce))
+        object.__setattr__(self, "_build", functools.lru_cache(_CACHED_SCHEDULES)(self.produce))
 
     def __call__(self, schedule: Builder) -> None:
         """Write all steps of this algorithm into a schedule that is being written."""
         if self.write is not None:
             self.write(schedule)
         else:
-            schedule.include(self.build(schedule.num_ranks, schedule.root))
+            parameters = {name: getattr(schedule, name) for name in ("groups", "dims") if getattr(self, name)}
+            schedule.include(self.build(schedule.num_ranks, schedule.root, **parameters))
 
-    def build(self, num_ranks: int, root: int = 0) -> Schedule:
+    def build(
+        self,
+        num_ranks: int,
+        root: int = 0,
+        *,
+        groups: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+    ) -> Schedule:
         """The schedule for this many ranks. Remembered, so cheap the second time.
 
-        ValueError where there is none; ScheduleError, naming the line, where the program that writes it is at fault.
+        groups: the sizes of groups of consecutive ranks; dims: the lengths of a grid of all ranks, the last one
+        fastest. Each only where the algorithm takes it, which then has a default. ValueError where there is no such
+        schedule; ScheduleError, naming the line, where the program that writes it is at fault.
         """
+        layout = self.layout(num_ranks, root, groups=groups, dims=dims)
+        with self._in_its_code(num_ranks):
+            return self._build(layout)
+
+    def layout(
+        self,
+        num_ranks: int,
+        root: int = 0,
+        *,
+        groups: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+    ) -> Layout:
+        """What the program is told of the ranks, checked, with defaults where the algorithm has some."""
         if num_ranks < 1:
             raise ValueError(f"{self}: expected at least 1 rank, found {num_ranks}")
         if self.ranks is not None and not self.allows(num_ranks):
-            raise ValueError(f"{self}: expected {self.ranks[0]} ranks, found {num_ranks}")
+            other = f"; {self.ranks[2]} takes any number" if len(self.ranks) > 2 else ""
+            raise ValueError(f"{self}: expected {self.ranks[0]} ranks, found {num_ranks}{other}")
         if not 0 <= root < num_ranks:
             raise ValueError(f"{self}: expected a root from 0 to {num_ranks - 1}, found {root}")
-        with self._in_its_code(num_ranks):
-            return self._build(num_ranks, root if find_collective(self.collective).rooted else 0)
+        told: dict[str, tuple[int, ...] | None] = {}
+        for name, default, given in (("groups", self.groups, groups), ("dims", self.dims, dims)):
+            if default is None and given is not None:
+                raise ValueError(f"{self}: expected no {name}, which it does not take; found {given}")
+            with self._in_its_code(num_ranks):
+                value = default(num_ranks) if default and given is None else given
+            told[name] = None if value is None else partition(str(self), name, value, num_ranks)
+        return Layout(num_ranks, root if find_collective(self.collective).rooted else 0, **told)
 
     def allows(self, num_ranks: int) -> bool:
         """Whether there is a schedule for this many ranks."""
@@ -85,20 +111,37 @@ class Algorithm:
         with self._in_its_code(num_ranks):
             return bool(self.ranks[1](num_ranks))
 
-    def declared(self, num_ranks: int, root: int = 0) -> Declared:
-        """What is promised for this rank count and root."""
+    def declared(
+        self,
+        num_ranks: int,
+        root: int = 0,
+        *,
+        groups: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+    ) -> Declared:
+        """What is promised for these arguments of build."""
+        layout = self.layout(num_ranks, root, groups=groups, dims=dims)
         with self._in_its_code(num_ranks):
-            steps = None if self.steps is None else whole_number("steps", call(self.steps, num_ranks, root))
-            sent = None if self.sent is None else number("sent", call(self.sent, num_ranks, root))
+            steps = None if self.steps is None else whole_number("steps", layout.call(self.steps))
+            sent = None if self.sent is None else number("sent", layout.call(self.sent))
         return Declared(steps, sent, self.labels)
 
-    def verify(self, num_ranks: int, root: int = 0, **options: Any) -> Certificate:
-        """Prove the schedule for this rank count and root, promises included; VerifyError if it breaks a law.
+    def verify(
+        self,
+        num_ranks: int,
+        root: int = 0,
+        *,
+        groups: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Certificate:
+        """Prove the schedule for these arguments of build, promises included; VerifyError if it breaks a law.
 
         Options are those of schedule.verify.verify.
         """
         try:
-            return verify(self.build(num_ranks, root), declared=self.declared(num_ranks, root), **options)
+            declared = self.declared(num_ranks, root, groups=groups, dims=dims)
+            return verify(self.build(num_ranks, root, groups=groups, dims=dims), declared=declared, **options)
         except VerifyError as error:
             error.add_note(f"in the schedule of {self} for {num_ranks} ranks, root {root}")
             raise
@@ -109,8 +152,9 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.then({other.name})",
-            lambda p, root: self.build(p, root).then(other.build(p, root), collective=collective),
-            _both(self.ranks, other.ranks),
+            lambda layout: self._made(layout).then(other._made(layout), collective=collective),
+            self,
+            other,
         )
 
     def beside(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
@@ -119,19 +163,29 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
-            lambda p, root: self.build(p, root).beside(other.build(p, root), collective=collective),
-            _both(self.ranks, other.ranks),
+            lambda layout: self._made(layout).beside(other._made(layout), collective=collective),
+            self,
+            other,
         )
 
     def refine(self, chunks: int) -> "Algorithm":
         """The same with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
-        return _composed(self.collective, name, lambda p, root: self.build(p, root).refine(chunks), self.ranks)
+        return _composed(self.collective, name, lambda layout: self._made(layout).refine(chunks), self)
 
     def reversed(self) -> "Algorithm":
         """The same run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
-        return _composed(result, f"{self.name}.reversed()", lambda p, root: self.build(p, root).reversed(), self.ranks)
+        return _composed(result, f"{self.name}.reversed()", lambda layout: self._made(layout).reversed(), self)
+
+    def _made(self, layout: Layout) -> Schedule:
+        """The schedule for a layout that a composition was given."""
+        return self.build(
+            layout.num_ranks,
+            layout.root,
+            groups=layout.groups if self.groups else None,
+            dims=layout.dims if self.dims else None,
+        )
 
     def __str__(self) -> str:
         return f"{self.collective} {self.name} ({self.source})"
@@ -155,16 +209,21 @@ def algorithm(
     sent: Parameter | None = None,
     labels: tuple[str, ...] = (),
     ranks: Constraint | None = None,
+    groups: Parameter | None = None,
+    dims: Parameter | None = None,
     doc: str | None = None,
 ) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
     One function may serve several collectives: it is registered under each, and the Algorithm for the first is
     returned. chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends,
-    in units of the whole vector) are functions of the rank count p, and of the root if they have a parameter of that
-    name. labels are those of the certificate that must hold for every rank count. ranks is ("an even number of",
-    predicate) where not every rank count will do. A later definition replaces an earlier one of the same name, except
-    that built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
+    in units of the whole vector) are functions of the rank count p, and of root, groups and dims if they have
+    parameters of these names. labels are those of the certificate that must hold for every rank count. ranks is
+    ("an even number of", predicate) where not every rank count will do, and may go on with the name of an algorithm
+    that takes any. An algorithm that is told of groups or of a grid has groups= or dims=, functions of p that give the
+    default: sizes of groups of consecutive ranks, or lengths of the grid, the last one fastest. A later definition
+    replaces an earlier one of the same name, except that built-in ones stay: ValueError. Other arguments that will not
+    do are a ScheduleError that names the line.
     """
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
@@ -172,7 +231,8 @@ def algorithm(
         find_collective(collective)
     if not collectives:
         raise ScheduleError(f"{source}: expected a collective, one of {', '.join(COLLECTIVES)}; found none")
-    check_arguments(source, {"chunks": chunks, "steps": steps, "sent": sent}, labels, ranks)
+    parameters = {"chunks": chunks, "steps": steps, "sent": sent, "groups": groups, "dims": dims}
+    check_arguments(source, parameters, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
         made = [
@@ -186,6 +246,8 @@ def algorithm(
                 sent=sent,
                 labels=frozenset(labels),
                 ranks=ranks or one.ranks,
+                groups=groups or one.groups,
+                dims=dims or one.dims,
             )
             for one in (_made_of(program, collective, name, chunks, source) for collective in collectives)
         ]
@@ -211,8 +273,9 @@ def _made_of(
     if cut is None:
         raise ScheduleError(f"{source}: expected chunks=, the number of chunks for p ranks; found none")
 
-    def produce(num_ranks: int, root: int) -> Schedule:
-        builder = Builder(collective, num_ranks, whole_number("chunks", call(cut, num_ranks, root)), root)
+    def produce(layout: Layout) -> Schedule:
+        chunks = whole_number("chunks", layout.call(cut))
+        builder = Builder(collective, layout.num_ranks, chunks, layout.root, layout.groups, layout.dims)
         write(builder)
         return builder.finish()
 
@@ -299,10 +362,11 @@ def _run(path: str) -> None:
         exec(compile(content, path, "exec"), module.__dict__)
 
 
-def _composed(
-    collective: str, name: str, produce: Callable[[int, int], Schedule], ranks: Constraint | None
-) -> Algorithm:
-    return Algorithm(collective, name, "", "composed", produce, ranks=ranks)
+def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule], *parts: Algorithm) -> Algorithm:
+    groups = next((part.groups for part in parts if part.groups), None)
+    dims = next((part.dims for part in parts if part.dims), None)
+    ranks = functools.reduce(_both, (part.ranks for part in parts))
+    return Algorithm(collective, name, "", "composed", produce, ranks=ranks, groups=groups, dims=dims)
 
 
 def _both(left: Constraint | None, right: Constraint | None) -> Constraint | None:

@@ -15,9 +15,13 @@ from hocket.schedule.builder import Builder
 def ring_reduce_scatter(schedule: Builder) -> None:
     """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.
 
-    P - 1 steps; (P - 1) / P * N bytes per rank, N the whole vector: no algorithm sends less. Best for large N, and
-    where only neighbours have fast links. Any rank count. The order of reduction is another one for each chunk.
-    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+    Steps: P - 1
+    Sent: (P - 1) / P * N
+    Best: large N, and where only neighbours have fast links; no algorithm sends less
+    Ranks: any
+    Reference: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009
+
+    The order of reduction is another one for each chunk.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for i in schedule.repeat(p - 1):
@@ -35,8 +39,11 @@ def ring_reduce_scatter(schedule: Builder) -> None:
 def ring_all_gather(schedule: Builder) -> None:
     """Each rank's block travels once round the ring: in each step a rank passes on what it has just received.
 
-    P - 1 steps; (P - 1) / P * N bytes per rank, N the gathered vector: no algorithm sends less. Best for large N.
-    Any rank count. Patarasuk and Yuan 2009.
+    Steps: P - 1
+    Sent: (P - 1) / P * N
+    Best: large N, and where only neighbours have fast links; no algorithm sends less
+    Ranks: any
+    Reference: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for i in schedule.repeat(p - 1):
@@ -51,7 +58,11 @@ ring_all_reduce = algorithm(
     labels=("same_on_all_ranks",),
     doc="""Two laps of the ring: reduce_scatter, which leaves each rank one finished chunk, then all_gather.
 
-    2 (P - 1) steps; 2 (P - 1) / P * N bytes per rank, which is the least there is. Best for large N. Any rank count.
-    Patarasuk and Yuan 2009; made known for training by Gibiansky, "Bringing HPC techniques to deep learning", 2017.
+    Steps: 2 * (P - 1)
+    Sent: 2 * (P - 1) / P * N
+    Best: large N, and where only neighbours have fast links; no algorithm sends less
+    Ranks: any
+    Reference: Patarasuk and Yuan 2009; made known for training by Gibiansky, "Bringing HPC techniques to deep
+      learning", 2017
     """,
 )(ring_reduce_scatter.then(ring_all_gather))

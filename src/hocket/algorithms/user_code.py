@@ -1,7 +1,6 @@
 """Calling what the author of an algorithm wrote: a mistake in it is a ScheduleError that names file and line."""
 
-import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from numbers import Rational
@@ -10,9 +9,6 @@ from typing import Any
 
 from hocket.errors import ScheduleError
 from hocket.schedule.order import LABELS
-
-Parameter = Callable[..., Any]  # Of the rank count, and of the root if a parameter is named so.
-Constraint = tuple[str, Callable[[int], bool]]
 
 
 @contextmanager
@@ -28,15 +24,6 @@ def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
         if text is None:
             raise
         raise ScheduleError(f"{_line(error, file) or place}{what}: {text}") from error
-
-
-def call(parameter: Parameter, num_ranks: int, root: int) -> Any:
-    """A parameter's value for this rank count and root."""
-    try:
-        wants_root = "root" in inspect.signature(parameter).parameters
-    except ValueError:  # Some functions written in C do not tell what they take.
-        wants_root = False
-    return parameter(num_ranks, root=root) if wants_root else parameter(num_ranks)
 
 
 def number(name: str, value: Any) -> Fraction:
@@ -68,7 +55,7 @@ def check_arguments(source: str, parameters: Mapping[str, object], labels: Colle
     match ranks:
         case None:
             return
-        case (str(), condition) if callable(condition):
+        case (str(), condition) | (str(), condition, str()) if callable(condition):
             return
     raise ScheduleError(
         f'{source}: expected ranks= as ("an even number of", lambda p: p % 2 == 0), for one; found {ranks!r}'

@@ -34,11 +34,22 @@ class Places(TypedDict, total=False):
 class Builder:
     """One schedule being written: what an algorithm gets under the name `schedule`.
 
-    Attributes: num_ranks, ranks (0 to num_ranks - 1, int64), num_chunks (C, chunks of `data`), root.
+    Attributes: num_ranks, ranks (0 to num_ranks - 1, int64), num_chunks (C, chunks of `data`), root. Where the
+    algorithm takes them, groups (sizes of groups of consecutive ranks) and dims (lengths of a grid, the last one
+    fastest); else None.
     """
 
-    def __init__(self, collective: str, num_ranks: int, num_chunks: int, root: int = 0) -> None:
+    def __init__(
+        self,
+        collective: str,
+        num_ranks: int,
+        num_chunks: int,
+        root: int = 0,
+        groups: tuple[int, ...] | None = None,
+        dims: tuple[int, ...] | None = None,
+    ) -> None:
         self.num_ranks, self.num_chunks, self.root = num_ranks, num_chunks, root
+        self.groups, self.dims = groups, dims
         self.collective = collective
         self._shape = Shape(find_collective(collective), num_ranks, num_chunks, root)
         self.ranks = np.arange(num_ranks)
@@ -113,9 +124,10 @@ class Builder:
         """Rows that fold src's chunk into dst's, for the integers or integer arrays src, dst and chunk.
 
         chunk= is short for src_chunk= and dst_chunk=. src_buffer= and dst_buffer= are "data" (the default), "input",
-        "output" or "scratch". count= and stride= move several chunks, stride apart, by one row. All arguments
-        broadcast against each other. Rows of a step that write the same chunk are folded in the order written, and
-        only the first of them may be a copy; if it is none, the old content comes first.
+        "output" or "scratch". count= and stride= move several chunks, stride apart, by one row; beyond the last chunk
+        of data, input or output they go on from the first. All arguments broadcast against each other. Rows of a step
+        that write the same chunk are folded in the order written, and only the first of them may be a copy; if it is
+        none, the old content comes first.
         """
         self._add("reduce", src, dst, chunk, **places)
 
@@ -182,6 +194,7 @@ class Builder:
         rows: dict[str, Any] = {
             name: np.broadcast_to(array, shape).astype(np.int32).ravel() for name, array in arrays.items()
         }
+        rows = self._unwrapped(rows, buffers)
         num_rows = len(rows["src"])
         rows["stride"] = np.where(rows["count"] == 1, np.int32(1), rows["stride"])
         step = Step(
@@ -191,6 +204,40 @@ class Builder:
             reduce=np.full(num_rows, method == "reduce"),
         )
         self._calls.append((step, site))
+
+    def _unwrapped(self, rows: dict[str, Any], buffers: list[Buffer]) -> dict[str, Any]:
+        """The same rows, those that run over the last chunk cut there; what makes no sense stays, to be refused."""
+        sides = [side for side, buffer in zip(("src", "dst"), buffers, strict=True) if buffer != Buffer.SCRATCH]
+        if (rows["count"] <= 1).all() or not sides:
+            return rows
+        limits = {
+            side: self._shape.limits[buffer, np.clip(rows[side], 0, self.num_ranks - 1)]
+            for side, buffer in zip(("src", "dst"), buffers, strict=True)
+        }
+        sound = (rows["count"] >= 1) & (rows["stride"] >= 1)
+        for side in sides:
+            chunk = rows[f"{side}_chunk"]
+            sound &= (chunk >= 0) & (chunk < limits[side]) & (rows["count"] <= limits[side])
+        pieces, origin, open_ = [], [], np.arange(len(sound))
+        while len(open_):
+            piece = {name: column[open_] for name, column in rows.items()}
+            fit = piece["count"].astype(np.int64)
+            for side in sides:
+                room = limits[side][open_] - 1 - piece[f"{side}_chunk"]
+                fit = np.where(sound[open_], np.minimum(fit, room // np.maximum(piece["stride"], 1) + 1), fit)
+            pieces.append(piece | {"count": fit.astype(np.int32)})
+            origin.append(open_)
+            rest = piece["count"] > fit
+            open_, fit = open_[rest], fit[rest]
+            rows = {name: column.copy() for name, column in rows.items()}
+            rows["count"][open_] -= fit.astype(np.int32)
+            for side in ("src", "dst"):
+                chunk = rows[f"{side}_chunk"][open_] + fit * rows["stride"][open_]
+                rows[f"{side}_chunk"][open_] = chunk % limits[side][open_] if side in sides else chunk
+        if len(pieces) == 1:
+            return pieces[0]
+        order = np.argsort(np.concatenate(origin), kind="stable")
+        return {name: np.concatenate([piece[name] for piece in pieces])[order] for name in rows}
 
     def _close(self, repetition: int = 0) -> Step | None:
         """The step of the calls made so far, checked; None if it has no rows.

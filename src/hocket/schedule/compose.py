@@ -63,41 +63,60 @@ def then(first: Schedule, second: Schedule, *, collective: str | None = None) ->
     return _renamed(replace(first, blocks=first.blocks + second.blocks, num_scratch=num_scratch), name, root)
 
 
-def beside(first: Schedule, second: Schedule, *, collective: str | None = None) -> Schedule:
-    """Step i of both as one step i, on the same `data`; scratch of the second lies behind that of the first.
+def beside(first: Schedule, *others: Schedule, collective: str | None = None) -> Schedule:
+    """Step i of all as one step i, on the same `data`; each one's scratch lies behind that of those before it.
 
-    ScheduleError where the two write the same place in the same step.
+    ScheduleError where two write the same place in the same step.
     """
-    name = collective_of_beside(first.collective, second.collective, collective)
-    root = _common_root("beside", first, second, collective)
-    first, second = _matched("beside", first, second)
-    blocks = []
-    for left, right in _aligned(first.blocks, second.blocks, first.num_chunks):
-        if left is None or right is None:
-            alone = left if right is None else _scratch_behind(right, first.num_scratch)
-            blocks.extend([alone] if alone is not None else [])
-            continue
-        right = _scratch_behind(right, first.num_scratch)
-        written = concatenate([left.step.expanded(), right.step.expanded()]).destinations()
-        num_left = int(left.step.count.sum())
-        shared = np.intersect1d(written[:num_left], written[num_left:])
-        if len(shared):
-            number = sum(block.repeat for block in blocks)
-            raise ScheduleError(
-                f"beside: expected no place that both write in one step, found {len(shared)} in step {number}"
-                f" ({left.site or first.collective} and {right.site or second.collective})"
-            )
-        blocks.append(Block(concatenate([left.step, right.step]), left.repeat, left.shift, left.site))
-    whole = replace(first, blocks=tuple(blocks), num_scratch=first.num_scratch + second.num_scratch)
-    return _renamed(whole, name, root)
+    name, root = first.collective, first.root
+    for other in others:
+        name = collective_of_beside(name, other.collective, collective)
+        root = _common_root("beside", first, other, collective)
+    parts = _matched("beside", first, *others)
+    scratch = np.cumsum([0, *(part.num_scratch for part in parts)]).tolist()
+    blocks: list[Block] = []
+    for row in _aligned([part.blocks for part in parts], first.num_chunks):
+        present = [
+            _scratch_behind(block, offset) for block, offset in zip(row, scratch, strict=False) if block is not None
+        ]
+        step = present[0].step
+        if len(present) > 1:
+            step = concatenate([block.step for block in present])
+            _refuse_shared(present, number=sum(block.repeat for block in blocks))
+        blocks.append(replace(present[0], step=step))
+    return _renamed(replace(parts[0], blocks=tuple(blocks), num_scratch=scratch[-1]), name, root)
 
 
-def on(schedule: Schedule, ranks: Sequence[int], num_ranks: int, *, collective: str | None = None) -> Schedule:
+def _refuse_shared(blocks: Sequence[Block], number: int) -> None:
+    """ScheduleError if two of these blocks write one place."""
+    steps = [block.step.expanded() for block in blocks]
+    written = concatenate(steps).destinations()
+    part = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
+    order = np.argsort(written, kind="stable")
+    twice = (np.diff(written[order]) == 0) & (np.diff(part[order]) != 0)
+    if twice.any():
+        at = int(np.argmax(twice))
+        left, right = (blocks[part[order[at + i]]].site or "one part" for i in (0, 1))
+        raise ScheduleError(
+            f"beside: expected no place that two parts write in one step, found {twice.sum()} in step {number}"
+            f" ({left} and {right})"
+        )
+
+
+def on(
+    schedule: Schedule,
+    ranks: Sequence[int],
+    num_ranks: int,
+    *,
+    chunks: Sequence[int] | None = None,
+    num_chunks: int | None = None,
+    collective: str | None = None,
+) -> Schedule:
     """The schedule among `ranks` of a group of num_ranks: its rank i is rank ranks[i] there, its root follows.
 
     With all ranks of the group (a permutation) blocks of `data` move with their ranks, so the collective stays whole.
     With some of them the result is a part to be composed; collectives with a block per rank then need collective=, the
-    collective of the whole, and keep their chunks as they are.
+    collective of the whole. Chunks stay as they are; or chunk c becomes chunk chunks[c] of num_chunks.
     """
     place = np.asarray(ranks, np.int64)
     if place.shape != (schedule.num_ranks,) or len(np.unique(place)) != len(place):
@@ -106,23 +125,36 @@ def on(schedule: Schedule, ranks: Sequence[int], num_ranks: int, *, collective: 
         raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {list(ranks)}")
     _require_data("on", schedule)
     per_rank = schedule.kind.blocks != "one"
-    if collective is None and per_rank and len(place) != num_ranks:
+    if collective is None and per_rank and (chunks is not None or len(place) != num_ranks):
         raise ScheduleError(
             f"on: a {schedule.collective} of {len(place)} of {num_ranks} ranks is a part of something else;"
             " expected collective=, the whole that it is a part of"
         )
-    if collective is None and per_rank:
+    there: Ints | None = None
+    if chunks is not None:
+        there = _chunks_there(schedule, chunks, num_chunks)
+    elif collective is None and per_rank:
         k = schedule.chunks_per_block
         block_there = place if schedule.kind.blocks == "rank" else (place[:, None] * num_ranks + place).ravel()
-        chunk_there = (block_there[:, None] * k + np.arange(k)).astype(np.int32).ravel()
-        blocks = tuple(  # A permutation of chunks leaves nothing periodic.
-            Block(_with_ranks(_with_chunks(step.spread()[0], chunk_there), place), site=schedule.site(number))
+        there = (block_there[:, None] * k + np.arange(k)).astype(np.int32).ravel()
+    if there is None:
+        blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
+    else:
+        blocks = tuple(  # Chunks that move to other places leave nothing periodic.
+            Block(_with_ranks(_with_chunks(step, there), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
         )
-    else:
-        blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
-    moved = replace(schedule, num_ranks=num_ranks, blocks=blocks)
+    moved = replace(schedule, num_ranks=num_ranks, blocks=blocks, num_chunks=num_chunks or schedule.num_chunks)
     return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
+
+
+def _chunks_there(schedule: Schedule, chunks: Sequence[int], num_chunks: int | None) -> Ints:
+    there = np.asarray(chunks, np.int32)
+    if there.shape != (schedule.num_chunks,) or len(np.unique(there)) != len(there):
+        raise ScheduleError(f"on: expected {schedule.num_chunks} different chunks, found {len(there)}: {there}")
+    if num_chunks is None or there.min() < 0 or there.max() >= num_chunks:
+        raise ScheduleError(f"on: expected chunks below num_chunks={num_chunks}, found {there.min()} to {there.max()}")
+    return there
 
 
 def refine(schedule: Schedule, chunks: int) -> Schedule:
@@ -216,33 +248,28 @@ def _require_data(operator: str, schedule: Schedule) -> None:
         raise ScheduleError(f"{operator}: expected a schedule on data, found a {schedule.collective} on input, output")
 
 
-def _matched(operator: str, first: Schedule, second: Schedule) -> tuple[Schedule, Schedule]:
-    """Both with the least common number of chunks; ScheduleError unless they are about the same ranks, on data."""
-    if first.num_ranks != second.num_ranks:
-        raise ScheduleError(f"{operator}: expected equal rank counts, found {first.num_ranks} and {second.num_ranks}")
-    _require_data(operator, first)
-    _require_data(operator, second)
-    chunks = math.lcm(first.num_chunks, second.num_chunks)
-    return refine(first, chunks // first.num_chunks), refine(second, chunks // second.num_chunks)
+def _matched(operator: str, *parts: Schedule) -> list[Schedule]:
+    """All with the least common number of chunks; ScheduleError unless they are about the same ranks, on data."""
+    for part in parts:
+        if part.num_ranks != parts[0].num_ranks:
+            found = f"{parts[0].num_ranks} and {part.num_ranks}"
+            raise ScheduleError(f"{operator}: expected equal rank counts, found {found}")
+        _require_data(operator, part)
+    chunks = math.lcm(*(part.num_chunks for part in parts))
+    return [refine(part, chunks // part.num_chunks) for part in parts]
 
 
 def _renamed(schedule: Schedule, collective: str, root: int) -> Schedule:
     return replace(schedule, collective=collective, root=root if find_collective(collective).rooted else 0)
 
 
-def _aligned(
-    first: Sequence[Block], second: Sequence[Block], num_chunks: int
-) -> Iterator[tuple[Block | None, Block | None]]:
-    """Blocks of both, cut so that those side by side have one repeat and one shift."""
-    queues = [list(first[::-1]), list(second[::-1])]
-    while all(queues):
-        left, right = queues[0][-1], queues[1][-1]
-        length = min(left.repeat, right.repeat) if left.shift == right.shift else 1
-        yield _cut(queues[0], length, num_chunks), _cut(queues[1], length, num_chunks)
-    for block in queues[0][::-1]:
-        yield block, None
-    for block in queues[1][::-1]:
-        yield None, block
+def _aligned(parts: Sequence[Sequence[Block]], num_chunks: int) -> Iterator[list[Block | None]]:
+    """Blocks of all parts, cut so that those side by side have one repeat and one shift; None where one has ended."""
+    queues = [list(part[::-1]) for part in parts]
+    while any(queues):
+        heads = [queue[-1] for queue in queues if queue]
+        length = min(head.repeat for head in heads) if len({head.shift for head in heads}) == 1 else 1
+        yield [_cut(queue, length, num_chunks) if queue else None for queue in queues]
 
 
 def _cut(queue: list[Block], length: int, num_chunks: int) -> Block:
@@ -261,7 +288,9 @@ def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
 
 
 def _with_chunks(step: Step, there: Ints) -> Step:
-    """Chunk c of data as there[c]; scratch stays."""
+    """Chunk c of data as there[c]; scratch stays. Rows stay whole where chunks do that follow each other."""
+    contiguous = bool((np.diff(there) == 1).all())
+    step = step if contiguous else step.spread()[0]
     moved = []
     for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
         data = buffer == Buffer.DATA

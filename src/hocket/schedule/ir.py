@@ -215,17 +215,25 @@ class Schedule:
 
         return compose.then(self, other, collective=collective)
 
-    def beside(self, other: "Schedule", *, collective: str | None = None) -> "Schedule":
+    def beside(self, *others: "Schedule", collective: str | None = None) -> "Schedule":
         """See compose.beside."""
         from hocket.schedule import compose
 
-        return compose.beside(self, other, collective=collective)
+        return compose.beside(self, *others, collective=collective)
 
-    def on(self, ranks: Sequence[int], num_ranks: int, *, collective: str | None = None) -> "Schedule":
+    def on(
+        self,
+        ranks: Sequence[int],
+        num_ranks: int,
+        *,
+        chunks: Sequence[int] | None = None,
+        num_chunks: int | None = None,
+        collective: str | None = None,
+    ) -> "Schedule":
         """See compose.on."""
         from hocket.schedule import compose
 
-        return compose.on(self, ranks, num_ranks, collective=collective)
+        return compose.on(self, ranks, num_ranks, chunks=chunks, num_chunks=num_chunks, collective=collective)
 
     def refine(self, chunks: int) -> "Schedule":
         """See compose.refine."""

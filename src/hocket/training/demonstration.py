@@ -241,7 +241,9 @@ def prove(algorithm: str, num_ranks: int) -> Proof | None:
     if found is None:
         return None
     started = perf_counter()
-    certificate = verify(found.produce(num_ranks, 0), declared=found.declared(num_ranks))  # build would remember
+    certificate = verify(
+        found.produce(found.layout(num_ranks)), declared=found.declared(num_ranks)
+    )  # build would remember
     return Proof(tuple(sorted(certificate.labels)), certificate.method, perf_counter() - started)
 
 
