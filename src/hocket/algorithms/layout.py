@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Literal
+from typing import Any
 
 Parameter = Callable[..., Any]
 """A function of the rank count, and of root, groups and dims if it has parameters of these names."""
@@ -37,8 +37,8 @@ class Layout:
         return parameter(self.num_ranks, **named)
 
 
-def partition(who: str, name: Literal["groups", "dims"], value: Any, num_ranks: int) -> tuple[int, ...]:
-    """What was given for groups or dims as whole numbers; ValueError unless they sum, or multiply, to num_ranks."""
+def partition(who: str, name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
+    """What was given for "groups" or "dims" as whole numbers; ValueError unless they sum, or multiply, to num_ranks."""
     try:
         sizes = tuple(index(size) for size in value)
     except TypeError:
