@@ -19,10 +19,19 @@ constexpr auto reader_time = 500ms; // for another process to notice a failure b
 Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport)
     : context_(std::move(context)), ranks_(std::move(ranks)), rank_(rank), transport_(transport) {
     if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+    own().process.store(getpid(), std::memory_order_release);
 }
 
 bool Members::has_closed(int member) const {
     return control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed;
+}
+
+std::vector<int> Members::stopped() const {
+    std::vector<int> members;
+    for (int member = 0; member < size(); ++member) {
+        if (is_stopped(control(member).process.load(std::memory_order_acquire))) members.push_back(member);
+    }
+    return members;
 }
 
 std::optional<Failure> Members::find_death(std::uint64_t sequence) const {

@@ -25,6 +25,8 @@ class Members {
     ControlPage &own() const { return control(rank_); }
     bool is_dead(int member) const { return context_->is_dead(rank_of(member)); }
     bool has_closed(int member) const;
+    /// The members whose processes are stopped, by a signal or a debugger, ascending.
+    std::vector<int> stopped() const;
 
     /// A member that has died without closing before, as a failure at call `sequence`. One that had closed has left in
     /// good order, and all that it sent is there.

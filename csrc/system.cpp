@@ -1,6 +1,9 @@
 #include "system.h"
 
+#include <fstream>
+#include <iterator>
 #include <pthread.h>
+#include <string>
 
 namespace hocket {
 namespace {
@@ -14,6 +17,13 @@ unsigned fork_generation() {
     static const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
     static_cast<void>(registered);
     return generation.load(std::memory_order_relaxed);
+}
+
+bool is_stopped(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const auto state = text.rfind(") "); // the name before it may hold anything
+    return state != std::string::npos && state + 2 < text.size() && (text[state + 2] == 'T' || text[state + 2] == 't');
 }
 
 } // namespace hocket

@@ -35,6 +35,9 @@ inline void futex_wake(std::atomic<std::uint32_t> &word) {
 /// included.
 unsigned fork_generation();
 
+/// Whether a process is stopped, by a signal or a debugger; false for one that cannot be asked about.
+bool is_stopped(pid_t process);
+
 /// Something of this process: a forked child inherits threads that do not run and locks that nobody returns, so there
 /// it is never touched, not even to destroy it.
 template <typename T> class OfThisProcess {

@@ -123,10 +123,11 @@ std::vector<int> Communicator::behind(std::uint64_t sequence) const {
     return members;
 }
 
-/// Who holds this call up: the members that have not made it, or else those that this rank waits for. Along a chain
-/// most wait for one that has come and waits itself.
+/// Who holds this call up: the members that have not made it; or else those whose processes are stopped, as along a
+/// chain most wait for one that has come and waits itself; or else those that this rank waits for.
 std::vector<int> Communicator::missing() const {
-    const auto members = behind(sequence_);
+    auto members = behind(sequence_);
+    if (members.empty()) members = members_.stopped();
     return members.empty() ? executor_->waiting_for() : members;
 }
 

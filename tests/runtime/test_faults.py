@@ -271,6 +271,32 @@ comm.close()
         assert ranks.end(2) == (0, "")
 
 
+def test_a_rank_that_stops_in_the_middle_is_named_by_one_that_waits_for_another() -> None:
+    """Rank 1 waits for rank 0, which waits for rank 2, which has made the call."""
+    program = """
+import os, signal
+comm = hocket.init()
+
+def add(left, right):
+    if comm.rank == 2 and len(left) > 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return left + right
+
+comm.barrier()
+add = hocket.op(add, commutative=True)
+failing(lambda: comm.all_reduce(np.ones(1000), op=add, algorithm="tree", timeout=1 if comm.rank == 1 else 60))
+comm.close()
+"""
+    with Ranks(program, 4) as ranks:
+        for rank in (0, 1, 3):
+            found = ranks.told(rank)
+            assert (found["error"], found["missing"]) == ("CollectiveTimeout", [2])
+            assert ranks.end(rank) == (0, "")
+        ranks.signal(2, signal.SIGCONT)
+        assert ranks.told(2)["error"] == "CollectiveTimeout"
+        assert ranks.end(2) == (0, "")
+
+
 # --- time-outs -----------------------------------------------------------------------------------------------------
 
 
