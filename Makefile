@@ -57,8 +57,8 @@ sanitize-%:
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/sanitize/plans.txt
 
-mutation: build $(STAMPS)/test ## Break built-in schedules at random; the proof must reject each break that matters
-	@$(BIN)/python -m pytest tests/schedule/test_mutation.py -s $(ARGS)
+mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof must notice; writes docs/mutation.md
+	@$(BIN)/python -m tests.schedule.mutants $(ARGS)
 
 format: $(STAMPS)/check ## Rewrite Python and C++ in the house layout
 	$(BIN)/ruff check --fix

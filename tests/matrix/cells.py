@@ -121,6 +121,19 @@ def complete() -> list[Cell]:
     return cells
 
 
+def every_algorithm() -> list[Cell]:
+    """Every algorithm by name with every rank count it takes, size and place, three dtypes; roots take turns."""
+    return [
+        Cell(collective, name, p, roots(collective, p)[number % len(roots(collective, p))], op, "fast", *free)
+        for (collective, name), algorithm in ALGORITHMS.items()
+        if collective != "barrier"
+        for op in ("sum" if reduces(collective) else "",)
+        for p in RANKS
+        if algorithm.allows(p)
+        for number, free in enumerate(itertools.product(COMPLETE_DTYPES, SIZES, (False, True)))
+    ]
+
+
 def ordered() -> list[Cell]:
     """Every order that fixes the bits, with every type, rank count and size: what is promised to the last bit."""
     return [
@@ -180,7 +193,7 @@ def exchanges() -> list[Exchange]:
 def everything() -> tuple[Cell | Exchange, ...]:
     """All cases, each once."""
     pairs = itertools.chain.from_iterable(pairwise_cells(seed) for seed in range(SEEDS))
-    return tuple(dict.fromkeys((*complete(), *ordered(), *pairs, *exchanges())))
+    return tuple(dict.fromkeys((*complete(), *every_algorithm(), *ordered(), *pairs, *exchanges())))
 
 
 def sample(cases: Sequence[Cell | Exchange], count: int, seed: int) -> list[Cell | Exchange]:

@@ -70,6 +70,11 @@ ORDERS_HEAD = """\
 split at the largest power of two below the number of ranks, each node rounded. Both are compared to the bit with NumPy
 folds of those shapes; sums are complete over types, ranks and sizes.
 """
+
+ALGORITHMS_HEAD = """\
+Asked for by name: complete over {types}, sizes {sizes}, in place and out of place, with roots that take turns. An empty
+cell is a rank count that the algorithm does not take.
+"""
 VERDICTS = ("right", "refused", "wrong")
 KINDS = {
     "one process": "the compiled kernels alone, in one process",
@@ -142,7 +147,7 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     yield ORDERS_HEAD
     yield table(reducing, "order", ("fast", *ORDERED), RANKS, "order", "num_ranks")
     yield "## Algorithms and ranks\n"
-    yield "Asked for by name; an empty cell is a rank count that the algorithm does not take.\n"
+    yield ALGORITHMS_HEAD.format(types=", ".join(COMPLETE_DTYPES), sizes=sizes)
     named = [one._replace(case=_named(one.case)) for one in cells if one.case.algorithm != CHOSEN]
     yield table(named, "algorithm", sorted({one.case.algorithm for one in named}), RANKS, "algorithm", "num_ranks")
     yield "## Point to point\n"

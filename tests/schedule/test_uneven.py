@@ -17,7 +17,7 @@ from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths
 from tests.schedule.small_algorithms import SMALL
 from tests.schedule.test_lower import check_equal_to_reference
-from tests.schedule.test_mutation import keeps_its_promise
+from tests.schedule.mutants import keeps_its_promise
 
 KEYS = pytest.mark.parametrize("key", SMALL, ids=" ".join)
 
