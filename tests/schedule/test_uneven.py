@@ -13,11 +13,11 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import lower, lower_all
 from hocket.schedule.reduction import premul_sum
 from hocket.schedule.verify import verify
+from tests.schedule.mutants import keeps_its_promise
 from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths
 from tests.schedule.small_algorithms import SMALL
 from tests.schedule.test_lower import check_equal_to_reference
-from tests.schedule.mutants import keeps_its_promise
 
 KEYS = pytest.mark.parametrize("key", SMALL, ids=" ".join)
 
