@@ -66,3 +66,63 @@ ring_all_reduce = algorithm(
       learning", 2017
     """,
 )(ring_reduce_scatter.then(ring_all_gather))
+
+
+@algorithm(
+    "all_gather",
+    name="bidirectional_ring",
+    chunks=lambda p: p,
+    steps=lambda p: p // 2,
+    sent=lambda p: (p - 1) / p,
+)
+def bidirectional_ring_all_gather(schedule: Builder) -> None:
+    """Each rank's block travels both ways round the ring at once, and so half as far.
+
+    Steps: P // 2
+    Sent: (P - 1) / P * N
+    Best: large N on rings whose links carry as much in each direction at the same time
+    Ranks: any
+    Reference: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
+      experience", 2007
+
+    Of an even number of ranks the one opposite is reached by the way upwards only.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    for i in range(p // 2):
+        with schedule.step():
+            schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)
+            if i < (p - 1) // 2:
+                schedule.copy(src=rank, dst=(rank - 1) % p, chunk=(rank + i) % p)
+
+
+bidirectional_ring_reduce_scatter = algorithm(
+    "reduce_scatter",
+    name="bidirectional_ring",
+    steps=lambda p: p // 2,
+    sent=lambda p: (p - 1) / p,
+    labels=("same_on_all_ranks",),
+    doc="""The all_gather run backwards: contributions come home from both sides, collecting others on the way.
+
+    Steps: P // 2
+    Sent: (P - 1) / P * N
+    Best: large N on rings whose links carry as much in each direction at the same time
+    Ranks: any
+    Reference: Chan, Heimlich, Purkayastha and van de Geijn 2007
+    """,
+)(bidirectional_ring_all_gather.reversed())
+
+bidirectional_ring_all_reduce = algorithm(
+    "all_reduce",
+    name="bidirectional_ring",
+    steps=lambda p: 2 * (p // 2),
+    sent=lambda p: 2 * (p - 1) / p,
+    labels=("same_on_all_ranks",),
+    doc="""reduce_scatter and then all_gather, both of them in both directions of the ring.
+
+    Steps: 2 * (P // 2)
+    Sent: 2 * (P - 1) / P * N
+    Best: large N on rings whose links carry as much in each direction at the same time
+    Ranks: any
+    Reference: Chan, Heimlich, Purkayastha and van de Geijn 2007
+    """,
+)(bidirectional_ring_reduce_scatter.then(bidirectional_ring_all_gather))

@@ -1,4 +1,8 @@
-"""Binomial trees: the number of ranks that know doubles with every step (broadcast), or halves (reduce, gather)."""
+"""Trees of radix k: those that know are k times as many after every step (broadcast), or as few (reduce, gather).
+
+Binomial trees are those of radix 2; where the k - 1 messages of a rank can go out together, a larger radix takes fewer
+steps.
+"""
 
 import numpy as np
 
@@ -6,47 +10,80 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule.builder import Builder
 
 _BITS = ("same_on_all_ranks", "balanced_tree", "size_invariant")
+_RADIX = 4  # of knomial
 
 
-def _log2_ceil(p: int) -> int:
-    return (p - 1).bit_length()
+def levels(p: int, radix: int = 2) -> int:
+    """ceil(log p) to the base radix."""
+    count = 0
+    while radix**count < p:
+        count += 1
+    return count
 
 
-def _largest_subtree(p: int) -> int:
-    """Most ranks below one that is not the root of a binomial tree, itself included."""
-    half = 2 ** _log2_ceil(p) // 2
-    return max(p - half, half // 2) if p > 1 else 0
+def _children(p: int, radix: int) -> int:
+    """Of the root, which has most."""
+    return sum(min(radix - 1, (p - 1) // radix**level) for level in range(levels(p, radix)))
 
 
-@algorithm("broadcast", name="binomial", chunks=lambda p: 1, steps=_log2_ceil, sent=_log2_ceil)
+def largest_subtree(p: int, radix: int = 2) -> int:
+    """Most ranks below one that is not the root, itself included."""
+    width = radix ** (levels(p, radix) - 1) if p > 1 else 0
+    return max(min(width, p - width), width // radix) if p > 1 else 0
+
+
+def _broadcast(schedule: Builder, radix: int) -> None:
+    p, root = schedule.num_ranks, schedule.root
+    for level in reversed(range(levels(p, radix))):
+        width = radix**level
+        giver = np.arange(0, p, width * radix)  # Counted from the root.
+        with schedule.step():
+            for child in range(1, radix):
+                one = giver[giver + child * width < p]
+                schedule.copy(src=(one + root) % p, dst=(one + child * width + root) % p, chunk=0)
+
+
+def _gather(schedule: Builder, radix: int) -> None:
+    p, root = schedule.num_ranks, schedule.root
+    for level in range(levels(p, radix)):
+        width = radix**level
+        owner = schedule.ranks[schedule.ranks // width % radix > 0]  # Of blocks that move. Counted from the root.
+        giver, taker = owner - owner % width, owner - owner % (width * radix)
+        with schedule.step():
+            schedule.copy(src=(giver + root) % p, dst=(taker + root) % p, chunk=(owner + root) % p)
+
+
+# --- radix 2 -------------------------------------------------------------------------------------------------------
+
+
+@algorithm("broadcast", name="binomial", chunks=lambda p: 1, steps=levels, sent=lambda p: levels(p))
 def binomial_broadcast(schedule: Builder) -> None:
     """Whoever has the vector gives it to one who has not: far away first, so that the halves then work on their own.
 
-    ceil(log2 P) steps; the root sends ceil(log2 P) * N bytes, others less. Best for small N. Any rank count.
-    Folklore; Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+    Steps: ceil(log2(P))
+    Sent: ceil(log2(P)) * N
+    Best: small N
+    Ranks: any
+    Reference: folklore; Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+      2005
     """
-    p = schedule.num_ranks
-    for k in reversed(range(_log2_ceil(p))):
-        giver = np.arange(0, p - 2**k, 2 ** (k + 1))  # Counted from the root.
-        with schedule.step():
-            schedule.copy(src=(giver + schedule.root) % p, dst=(giver + 2**k + schedule.root) % p, chunk=0)
+    _broadcast(schedule, 2)
 
 
-@algorithm(
-    "reduce",
-    name="binomial",
-    chunks=lambda p: 1,
-    steps=_log2_ceil,
-    sent=lambda p: min(p - 1, 1),
-    labels=_BITS,
-)
+@algorithm("reduce", name="binomial", chunks=lambda p: 1, steps=levels, sent=lambda p: min(p - 1, 1), labels=_BITS)
 def binomial_reduce(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks join; the sum of a group is held by its first rank, or by the root.
 
-    ceil(log2 P) steps; N bytes per rank. Best for small N. Any rank count. The bits do not depend on root or size:
-    lower ranks are always the left operand, so the tree is the balanced one over rank numbers. Folklore, as above.
+    Steps: ceil(log2(P))
+    Sent: min(P - 1, 1) * N
+    Best: small N
+    Ranks: any
+    Reference: folklore; Thakur, Rabenseifner and Gropp 2005
+
+    The bits do not depend on root or size: lower ranks are always the left operand, so the tree is the balanced one
+    over rank numbers.
     """
-    for k in range(_log2_ceil(schedule.num_ranks)):
+    for k in range(levels(schedule.num_ranks)):
         with schedule.step():
             _join(schedule, k, schedule.root, chunk=0)
 
@@ -56,17 +93,20 @@ def binomial_reduce(schedule: Builder) -> None:
     "reduce_scatter_v",
     name="tree",
     chunks=lambda p: p,
-    steps=_log2_ceil,
+    steps=levels,
     sent=lambda p: (p - 1) / p,
     labels=_BITS,
 )
 def tree_reduce_scatter(schedule: Builder) -> None:
     """For each rank's block the tree of binomial reduce with that rank as its root, all of them at once.
 
-    ceil(log2 P) steps; (P - 1) / P * N bytes per rank: no algorithm sends less. Best for small N, and where bits must
-    be those of the balanced tree. Any rank count. Bits as for reduce.
+    Steps: ceil(log2(P))
+    Sent: (P - 1) / P * N
+    Best: small N, and where bits must be those of the balanced tree; no algorithm sends less
+    Ranks: any
+    Reference: binomial reduce, as above
     """
-    for k in range(_log2_ceil(schedule.num_ranks)):
+    for k in range(levels(schedule.num_ranks)):
         with schedule.step():
             for root in range(schedule.num_ranks):
                 _join(schedule, k, root, chunk=root)
@@ -86,41 +126,126 @@ def _join(schedule: Builder, k: int, root: int, chunk: int) -> None:
 tree_all_reduce = algorithm(
     "all_reduce",
     name="tree",
-    steps=lambda p: 2 * _log2_ceil(p),
-    sent=_log2_ceil,
+    steps=lambda p: 2 * levels(p),
+    sent=lambda p: levels(p),
     labels=_BITS,
     doc="""Up the binomial tree and down again: reduce to rank 0, then broadcast from it.
 
-    2 ceil(log2 P) steps; up to ceil(log2 P) * N bytes per rank. Best for small N, which it never cuts into chunks. Any
-    rank count. Bits are those of the balanced tree, on all ranks and for any size. Folklore, as above.
+    Steps: 2 * ceil(log2(P))
+    Sent: ceil(log2(P)) * N
+    Best: small N, which it never cuts into chunks
+    Ranks: any
+    Reference: folklore; Thakur, Rabenseifner and Gropp 2005
+
+    Bits are those of the balanced tree, on all ranks and for any size.
     """,
 )(binomial_reduce.then(binomial_broadcast))
 
 
-@algorithm("gather", name="binomial", chunks=lambda p: p, steps=_log2_ceil, sent=lambda p: _largest_subtree(p) / p)
+@algorithm("gather", name="binomial", chunks=lambda p: p, steps=levels, sent=lambda p: largest_subtree(p) / p)
 def binomial_gather(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks, counted from the root, join: the first rank takes all blocks of both.
 
-    ceil(log2 P) steps; up to N / 2 bytes per rank, N the gathered vector; the root hears from ceil(log2 P) ranks only.
-    Best for small N and many ranks. Any rank count; even blocks only, as ranks on the way hold blocks whose sizes they
-    would not know. Folklore; Thakur, Rabenseifner and Gropp 2005.
+    Steps: ceil(log2(P))
+    Sent: the largest subtree below the root, up to N / 2
+    Best: small N and many ranks: the root hears from ceil(log2 P) ranks only
+    Ranks: any
+    Reference: folklore; Thakur, Rabenseifner and Gropp 2005
+
+    Even blocks only, as ranks on the way hold blocks whose sizes they would not know.
     """
-    p, root = schedule.num_ranks, schedule.root
-    for k in range(_log2_ceil(p)):
-        owner = schedule.ranks[schedule.ranks >> k & 1 == 1]  # Of blocks that move. Counted from the root.
-        giver = owner >> k << k
-        with schedule.step():
-            schedule.copy(src=(giver + root) % p, dst=(giver - 2**k + root) % p, chunk=(owner + root) % p)
+    _gather(schedule, 2)
 
 
 binomial_scatter = algorithm(
     "scatter",
     name="binomial",
-    steps=_log2_ceil,
+    steps=levels,
     sent=lambda p: (p - 1) / p,
     doc="""Binomial gather run backwards: the first of a group gives half of the blocks to the first of that half.
 
-    ceil(log2 P) steps; the root sends (P - 1) / P * N bytes, N the whole vector, but to ceil(log2 P) ranks only. Best
-    for small N and many ranks. Any rank count; even blocks only, as for gather. Folklore, as above.
+    Steps: ceil(log2(P))
+    Sent: (P - 1) / P * N
+    Best: small N and many ranks: the root speaks to ceil(log2 P) ranks only
+    Ranks: any
+    Reference: folklore; Thakur, Rabenseifner and Gropp 2005
+
+    Even blocks only, as for gather.
     """,
 )(binomial_gather.reversed())
+
+
+# --- radix 4 -------------------------------------------------------------------------------------------------------
+
+
+def _quarter_levels(p: int) -> int:
+    return levels(p, _RADIX)
+
+
+@algorithm("broadcast", name="knomial", chunks=lambda p: 1, steps=_quarter_levels, sent=lambda p: _children(p, _RADIX))
+def knomial_broadcast(schedule: Builder) -> None:
+    """Whoever has the vector gives it to three who have not, at once: a tree of radix 4.
+
+    Steps: ceil(log2(P) / 2)
+    Sent: N for each child of the root, up to 3 ceil(log4 P)
+    Best: small N where several messages go out together: shared memory, many ports
+    Ranks: any
+    Reference: UCC and MPICH, k-nomial trees
+    """
+    _broadcast(schedule, _RADIX)
+
+
+knomial_reduce = algorithm(
+    "reduce",
+    name="knomial",
+    steps=_quarter_levels,
+    sent=lambda p: min(p - 1, 1),
+    labels=("same_on_all_ranks", "size_invariant"),
+    doc="""The broadcast run backwards: a rank folds what three others have, and its own, in one reduction.
+
+    Steps: ceil(log2(P) / 2)
+    Sent: min(P - 1, 1) * N
+    Best: small N where several messages come in together: shared memory, many ports
+    Ranks: any
+    Reference: UCC and MPICH, k-nomial trees
+    """,
+)(knomial_broadcast.reversed())
+
+
+@algorithm(
+    "gather",
+    name="knomial",
+    chunks=lambda p: p,
+    steps=_quarter_levels,
+    sent=lambda p: largest_subtree(p, _RADIX) / p,
+)
+def knomial_gather(schedule: Builder) -> None:
+    """Groups of 1, 4, 16 ... ranks, counted from the root, join by fours: the first takes all blocks of the others.
+
+    Steps: ceil(log2(P) / 2)
+    Sent: the largest subtree below the root, up to N / 2
+    Best: small N and many ranks, where several messages come in together
+    Ranks: any
+    Reference: UCC and MPICH, k-nomial trees
+
+    Even blocks only, as ranks on the way hold blocks whose sizes they would not know.
+    """
+    _gather(schedule, _RADIX)
+
+
+knomial_scatter = algorithm(
+    "scatter",
+    name="knomial",
+    steps=_quarter_levels,
+    sent=lambda p: (p - 1) / p,
+    doc="""The gather run backwards: the first of a group gives the firsts of its quarters what is for them.
+
+    Steps: ceil(log2(P) / 2)
+    Sent: (P - 1) / P * N
+    Best: small N and many ranks, where several messages go out together
+    Ranks: any
+    Reference: UCC and MPICH, k-nomial trees
+
+    Even blocks only, as for gather.
+    """,
+)(knomial_gather.reversed())

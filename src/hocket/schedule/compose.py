@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Block, Buffer, Ints, Schedule, Step, concatenate
+from hocket.schedule.shape import Shape
 
 _THEN = {
     ("reduce_scatter", "all_gather"): "all_reduce",
@@ -195,10 +196,13 @@ def reversed(schedule: Schedule) -> Schedule:
     if schedule.num_scratch and reduces:
         blocks = _reversed_through_scratch(schedule)
     else:
-        blocks = []
+        blocks, shape = [], Shape.of(replace(schedule, collective=name))
         for block in schedule.blocks[::-1]:
             last = block.step.shifted(block.shift * (block.repeat - 1), schedule.num_chunks)
-            blocks.append(Block(_reversed(last, reduces), block.repeat, -block.shift % schedule.num_chunks, block.site))
+            step = _reversed(last, reduces)
+            if reduces and shape.find_fault(step):  # Ranges that were read together may overlap only in part.
+                step = step.spread()[0]
+            blocks.append(Block(step, block.repeat, -block.shift % schedule.num_chunks, block.site))
     return replace(schedule, collective=name, blocks=tuple(block for block in blocks if len(block.step)))
 
 
