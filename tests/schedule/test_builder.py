@@ -152,7 +152,7 @@ def test_repeat_refuses_what_is_not_a_shift() -> None:
 def test_every_repetition_has_its_ranges_checked() -> None:
     def runs_over(schedule: Builder) -> None:
         for i in schedule.repeat(3):
-            schedule.reduce(src=0, dst=3, chunk=i, count=3)
+            schedule.reduce(src=0, dst=3, chunk=2 + i)
 
     with pytest.raises(ScheduleError, match=r"source does not exist .*found 4"):
         build(runs_over)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
+_MOST_JOB_WORK = 1 << 15  # above this, roots are shared out, so that all cores end together
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         algorithms = _select(arguments.algorithm, arguments.collective)
         jobs = [
-            _Job(arguments.algorithm, one.collective, one.name, num_ranks)
-            for num_ranks in reversed(arguments.ranks)  # the long ones first, so that all cores end together
+            job
             for one in algorithms
+            for num_ranks in arguments.ranks
             if one.allows(num_ranks)
+            for job in _jobs(arguments.algorithm, one, num_ranks)
         ]
+        jobs.sort(key=lambda job: job.work, reverse=True)  # the long ones first: with short ones all cores end together
     except ScheduleError as error:
         if not arguments.json:
             raise
@@ -70,6 +73,12 @@ class _Job:
     collective: str
     name: str
     num_ranks: int
+    roots: range
+
+    @property
+    def work(self) -> int:
+        """How long it takes, about, in a unit that is the same for all jobs."""
+        return self.num_ranks**2 * len(self.roots)
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,13 @@ class _Result:
 @dataclass
 class _Proof:
     algorithm: "Algorithm"
-    ranks: list[int] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
     num_schedules: int = 0
     labels: frozenset[str] | None = None
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: _Result) -> None:
-        self.ranks.append(result.job.num_ranks)
+        self.ranks.add(result.job.num_ranks)
         self.num_schedules += result.num_schedules
         self.failures += result.failures
         if result.labels is not None:
@@ -117,22 +126,30 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
     return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]
 
 
-def _prove(job: _Job) -> _Result:
-    """Proves one algorithm for one rank count and all roots: here or in a process of the pool."""
+def _jobs(reference: str | None, one: "Algorithm", num_ranks: int) -> Iterator[_Job]:
+    """The jobs that prove one algorithm for one rank count and all roots."""
     from hocket.schedule.collective import find_collective
 
+    num_roots = num_ranks if find_collective(one.collective).rooted else 1
+    roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
+    for first in range(0, num_roots, roots_each):
+        roots = range(first, min(first + roots_each, num_roots))
+        yield _Job(reference, one.collective, one.name, num_ranks, roots)
+
+
+def _prove(job: _Job) -> _Result:
+    """Does one job: here or in a process of the pool."""
     (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
     labels: frozenset[str] | None = None
     failures: list[dict[str, Any]] = []
-    roots = range(job.num_ranks if find_collective(job.collective).rooted else 1)
-    for root in roots:
+    for root in job.roots:
         try:
             certificate = one.verify(job.num_ranks, root)
         except ScheduleError as error:
             failures.append(_failure(error, one, job.num_ranks, root))
         else:
             labels = certificate.labels if labels is None else labels & certificate.labels
-    return _Result(job, len(roots) - len(failures), labels, failures)
+    return _Result(job, len(job.roots) - len(failures), labels, failures)
 
 
 def _failure(
@@ -155,7 +172,7 @@ def _failure(
 
 def _results(jobs: list[_Job]) -> Iterator[_Result]:
     num_cores = min(len(os.sched_getaffinity(0)), len(jobs))
-    if num_cores == 1 or sum(job.num_ranks**2 for job in jobs) < _MIN_POOL_WORK:
+    if num_cores == 1 or sum(job.work for job in jobs) < _MIN_POOL_WORK:
         yield from map(_prove, jobs)
         return
     import multiprocessing

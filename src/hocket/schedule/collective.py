@@ -95,6 +95,14 @@ class Collective:
         """The block at this position of the rank's output memory: output_blocks(rank)[position]."""
         return _block_at(self.output, rank, position, num_ranks)
 
+    def input_position(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
+        """Where in the rank's input memory this block lies, or -1 where it does not."""
+        return _position_of(self.input, rank, block, num_ranks, root)
+
+    def output_position(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
+        """Where in the rank's output memory this block lies, or -1 where it does not."""
+        return _position_of(self.output, rank, block, num_ranks, root)
+
     def knows(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> npt.NDArray[np.bool_]:
         """Whether a rank knows how long a block is: every one if even, else those in its own input or output."""
         ranks, blocks = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(block, np.int64))
@@ -142,6 +150,18 @@ def _block_at(extent: Extent, rank: AnyInts, position: AnyInts, num_ranks: int) 
     elif extent == "column":
         found = found * num_ranks + ranks
     return found
+
+
+def _position_of(extent: Extent, rank: AnyInts, block: AnyInts, num_ranks: int, root: int) -> Ints:
+    ranks, blocks = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(block, np.int64))
+    position = blocks
+    if extent == "own":
+        position = np.zeros_like(blocks)
+    elif extent == "row":
+        position = blocks % num_ranks
+    elif extent == "column":
+        position = blocks // num_ranks
+    return np.where(_holds(extent, ranks, blocks, num_ranks, root), position, -1)
 
 
 def _holds(extent: Extent, rank: Ints, block: Ints, num_ranks: int, root: int) -> npt.NDArray[np.bool_]:

@@ -5,7 +5,7 @@ waits.py; it runs in interpreter.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,34 @@ from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SPACE_NAMES, Acc
 from hocket.schedule.plan import STAGED, Plan
 
 
+class Reads(NamedTuple):
+    """Who wrote what is read: an instruction; beyond them, the i-th chunk of JointPlans.held as it was before; or -1.
+
+    writer has an entry for each local source, in their order; output_writer for each of JointPlans.wanted in the end.
+    """
+
+    writer: Ints
+    output_writer: Ints
+
+
 class JointPlans:
     """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with their owner."""
 
     def __init__(self, plans: Sequence[Plan]) -> None:
         self.plans = plans
-        ends = [plan.instructions[:, 2:5].astype(np.int64) for plan in plans]
-        lists = [(plan.instructions, plan.sources, plan.destinations, plan.dependencies) for plan in plans]
-        sizes = np.array([[len(array) for array in arrays] for arrays in lists])
+        sizes = np.array(
+            [
+                (len(plan.instructions), len(plan.sources), len(plan.destinations), len(plan.dependencies))
+                for plan in plans
+            ]
+        )
         self.first = np.cumsum(sizes[:, 0]) - sizes[:, 0]
         self.num_instructions = int(sizes[:, 0].sum())
         self.rank = np.repeat(np.arange(len(plans)), sizes[:, 0])
         instructions = np.concatenate([plan.instructions for plan in plans]).astype(np.int64)
         self.step, self.chunk, self.flags = instructions[:, 0], instructions[:, 1], instructions[:, 5]
         shift = np.cumsum(sizes[:, 1:], axis=0) - sizes[:, 1:]
-        joined = np.concatenate([own + base for own, base in zip(ends, shift, strict=True)])
+        joined = instructions[:, 2:5] + shift[self.rank]
         self.sources = np.concatenate([plan.sources for plan in plans]).astype(np.int64)
         self.destinations = np.concatenate([plan.destinations for plan in plans]).astype(np.int64)
         self.source_owner, self.destination_owner = owners(joined[:, 0]), owners(joined[:, 1])
@@ -39,28 +52,69 @@ class JointPlans:
         self.sends = np.zeros(self.num_instructions, bool)
         self.sends[self.destination_owner[self.destinations[:, 1] == REMOTE]] = True
         self.lent = self.sends & (self.flags & STAGED == 0)
-        self._joined = joined
+        self.source_ends, self.destination_ends = joined[:, 0], joined[:, 1]
+        self._shared = np.array([shared_offset(plan) for plan in plans], np.int64)
+        self.shares = self._shared[:, 0] >= 0
+        self.held = self._memory(INPUT, np.array([plan.num_input_chunks for plan in plans]))
+        self.wanted = self._memory(OUTPUT, np.array([plan.num_output_chunks for plan in plans]))
 
     def accesses(self) -> Accesses:
         """Every touch of memory; a location is told apart by rank, and memory that is shared in place has one name."""
-        sources, destinations = self.unified()
-        touched = accesses(self._joined[:, 0], self._joined[:, 1], sources, destinations)
+        sources = self._unified(self.sources, self.source_owner)
+        destinations = self._unified(self.destinations, self.destination_owner)
+        touched = accesses(self.source_ends, self.destination_ends, sources, destinations)
         return touched._replace(location=touched.location * len(self.plans) + self.rank[touched.instruction])
 
-    def unified(self) -> tuple[Ints, Ints]:
-        """Sources and destinations, with the one name of memory that input and output share in place: the larger's."""
-        return _unify(self, self.sources, self.source_owner), _unify(self, self.destinations, self.destination_owner)
+    def reads(self, touched: Accesses) -> Reads:
+        """Follow each read, and the output in the end, to the write before it in program order."""
+        n, num_touched, num_held, num_wanted = map(len, (self.step, touched.write, self.held, self.wanted))
+        instruction = np.concatenate((touched.instruction, np.full(num_held, -1), np.full(num_wanted, n)))
+        location = np.concatenate((touched.location, self.held, self.wanted))
+        write = np.concatenate((touched.write, np.ones(num_held, bool), np.zeros(num_wanted, bool)))
+        writer = np.concatenate((touched.instruction, n + np.arange(num_held), np.full(num_wanted, -1)))
+        order = np.argsort((location * (n + 2) + instruction + 1) * 2 + write)  # it reads before it writes
+        position = np.arange(len(order))
+        last = np.maximum.accumulate(np.where(write[order], position, 0))
+        found = order[last]
+        seen = np.empty(len(order), np.int64)
+        seen[order] = np.where(write[found] & (location[found] == location[order]), writer[found], -1)
+        return Reads(seen[:num_touched][~touched.write], seen[num_touched + num_held :])
+
+    def _unified(self, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
+        """Entries with the one name of memory that input and output share in place: the larger's."""
+        loses, offset = self._shared[self.rank[owner]].T
+        renamed = entries[:, 1] == loses
+        if not renamed.any():
+            return entries
+        entries = entries.copy()
+        entries[renamed, 1] = INPUT + OUTPUT - loses[renamed]
+        entries[renamed, 2] += offset[renamed]
+        return entries
+
+    def _memory(self, space: int, sizes: Ints) -> Ints:
+        """The locations of all ranks' whole input or output, rank after rank, as `accesses` names them."""
+        rank = np.repeat(np.arange(len(sizes)), sizes)
+        index = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        entries = np.stack((rank, np.full_like(rank, space), index), axis=1)
+        loses, offset = self._shared[rank].T
+        renamed = loses == space
+        entries[renamed, 1], entries[renamed, 2] = INPUT + OUTPUT - space, (index + offset)[renamed]
+        return (entries[:, 2] * 4 + entries[:, 1]) * len(self.plans) + rank
 
     def size_classes(self, rank: Ints, space: Ints, index: Ints) -> Ints:
         """The size class that existing chunks of ranks' input and output have."""
+        k = self.plans[0].chunks_per_block
         if not self.plans[0].uneven:
-            return index % self.plans[0].chunks_per_block
+            return index % k
         found = np.zeros_like(index)
-        for one in (INPUT, OUTPUT):
-            tables = [plan.size_classes(one) for plan in self.plans]
-            begins = np.cumsum([0, *map(len, tables)])
+        for one, blocks in (
+            (INPUT, [plan.input_blocks for plan in self.plans]),
+            (OUTPUT, [plan.output_blocks for plan in self.plans]),
+        ):
+            begins = np.cumsum([0, *map(len, blocks)])
             chosen = space == one
-            found[chosen] = np.concatenate(tables)[begins[rank[chosen]] + index[chosen]]
+            within = index[chosen]
+            found[chosen] = np.concatenate(blocks)[begins[rank[chosen]] + within // k] * k + within % k
         return found
 
     def describe(self, instruction: int) -> str:
@@ -81,23 +135,13 @@ class JointPlans:
         }
 
 
-def _unify(joint: JointPlans, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
-    table = np.array([shared_offset(plan) for plan in joint.plans], np.int64)
-    loses, offset = table[joint.rank[owner], 0], table[joint.rank[owner], 1]
-    renamed = entries[:, 1] == loses
-    if not renamed.any():
-        return entries
-    entries = entries.copy()
-    entries[renamed, 1] = INPUT + OUTPUT - loses[renamed]
-    entries[renamed, 2] += offset[renamed]
-    return entries
-
-
 def shared_offset(plan: Plan) -> tuple[int, int]:
     """Which of input and output is a part of the other (-1: they are apart), and its first chunk's index there."""
     held, wanted = plan.num_input_chunks, plan.num_output_chunks
     if not (plan.in_place and held and wanted):
         return -1, 0
+    if held == wanted:
+        return INPUT, 0
     offset = in_place_offset(plan.input_blocks.tolist(), plan.output_blocks.tolist())
     return (INPUT if wanted >= held else OUTPUT), offset * plan.chunks_per_block
 
@@ -114,12 +158,3 @@ def place_name(location: int, num_ranks: int) -> str:
     """A location of JointPlans.accesses in words, without its rank."""
     code = location // num_ranks
     return f"{SPACE_NAMES[code & 3]}[{code >> 2}]"
-
-
-def memory(joint: JointPlans, plan: Plan, space: int) -> NDArray[np.int64]:
-    """The locations of a rank's whole input or output, as JointPlans.accesses names them."""
-    index = np.arange(plan.num_input_chunks if space == INPUT else plan.num_output_chunks, dtype=np.int64)
-    loses, offset = shared_offset(plan)
-    if space == loses:
-        space, index = INPUT + OUTPUT - space, index + offset
-    return (index * 4 + space) * len(joint.plans) + plan.rank

@@ -72,7 +72,7 @@ def _constant_in(values: Hashes, group: npt.NDArray[np.int64]) -> bool:
     return bool((representative[group] == values).all())
 
 
-def _mix(bits: Hashes) -> Hashes:
+def mix(bits: Hashes) -> Hashes:
     """The finaliser of splitmix64 (Steele, Lea and Flood 2014): a bijection that leaves no pattern."""
     bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -80,15 +80,15 @@ def _mix(bits: Hashes) -> Hashes:
 
 
 def _leaf(ranks: npt.NDArray[np.int64]) -> Hashes:
-    return _mix((ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
+    return mix((ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _combined(left: Hashes, right: Hashes) -> Hashes:
-    return _mix(left * np.uint64(0xD1342543DE82EF95) + right * np.uint64(0x2545F4914F6CDD1D) + np.uint64(1))
+    return mix(left * np.uint64(0xD1342543DE82EF95) + right * np.uint64(0x2545F4914F6CDD1D) + np.uint64(1))
 
 
 def _rounded(value: Hashes) -> Hashes:
-    return _mix(value ^ np.uint64(0xA0761D6478BD642F))
+    return mix(value ^ np.uint64(0xA0761D6478BD642F))
 
 
 @lru_cache(64)

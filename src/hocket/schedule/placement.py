@@ -1,4 +1,4 @@
-"""Where every place of one rank lies in its memory, step by step.
+"""Where places lie in the memory of their ranks, before the first step and from step to step.
 
 A place is a chunk of a buffer of the schedule, coded ``chunk * 4 + buffer``; a location is a chunk of the rank's input,
 output or scratch memory, coded as in dependencies.py. A chunk of `data` lies in the output if the output holds it; else
@@ -7,42 +7,67 @@ and output are one memory under one name, the name of the larger; so in an all_t
 is still to be sent, unless lowering has moved it out of the way.
 """
 
-from hocket.schedule.collective import in_place_offset
-from hocket.schedule.dependencies import INPUT, OUTPUT, SCRATCH
+import numpy as np
+
+from hocket.schedule.dependencies import INPUT, OUTPUT, SCRATCH, Ints
 from hocket.schedule.ir import Buffer, Schedule
+
+NOWHERE = -1
+
+
+def is_shared(schedule: Schedule, rank: Ints) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Which of these ranks have input and output in one memory if the call is in place: bool, shaped like rank."""
+    kind, num_ranks, root = schedule.kind, schedule.num_ranks, schedule.root
+    shared = (kind.num_input_blocks(num_ranks, root) > 0) & (kind.num_output_blocks(num_ranks, root) > 0)
+    return np.asarray(shared[rank])
+
+
+def first_locations(schedule: Schedule, in_place: bool, rank: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """Where places of ranks lie before the first step, and once they are written; arrays of equal length.
+
+    NOWHERE if a place holds nothing then, or goes to scratch.
+    """
+    kind, k, num_ranks, root = schedule.kind, schedule.chunks_per_block, schedule.num_ranks, schedule.root
+    num_held = kind.num_input_blocks(num_ranks, root)[rank]
+    num_wanted = kind.num_output_blocks(num_ranks, root)[rank]
+    chunk, buffer = place >> 2, place & 3
+    block, within = chunk // k, chunk % k
+    is_data = buffer == Buffer.DATA
+    held = np.where(is_data, kind.input_position(rank, block, num_ranks, root), block)
+    held[(buffer == Buffer.OUTPUT) | (buffer == Buffer.SCRATCH)] = NOWHERE
+    wanted = np.where(is_data, kind.output_position(rank, block, num_ranks, root), block)
+    wanted[(buffer == Buffer.INPUT) | (buffer == Buffer.SCRATCH)] = NOWHERE
+    now = np.where(held >= 0, (held * k + within) * 4 + INPUT, NOWHERE)
+    home = np.where(wanted >= 0, (wanted * k + within) * 4 + OUTPUT, NOWHERE)
+    if in_place:
+        shared = is_shared(schedule, rank)
+        # The smaller is a part of the larger, which begins at its first block: see collective.in_place_offset.
+        offset = np.where(
+            num_wanted > num_held,
+            kind.output_position(rank, kind.input_block(rank, 0, num_ranks), num_ranks, root),
+            kind.input_position(rank, kind.output_block(rank, 0, num_ranks), num_ranks, root),
+        )
+        offset[num_wanted == num_held] = 0
+        renamed = shared & (num_wanted >= num_held) & (now >= 0)
+        now[renamed] += (offset * k * 4 + OUTPUT - INPUT)[renamed]
+        renamed = shared & (num_wanted < num_held) & (home >= 0)
+        home[renamed] += (offset * k * 4 + INPUT - OUTPUT)[renamed]
+        if kind.blocks != "pair":  # where other data is received than was sent, the input is not the home of its chunks
+            stays = shared & is_data & (home < 0)
+            home[stays] = now[stays]
+    return now, home
 
 
 class Memory:
     """Where every place of one rank lies, step by step."""
 
-    def __init__(self, schedule: Schedule, rank: int, in_place: bool, last_use: dict[int, int]) -> None:
-        kind, k = schedule.kind, schedule.chunks_per_block
-        held = list(kind.input_blocks(rank, schedule.num_ranks, schedule.root))
-        wanted = list(kind.output_blocks(rank, schedule.num_ranks, schedule.root))
-        self.shared = in_place and len(held) > 0 and len(wanted) > 0
-        # Where other data is received than was sent, memory has two meanings: the input that it holds is not its home.
-        self.exchanges = self.shared and kind.blocks == "pair"
-        self.last_use = last_use
-        self.now: dict[int, int] = {}  # place -> where its content lies; absent: it holds nothing
-        self.home: dict[int, int] = {}  # place -> where it lies once written; absent: scratch
+    def __init__(self, now: dict[int, int], home: dict[int, int], last_use: dict[int, int]) -> None:
+        self.now = now  # place -> where its content lies; absent: it holds nothing
+        self.home = home  # place -> where it lies once written; absent: scratch
+        self.last_use = last_use  # place -> step
         self.num_slots = 0
         self._free: list[int] = []
         self._expiring: dict[int, list[int]] = {}
-        output_wins = len(wanted) >= len(held)
-        offset = in_place_offset(held, wanted) * k if self.shared else 0
-        for index, chunk in enumerate(_chunks(held, k)):
-            location = index * 4 + INPUT
-            if self.shared and output_wins:
-                location = (index + offset) * 4 + OUTPUT
-            self.now[chunk * 4 + Buffer.DATA] = self.now[index * 4 + Buffer.INPUT] = location
-            if self.shared and not self.exchanges:
-                self.home[chunk * 4 + Buffer.DATA] = location
-        self.wanted = _chunks(wanted, k)
-        for index, chunk in enumerate(self.wanted):
-            location = index * 4 + OUTPUT
-            if self.shared and not output_wins:
-                location = (index + offset) * 4 + INPUT
-            self.home[chunk * 4 + Buffer.DATA] = self.home[index * 4 + Buffer.OUTPUT] = location
 
     def begin(self, step: int) -> None:
         """Free the slots whose last use lies before this step."""
@@ -68,8 +93,3 @@ class Memory:
             location = self.home[place] = self.slot(self.last_use[place])
         self.now[place] = location
         return location
-
-
-def _chunks(blocks: list[int], chunks_per_block: int) -> list[int]:
-    """The chunks of `data` that these blocks have, in their order."""
-    return [block * chunks_per_block + j for block in blocks for j in range(chunks_per_block)]

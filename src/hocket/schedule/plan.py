@@ -1,16 +1,16 @@
 """A plan: what one rank executes, as flat arrays. The native core is given these very arrays.
 
-`PlanWriter` collects instructions and adds the dependencies. What they should be is said in lower.py, and whether a
+`OutlineWriter` collects instructions and adds the dependencies. What they should be is said in lower.py, and whether a
 plan is safe to run in races.py.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hocket.schedule.dependencies import INPUT, accesses, conflicts, owners
-from hocket.schedule.ir import Schedule
 
 COMPLETES = 1
 """Flag of a fold whose result is the first to hold all contributions: avg divides here."""
@@ -64,22 +64,28 @@ class Plan:
         return np.repeat(first, self.chunks_per_block) + within
 
 
-class PlanWriter:
-    """Collects the instructions of some ranks, one rank after the other; locations as in dependencies.py."""
+class Outline(NamedTuple):
+    """A plan without names, for all ranks of one form (forms.py): arrays as in Plan, with numbers for what they name.
 
-    def __init__(self, schedule: Schedule, in_place: bool) -> None:
-        self.schedule, self.in_place = schedule, in_place
-        self.chunks_per_block, self.uneven = schedule.chunks_per_block, schedule.kind.uneven
-        self.uses_data = schedule.uses_data
+    Size classes and messages are numbers of the form's rows, places in input and output numbers of locations.
+    """
+
+    sizes: tuple[int, int, int, int]
+    num_scratch: int
+    instructions: NDArray[np.int32]
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+    dependencies: NDArray[np.int32]
+
+
+class OutlineWriter:
+    """Collects the instructions of some outlines, one after the other; locations as in dependencies.py."""
+
+    def __init__(self) -> None:
         self.instructions: list[int] = []
         self.sources: list[int] = []
         self.destinations: list[int] = []
-        self._ends: list[tuple[int, int, int, int, int]] = []
-
-    @property
-    def num_instructions(self) -> int:
-        """How many were emitted so far."""
-        return len(self.instructions) // _FIELDS
+        self._ends: list[tuple[int, int, int, int]] = []
 
     def emit(self, step: int, chunk: int, flags: int) -> None:
         """Close the instruction whose sources and destinations were just appended."""
@@ -95,50 +101,40 @@ class PlanWriter:
         self.sources += (-1, source & 3, source >> 2, raw)
         self.fold(step, chunk, destination, 0)
 
-    def end_rank(self, rank: int, num_scratch: int) -> None:
-        """Everything since the last end_rank is this rank's."""
+    def end(self, num_scratch: int) -> None:
+        """Everything since the last end is one outline."""
         entries = len(self.sources) // 4, len(self.destinations) // 3
-        self._ends.append((rank, num_scratch, self.num_instructions, *entries))
+        self._ends.append((num_scratch, len(self.instructions) // _FIELDS, *entries))
 
-    def plans(self) -> list[Plan]:
-        """Turn the lists into plans: one dependency analysis, in which the ranks' locations are kept apart."""
+    def outlines(self) -> list[Outline]:
+        """Turn the lists into outlines: one dependency analysis, in which their locations are kept apart."""
         instructions = np.array(self.instructions, np.int32).reshape(-1, _FIELDS)
         sources = np.array(self.sources, np.int32).reshape(-1, 4)
         destinations = np.array(self.destinations, np.int32).reshape(-1, 3)
-        ends = np.array(self._ends, np.int64).reshape(-1, 5)
+        ends = np.array(self._ends, np.int64).reshape(-1, 4)
         touched = accesses(instructions[:, 2], instructions[:, 3], sources, destinations)
-        plan_of = owners(ends[:, 2])
+        outline_of = owners(ends[:, 1])
         span = int(touched.location.max(initial=0)) + 1
-        found = conflicts(touched._replace(location=touched.location + plan_of[touched.instruction] * span))
+        found = conflicts(touched._replace(location=touched.location + outline_of[touched.instruction] * span))
         starts = np.zeros_like(ends)
         starts[1:] = ends[:-1]
-        dependencies = (found.earlier - starts[plan_of[found.later], 2]).astype(np.int32)
+        dependencies = (found.earlier - starts[outline_of[found.later], 1]).astype(np.int32)
         dependencies_end = np.searchsorted(found.later, np.arange(len(instructions)), side="right")
         cut = np.append(0, dependencies_end)
-        base = np.stack((starts[:, 3], starts[:, 4], cut[starts[:, 2]]), axis=1)
+        base = np.stack((starts[:, 2], starts[:, 3], cut[starts[:, 1]]), axis=1)
         instructions[:, 4] = dependencies_end
-        instructions[:, 2:5] -= base[plan_of].astype(np.int32)
-        kind, num_ranks, root = self.schedule.kind, self.schedule.num_ranks, self.schedule.root
-        plans = []
-        for (rank, num_scratch, i1, s1, d1), (_, _, i0, s0, d0) in zip(ends.tolist(), starts.tolist(), strict=True):
-            held = np.array(kind.input_blocks(rank, num_ranks, root), np.int32)
-            wanted = np.array(kind.output_blocks(rank, num_ranks, root), np.int32)
-            plan = Plan(
-                rank=rank,
-                num_ranks=num_ranks,
-                chunks_per_block=self.chunks_per_block,
-                uneven=self.uneven,
-                num_input_chunks=len(held) * self.chunks_per_block,
-                num_output_chunks=len(wanted) * self.chunks_per_block,
-                num_scratch=num_scratch,
-                in_place=self.in_place,
-                num_steps=max(1, self.schedule.num_steps),  # one even if nothing moves between ranks
-                input_blocks=held,
-                output_blocks=wanted,
-                instructions=instructions[i0:i1],
-                sources=sources[s0:s1],
-                destinations=destinations[d0:d1],
-                dependencies=dependencies[cut[i0] : cut[i1]],
+        instructions[:, 2:5] -= base[outline_of].astype(np.int32)
+        outlines = []
+        for (num_scratch, i1, s1, d1), (_, i0, s0, d0) in zip(ends.tolist(), starts.tolist(), strict=True):
+            e0, e1 = int(cut[i0]), int(cut[i1])
+            outline = Outline(
+                (i1 - i0, s1 - s0, d1 - d0, e1 - e0),
+                num_scratch,
+                # Copies: outlines outlive the batch that they were made with.
+                instructions[i0:i1].copy(),
+                sources[s0:s1].copy(),
+                destinations[d0:d1].copy(),
+                dependencies[e0:e1].copy(),
             )
-            plans.append(plan)
-        return plans
+            outlines.append(outline)
+        return outlines

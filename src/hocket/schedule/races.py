@@ -15,7 +15,6 @@ from hocket.errors import VerifyError
 from hocket.schedule.dependencies import (
     INPUT,
     OUTPUT,
-    READ_AFTER_WRITE,
     REMOTE,
     WRITE_AFTER_READ,
     Accesses,
@@ -23,7 +22,7 @@ from hocket.schedule.dependencies import (
     conflicts,
 )
 from hocket.schedule.ir import Schedule
-from hocket.schedule.joint import JointPlans, memory, place_name, shared_offset
+from hocket.schedule.joint import JointPlans, Reads, place_name
 from hocket.schedule.lower import lower_all
 from hocket.schedule.meaning import check_meaning
 from hocket.schedule.plan import COMPLETES, STAGED, Plan
@@ -46,6 +45,7 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
         _check_arrays(plan, rank, schedule)
     if len(plans) != schedule.num_ranks:
         raise VerifyError("plans are missing", law=3, expected=f"{schedule.num_ranks} plans", found=len(plans))
+    _check_ends(plans)
     joint = JointPlans(plans)
     _check_entries(joint, schedule)
     messages = match_messages(joint)
@@ -54,41 +54,58 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
     touched = joint.accesses()
     found = conflicts(touched)
     _check_order(joint, waits, found)
-    _check_contents(joint, touched, found)
+    reads = joint.reads(touched)
+    _check_contents(joint, touched, reads)
     if meaning:
-        check_meaning(joint, messages, schedule)
+        check_meaning(joint, messages, reads, schedule)
 
 
 def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
-    """What must hold before the lists of a plan can be cut up."""
-
-    def refuse(message: str, expected: object, found: object) -> VerifyError:
-        return VerifyError(f"the plan of rank {rank}: {message}", law=3, rank=rank, expected=expected, found=found)
-
+    """The plan is one for this rank of the schedule, and its arrays have the right form."""
     kind, size, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     head = (plan.rank, plan.num_ranks, plan.chunks_per_block, plan.uneven)
     expected = (rank, size, k, kind.uneven)
     if head != expected:
-        raise refuse("rank, num_ranks, chunks_per_block and uneven differ from the schedule's", expected, head)
+        raise _misfit(rank, "rank, num_ranks, chunks_per_block and uneven differ from the schedule's", expected, head)
     for name, blocks, num_chunks, given in (
         ("input", plan.input_blocks, plan.num_input_chunks, kind.input_blocks(rank, size, schedule.root)),
         ("output", plan.output_blocks, plan.num_output_chunks, kind.output_blocks(rank, size, schedule.root)),
     ):
         if blocks.tolist() != list(given) or num_chunks != len(given) * k:
-            raise refuse(f"its {name} is not the collective's", list(given), blocks.tolist())
+            raise _misfit(rank, f"its {name} is not the collective's", list(given), blocks.tolist())
     for name, array, width in (
         ("instructions", plan.instructions, 6),
         ("sources", plan.sources, 4),
         ("destinations", plan.destinations, 3),
     ):
         if array.ndim != 2 or array.shape[1] != width or array.dtype != np.int32:
-            raise refuse(f"{name} have a wrong form", f"int32[n, {width}]", f"{array.dtype}{list(array.shape)}")
-    for column, entries, least in ((2, plan.sources, 1), (3, plan.destinations, 1), (4, plan.dependencies, 0)):
-        ends = plan.instructions[:, column]
-        total = int(ends[-1]) if len(ends) else 0
-        if total != len(entries) or (np.diff(ends, prepend=0) < least).any():
-            rising = f"ends that rise by {least} or more to {len(entries)}"
-            raise refuse(f"column {column} of the instructions does not cut its list", rising, ends)
+            raise _misfit(rank, f"{name} have a wrong form", f"int32[n, {width}]", f"{array.dtype}{list(array.shape)}")
+
+
+def _check_ends(plans: Sequence[Plan]) -> None:
+    """The ends in the instructions cut up all of each list, so that every instruction has its part."""
+    num_instructions = np.array([len(plan.instructions) for plan in plans])
+    ends = np.concatenate([plan.instructions[:, 2:5] for plan in plans])
+    begins = np.cumsum(num_instructions) - num_instructions
+    rises = np.diff(ends, axis=0, prepend=0)
+    some = np.flatnonzero(num_instructions)
+    rises[begins[some]] = ends[begins[some]]
+    totals = np.zeros((len(plans), 3), np.int64)
+    totals[some] = ends[(begins + num_instructions - 1)[some]]
+    lengths = np.array([(len(plan.sources), len(plan.destinations), len(plan.dependencies)) for plan in plans])
+    wrong = totals != lengths
+    least = (1, 1, 0)
+    short, which = np.nonzero(rises < least)
+    wrong[np.repeat(np.arange(len(plans)), num_instructions)[short], which] = True
+    if wrong.any():
+        rank, column = divmod(int(np.argmax(wrong)), 3)
+        expected = f"ends that rise by {least[column]} or more to {lengths[rank, column]}"
+        message = f"column {column + 2} of the instructions does not cut its list"
+        raise _misfit(rank, message, expected, plans[rank].instructions[:, column + 2])
+
+
+def _misfit(rank: int, message: str, expected: object, found: object) -> VerifyError:
+    return VerifyError(f"the plan of rank {rank}: {message}", law=3, rank=rank, expected=expected, found=found)
 
 
 def _check_entries(joint: JointPlans, schedule: Schedule) -> None:
@@ -131,7 +148,7 @@ def _check_entries(joint: JointPlans, schedule: Schedule) -> None:
     send = (local == 0) & (num_sources == 1) & (remote_sources == 0) & (joint.flags & ~STAGED == 0)
     fold = (local == 1) & (num_destinations == 1) & (joint.flags & ~COMPLETES == 0)
     _refuse(joint, ~(send | fold), "is neither a fold (one local destination) nor a send (one local source)")
-    apart = np.array([shared_offset(plan)[0] < 0 for plan in plans])[joint.rank[joint.destination_owner]]
+    apart = ~joint.shares[joint.rank[joint.destination_owner]]
     _refuse(joint, apart & (joint.destinations[:, 1] == INPUT), "writes the input", joint.destination_owner)
     own = joint.first[joint.rank[joint.dependent]]
     wrong = (joint.dependency >= joint.dependent) | (joint.dependency < own)
@@ -148,7 +165,10 @@ def _refuse(joint: JointPlans, wrong: NDArray[np.bool_], message: str, owner: ND
 def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
     """Every conflict is ordered: by a dependency of its own, or because other waits imply it."""
     n = joint.num_instructions
-    direct = np.isin(found.later * n + found.earlier, joint.dependent * n + joint.dependency)
+    needed, given = found.later * n + found.earlier, joint.dependent * n + joint.dependency
+    if np.array_equal(needed, given):
+        return
+    direct = np.isin(needed, given)
     for index in np.flatnonzero(~direct).tolist():
         earlier, later, kind = int(found.earlier[index]), int(found.later[index]), int(found.kind[index])
         # Memory that was lent is read by other ranks' folds; everything else is over when the instruction has run.
@@ -162,22 +182,18 @@ def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
             )
 
 
-def _check_contents(joint: JointPlans, touched: Accesses, found: Conflicts) -> None:
+def _check_contents(joint: JointPlans, touched: Accesses, reads: Reads) -> None:
     """Nothing is read that holds nothing, or a chunk of another length; every output chunk gets a content."""
-    num_ranks = len(joint.plans)
-    held, wanted = (np.concatenate([memory(joint, plan, space) for plan in joint.plans]) for space in (INPUT, OUTPUT))
-    order = np.lexsort((touched.write, touched.instruction, touched.location))
-    first = order[np.unique(touched.location[order], return_index=True)[1]]
-    empty = first[~touched.write[first] & ~np.isin(touched.location[first], held)]
+    reader, location = touched.instruction[~touched.write], touched.location[~touched.write]
+    empty = np.flatnonzero(reads.writer < 0)
     if len(empty):
-        instruction = int(touched.instruction[empty[0]])
-        place = place_name(int(touched.location[empty[0]]), num_ranks)
+        instruction, place = int(reader[empty[0]]), place_name(int(location[empty[0]]), len(joint.plans))
         text = f"{joint.describe(instruction)} reads {place} before anything is written there"
         raise VerifyError(text, **joint.where(instruction))
-    missing = wanted[~np.isin(wanted, np.concatenate((held, touched.location[touched.write])))]
+    missing = joint.wanted[reads.output_writer < 0]
     if len(missing):
-        rank = int(missing[0]) % num_ranks
-        place = place_name(int(missing[0]), num_ranks)
+        rank, place = int(missing[0]) % len(joint.plans), place_name(int(missing[0]), len(joint.plans))
         raise VerifyError(f"rank {rank} never writes {place}, which belongs to its result", law=3, rank=rank)
-    differ = (found.kind == READ_AFTER_WRITE) & (joint.chunk[found.earlier] != joint.chunk[found.later])
-    _refuse(joint, differ, "reads a chunk of another size class than was written", found.later)
+    written = np.flatnonzero(reads.writer < joint.num_instructions)
+    differ = joint.chunk[reads.writer[written]] != joint.chunk[reader[written]]
+    _refuse(joint, differ, "reads a chunk of another size class than was written", reader[written])

@@ -21,16 +21,17 @@ class Messages(NamedTuple):
     send: Ints
     fold: Ints
     follows: Ints  # index of the message before it on its channel, or -1
+    entry: Ints  # of JointPlans.sources: where the fold reads it
 
 
 def match_messages(joint: JointPlans) -> Messages:
     """Match sends and receives of every channel one to one. VerifyError (law 3) names what has no counterpart."""
     num_ranks = len(joint.plans)
-    out, into = joint.destinations[:, 1] == REMOTE, joint.sources[:, 1] == REMOTE
+    out, into = (np.flatnonzero(entries[:, 1] == REMOTE) for entries in (joint.destinations, joint.sources))
     send, fold = joint.destination_owner[out], joint.source_owner[into]
     sent, received = joint.destinations[out], joint.sources[into]
-    sent_key = _sorted_key(joint, send, joint.rank[send] * num_ranks + sent[:, 0], sent[:, 2])
-    received_key = _sorted_key(joint, fold, received[:, 0] * num_ranks + joint.rank[fold], received[:, 2])
+    sent_key = _sorted_key(joint, send, joint.rank[send] * num_ranks + sent[:, 0], sent[:, 2], out)
+    received_key = _sorted_key(joint, fold, received[:, 0] * num_ranks + joint.rank[fold], received[:, 2], into)
     for key, name in ((sent_key, "sent"), (received_key, "received")):
         twice = np.flatnonzero((key[1:, :3] == key[:-1, :3]).all(axis=1))
         if len(twice):
@@ -52,11 +53,11 @@ def match_messages(joint: JointPlans) -> Messages:
             earlier = joint.describe(int(end[follows[disorder[0]]]))
             text = f"{joint.describe(later)} carries a later message of the channel, but is not listed after {earlier}"
             raise VerifyError(f"pieces would pass a channel in another order: {text}", **joint.where(later))
-    return Messages(send, fold, follows)
+    return Messages(send, fold, follows, received_key[:, 5])
 
 
-def _sorted_key(joint: JointPlans, instruction: Ints, channel: Ints, order: Ints) -> Ints:
-    key = np.stack((channel, joint.step[instruction], order, joint.chunk[instruction], instruction), axis=1)
+def _sorted_key(joint: JointPlans, instruction: Ints, channel: Ints, order: Ints, entry: Ints) -> Ints:
+    key = np.stack((channel, joint.step[instruction], order, joint.chunk[instruction], instruction, entry), axis=1)
     return key[np.lexsort((order, key[:, 1], channel))]
 
 
@@ -64,7 +65,7 @@ def _unmatched(joint: JointPlans, sent: Ints, received: Ints, index: int) -> Ver
     def tell(key: Ints) -> str:
         if index >= len(key):
             return "none"
-        channel, step, order, chunk, instruction = key[index].tolist()
+        channel, step, order, chunk, instruction, _ = key[index].tolist()
         source, target = divmod(channel, len(joint.plans))
         number = instruction - int(joint.first[joint.rank[instruction]])
         return f"message {order} of step {step}, size class {chunk}, {source} -> {target} (instruction {number})"
