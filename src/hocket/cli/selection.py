@@ -1,6 +1,7 @@
-"""Rank counts on a command line."""
+"""Rank counts, groups of ranks and grids on a command line."""
 
 import argparse
+import math
 
 
 def rank_counts(text: str) -> list[int]:
@@ -24,3 +25,35 @@ def name_counts(counts: list[int]) -> str:
         else:
             runs.append([count, count])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def add_layout(parser: argparse.ArgumentParser) -> None:
+    """Declares --groups and --dims, for algorithms that take them."""
+    groups_help = "sizes of groups of ranks, where the algorithm takes them, as 3,2"
+    parser.add_argument("--groups", type=_group_sizes, metavar="N,...", help=groups_help)
+    dims_help = "lengths of a grid of all ranks, where the algorithm takes them, as 2x3"
+    parser.add_argument("--dims", type=_grid_lengths, metavar="NxN", help=dims_help)
+
+
+def ranks_of_layout(arguments: argparse.Namespace) -> int | None:
+    """How many ranks --groups or --dims are about; None without them."""
+    groups: tuple[int, ...] | None = arguments.groups
+    dims: tuple[int, ...] | None = arguments.dims
+    if groups is not None:
+        return sum(groups)
+    return None if dims is None else math.prod(dims)
+
+
+def _group_sizes(text: str) -> tuple[int, ...]:
+    return _numbers(text, ",", "sizes of groups, for example 3,2")
+
+
+def _grid_lengths(text: str) -> tuple[int, ...]:
+    return _numbers(text, "x", "lengths of a grid, for example 2x3")
+
+
+def _numbers(text: str, separator: str, expected: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(separator)]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"expected {expected}; found {text!r}")
+    return tuple(map(int, parts))

@@ -20,21 +20,27 @@ _MOST_JOB_WORK = 1 << 15  # above this, roots are shared out, so that all cores 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
-    from hocket.cli.selection import rank_counts
+    from hocket.cli.selection import add_layout, rank_counts
 
     parser.add_argument("algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME")
     parser.add_argument("--all", action="store_true", help="all built-in algorithms (as without NAME)")
     parser.add_argument("--collective", help="only algorithms for this collective")
     parser.add_argument(
-        "--ranks", type=rank_counts, default=rank_counts("1-16"), metavar="1-16", help="rank counts (default 1-16)"
+        "--ranks", type=rank_counts, metavar="1-16", help="rank counts (default 1-16, or that of --groups or --dims)"
     )
+    add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Proves and reports. Returns 0 if all hold, 1 if one does not, 2 if its file cannot even be run."""
+    from hocket.cli.selection import rank_counts, ranks_of_layout
+
     if arguments.algorithm and arguments.all:
         raise ValueError(f"--all and {arguments.algorithm!r} exclude each other")
+    if arguments.ranks is None:
+        ranks = ranks_of_layout(arguments)
+        arguments.ranks = rank_counts("1-16") if ranks is None else [ranks]
     started = time.perf_counter()
     try:
         algorithms = _select(arguments.algorithm, arguments.collective)
@@ -43,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             for one in algorithms
             for num_ranks in arguments.ranks
             if one.allows(num_ranks)
-            for job in _jobs(arguments.algorithm, one, num_ranks)
+            for job in _jobs(arguments, one, num_ranks)
         ]
         jobs.sort(key=lambda job: job.work, reverse=True)  # the long ones first: with short ones all cores end together
     except ScheduleError as error:
@@ -74,6 +80,8 @@ class _Job:
     name: str
     num_ranks: int
     roots: range
+    groups: tuple[int, ...] | None = None
+    dims: tuple[int, ...] | None = None
 
     @property
     def work(self) -> int:
@@ -126,15 +134,18 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
     return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]
 
 
-def _jobs(reference: str | None, one: "Algorithm", num_ranks: int) -> Iterator[_Job]:
+def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> Iterator[_Job]:
     """The jobs that prove one algorithm for one rank count and all roots."""
     from hocket.schedule.collective import find_collective
 
+    layout = {"groups": arguments.groups, "dims": arguments.dims}
+    if any(layout.values()):
+        one.layout(num_ranks, **layout)  # A bad one is a bad argument, and no breach of a law.
     num_roots = num_ranks if find_collective(one.collective).rooted else 1
     roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
     for first in range(0, num_roots, roots_each):
         roots = range(first, min(first + roots_each, num_roots))
-        yield _Job(reference, one.collective, one.name, num_ranks, roots)
+        yield _Job(arguments.algorithm, one.collective, one.name, num_ranks, roots, **layout)
 
 
 def _prove(job: _Job) -> _Result:
@@ -144,7 +155,7 @@ def _prove(job: _Job) -> _Result:
     failures: list[dict[str, Any]] = []
     for root in job.roots:
         try:
-            certificate = one.verify(job.num_ranks, root)
+            certificate = one.verify(job.num_ranks, root, groups=job.groups, dims=job.dims)
         except ScheduleError as error:
             failures.append(_failure(error, one, job.num_ranks, root))
         else:

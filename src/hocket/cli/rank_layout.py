@@ -1,0 +1,189 @@
+"""Where ranks stand in a picture, and how arrows go between them. Lengths are in pixels, y grows downwards."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RADIUS = 16.0  # of a rank
+_BAR_GAP = 6.0  # between a rank and its bar
+_MARGIN = 10.0
+_MIN_CIRCLE = 78.0
+_BEND, _MAX_BEND = 0.13, 40.0  # of an arrow: in parts of its length, in pixels
+# How often that to the left, the best first, for an arrow whose left is outwards and for its opposite: the two never
+# meet, since what is left for one is right for the other.
+_OUTER_BENDS = (1.0, 0.0, -2.0, 3.0, -4.0)
+_INNER_BENDS = (1.0, -0.5, 2.5, -2.0, 3.5)
+_PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of an arrow, where it is looked at
+_ENOUGH = 6.0  # pixels between an arrow and a rank that it passes
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class RankLayout:
+    """The centres of all ranks and of their bars, in a box of this width and height."""
+
+    width: float
+    height: float
+    ranks: list[Point]
+    bars: list[Point]
+
+
+def on_circle(num_ranks: int, bar: Point, groups: Sequence[int] | None = None) -> RankLayout:
+    """Ranks on a circle, clockwise from the top, their bars (of this width and height) outside.
+
+    `groups` are sizes of groups of consecutive ranks, between which there is a gap.
+    """
+    gap = 0.6 if groups is not None and len(groups) > 1 else 0.0
+    slots, at = [], 0.0
+    for size in groups or [num_ranks]:
+        slots += [at + number for number in range(size)]
+        at += size + gap
+    turn = 0.75 if num_ranks != 2 else 0.5
+    spacing = max(2 * RADIUS + 40, bar[0] + 12)
+    radius = max(_MIN_CIRCLE, spacing / (2 * math.sin(math.pi / at))) if num_ranks > 1 else 0.0
+    outwards = [_direction(turn + slot / at) for slot in slots]
+    across = [abs(x) * bar[0] / 2 + abs(y) * bar[1] / 2 for x, y in outwards]
+    half_width = max(radius * abs(x) for x, _ in outwards) + RADIUS + _BAR_GAP + bar[0] + _MARGIN
+    half_height = max(radius * abs(y) for _, y in outwards) + RADIUS + _BAR_GAP + bar[1] + _MARGIN
+    reach = [radius + RADIUS + _BAR_GAP + length for length in across]
+    return RankLayout(
+        2 * half_width,
+        2 * half_height,
+        [(half_width + x * radius, half_height + y * radius) for x, y in outwards],
+        [(half_width + x * far, half_height + y * far) for (x, y), far in zip(outwards, reach, strict=True)],
+    )
+
+
+def on_grid(dims: Sequence[int], bar: Point) -> RankLayout:
+    """Ranks in rows and columns, the last of dims along a row; of three and more dims several grids.
+
+    Bars are above and to the right, out of the way of arrows along rows and columns.
+    """
+    rows, columns = dims[-2], dims[-1]
+    num_grids = math.prod(dims[:-2])
+    across, down = bar[0] + 60, 2 * RADIUS + bar[1] + 54
+    grid = columns * across + 30
+    left, top = RADIUS + _MAX_BEND + _MARGIN, bar[1] + RADIUS + _MARGIN
+    ranks = [
+        (left + number * grid + column * across, top + row * down)
+        for number in range(num_grids)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    width, height = left + num_grids * grid - 60, top + (rows - 1) * down + _MAX_BEND + 2 * _MARGIN
+    aside = (RADIUS + 6 + bar[0] / 2, -(RADIUS + 6 + bar[1] / 2))
+    return RankLayout(width, height, ranks, [(x + aside[0], y + aside[1]) for x, y in ranks])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An arrow's shaft (a quadratic curve), its head (a triangle), and the direction to the left of it."""
+
+    start: Point
+    control: Point
+    end: Point
+    head: tuple[Point, Point, Point]
+    left: Point
+
+    def strand(self, aside: float) -> tuple[Point, Point, Point]:
+        """Start, control point and end of the shaft, moved to the left."""
+        start, control, end = (_moved(point, self.left, aside) for point in (self.start, self.control, self.end))
+        return start, control, end
+
+    def point(self, part: float) -> Point:
+        """A point of the shaft, a part of the way from 0 to 1."""
+        weights = ((1 - part) ** 2, 2 * part * (1 - part), part**2)
+        ends = (self.start, self.control, self.end)
+        x, y = (sum(weight * end[axis] for weight, end in zip(weights, ends, strict=True)) for axis in (0, 1))
+        return x, y
+
+
+class Labels:
+    """Places for texts beside arrows, each where it hides least of ranks, bars and texts placed before it."""
+
+    def __init__(self, layout: RankLayout, bar: Point) -> None:
+        self._boxes = [(x, y, 2 * RADIUS, 2 * RADIUS) for x, y in layout.ranks]
+        self._boxes += [(x, y, *bar) for x, y in layout.bars]
+
+    def place(self, curve: Curve, width: float, height: float) -> Point:
+        """The centre of a text of this size; later ones stay away from it."""
+        away = 2 + abs(curve.left[0]) * width / 2 + abs(curve.left[1]) * height / 2
+        best, least = curve.point(0.5), math.inf
+        for part in (0.5, 0.35, 0.65, 0.25, 0.75):
+            for side in (1, -1):
+                x, y = _moved(curve.point(part), curve.left, side * away)
+                hidden = sum(
+                    max(0.0, (width + w) / 2 - abs(x - at_x)) * max(0.0, (height + h) / 2 - abs(y - at_y))
+                    for at_x, at_y, w, h in self._boxes
+                )
+                if hidden < least:
+                    best, least = (x, y), hidden
+        self._boxes.append((*best, width, height))
+        return best
+
+
+class Curves:
+    """Arrows between the ranks of a layout, bent so that opposite ones do not meet and none runs through a rank."""
+
+    def __init__(self, layout: RankLayout) -> None:
+        self._ranks = layout.ranks
+        self._at = np.array(layout.ranks)
+        self._middle = self._at.mean(axis=0)
+        self._bends: dict[tuple[int, int], float] = {}
+
+    def between(self, src: int, dst: int, head: float) -> Curve:
+        """From the rim of one rank to that of another; `head` is the length of the arrow's head."""
+        if (src, dst) not in self._bends:
+            bends = _OUTER_BENDS if self._left_is_outwards(src, dst) else _INNER_BENDS
+            self._bends[src, dst] = max(
+                bends, key=lambda bend: self._clearance(self._curve(src, dst, bend, 8), src, dst)
+            )
+        return self._curve(src, dst, self._bends[src, dst], head)
+
+    def _left_is_outwards(self, src: int, dst: int) -> bool:
+        """Whether the left of an arrow is away from the middle of all ranks; of opposite ones one's is."""
+        along, outwards = self._at[dst] - self._at[src], (self._at[dst] + self._at[src]) / 2 - self._middle
+        turn = float(along[1] * outwards[0] - along[0] * outwards[1])
+        return turn > 0 if abs(turn) > 1e-6 else src < dst
+
+    def _clearance(self, curve: Curve, src: int, dst: int) -> float:
+        """How far an arrow stays from other ranks; enough is enough."""
+        others = np.delete(self._at, (src, dst), axis=0)
+        points = np.array([curve.point(part) for part in _PARTS])
+        apart = np.linalg.norm(points[:, None] - others, axis=2)
+        return min(_ENOUGH, float(apart.min(initial=math.inf)) - RADIUS)
+
+    def _curve(self, src: int, dst: int, bend: float, head: float) -> Curve:
+        begin, goal = self._ranks[src], self._ranks[dst]
+        length = math.hypot(goal[0] - begin[0], goal[1] - begin[1])
+        along = _towards(begin, goal)
+        left = (along[1], -along[0])
+        middle = ((begin[0] + goal[0]) / 2, (begin[1] + goal[1]) / 2)
+        control = _moved(middle, left, 2 * bend * min(_BEND * length, _MAX_BEND))
+        arrival = _towards(goal, control)
+        tip = _moved(goal, arrival, RADIUS + 2)
+        base, side = _moved(tip, arrival, head), (arrival[1], -arrival[0])
+        return Curve(
+            start=_moved(begin, _towards(begin, control), RADIUS + 1),
+            control=control,
+            end=base,
+            head=(tip, _moved(base, side, head / 2), _moved(base, side, -head / 2)),
+            left=left,
+        )
+
+
+def _direction(turns: float) -> Point:
+    angle = 2 * math.pi * turns
+    return round(math.cos(angle), 9), round(math.sin(angle), 9)
+
+
+def _towards(start: Point, goal: Point) -> Point:
+    length = math.hypot(goal[0] - start[0], goal[1] - start[1])
+    return (goal[0] - start[0]) / length, (goal[1] - start[1]) / length
+
+
+def _moved(point: Point, direction: Point, by: float) -> Point:
+    return point[0] + direction[0] * by, point[1] + direction[1] * by
