@@ -283,7 +283,7 @@ def _made_of(
 
 
 def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
-    """All algorithms of this name; or those of "FILE.py" or "FILE.py:NAME", for which see load. Of one collective only.
+    """All algorithms of this name; or those of a file, for which see load. Of one collective only.
 
     ValueError, saying what there is, if there is none.
     """
@@ -291,7 +291,7 @@ def find(reference: str, collective: str | None = None, *, prove: bool = True) -
         find_collective(collective)
     known, path = list(ALGORITHMS.values()), ""
     found = [one for one in known if one.name == reference]
-    if not found and (_split(reference)[0].endswith(".py") or Path(reference).is_file()):
+    if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
         path, known = _split(reference)[0], load(reference, prove=prove)
         found = known
     fitting = [one for one in found if collective in (None, one.collective)]
@@ -303,13 +303,19 @@ def find(reference: str, collective: str | None = None, *, prove: bool = True) -
 def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
-    The file is run. Each algorithm is proved here for the first few rank counts it allows (VerifyError), and again for
-    the rank count of a communicator before it runs there. ValueError if the file registers none (of that name);
-    ScheduleError, naming the line, if it cannot be run. Threads take turns.
+    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run. Each
+    algorithm is proved here for the first few rank counts it allows (VerifyError), and again for the rank count of a
+    communicator before it runs there. ValueError if the file registers none (of that name); ScheduleError, naming the
+    line, if it cannot be run. Threads take turns.
     """
     path, name = _split(reference)
     if not Path(path).is_file():
-        raise ValueError(f"expected an algorithm, FILE.py or FILE.py:NAME; found no file {path!r}")
+        raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file {path!r}")
+    if path.endswith(".xml"):
+        one = _load_msccl(path, prove)
+        if name not in ("", one.name):
+            raise _unknown(reference, None, [one], path)
+        return [one]
     with _loading:
         before = dict(ALGORITHMS)
         try:
@@ -326,6 +332,15 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             ALGORITHMS.update(before)
             raise
     return made
+
+
+def _load_msccl(path: str, prove: bool) -> Algorithm:
+    from hocket.algorithms.msccl_file import algorithm_of
+
+    one = algorithm_of(path)
+    for num_ranks in [p for p in range(1, 65) if prove and one.allows(p)]:
+        one.verify(num_ranks, num_ranks - 1)
+    return one
 
 
 def _split(reference: str) -> tuple[str, str]:

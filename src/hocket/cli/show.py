@@ -7,6 +7,7 @@ import argparse
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     views = "; ".join(f"{name}: {summary}" for name, summary in _VIEWS.items())
     parser.add_argument(
-        "algorithm", metavar="NAME", help=f"a built-in algorithm, as ring; or FILE.py, FILE.py:NAME. Or a view: {views}"
+        "algorithm",
+        metavar="NAME",
+        help=f"a built-in algorithm, as ring; or FILE.py, FILE.py:NAME, FILE.xml. Or a view: {views}",
     )
     parser.add_argument("--collective", help="which, where several have an algorithm of this name")
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"how many ranks (default {_DEFAULT_RANKS})")
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--svg", metavar="FILE", help="draw the steps instead of printing them; - for standard output")
+    parser.add_argument("--msccl", metavar="FILE.xml", help="also write it as MSCCL XML")
     for name in _VIEWS:
         _view(name).add_arguments(parser.add_argument_group(f"hocket show {name}"))
 
@@ -54,15 +58,19 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.algorithms import find
     from hocket.cli.selection import ranks_of_layout
     from hocket.errors import VerifyError
+    from hocket.schedule import msccl
 
     found = find(arguments.algorithm, arguments.collective, prove=False)
     one = next((one for one in found if one.collective == "all_reduce"), found[0])
     num_ranks = arguments.ranks
     if num_ranks is None:
-        num_ranks = ranks_of_layout(arguments) or _DEFAULT_RANKS
+        allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may be for one count only
+        num_ranks = ranks_of_layout(arguments) or next(allowed, _DEFAULT_RANKS)
     layout = one.layout(num_ranks, arguments.root, groups=arguments.groups, dims=arguments.dims)
     given = {"root": arguments.root, "groups": arguments.groups, "dims": arguments.dims}
     schedule = one.build(num_ranks, **given)
+    if arguments.msccl is not None:
+        Path(arguments.msccl).write_text(msccl.write(schedule, one.name), encoding="utf-8")
     breach, labels = None, list[str]()
     laws = _LAWS if schedule.num_rows <= _MAX_PROVED_ROWS else ()
     try:

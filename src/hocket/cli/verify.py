@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
     from hocket.cli.selection import add_layout, rank_counts
 
-    parser.add_argument("algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME")
+    parser.add_argument(
+        "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
+    )
     parser.add_argument("--all", action="store_true", help="all built-in algorithms (as without NAME)")
     parser.add_argument("--collective", help="only algorithms for this collective")
     parser.add_argument(
