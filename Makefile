@@ -16,10 +16,10 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench matrix backends sanitize mutation format build size clean
+.PHONY: help demo test check bench matrix backends algorithms sanitize mutation format build size clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo '  ARGS="..." is handed on by demo, test, bench, matrix, backends and mutation, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
@@ -42,6 +42,9 @@ matrix: build $(STAMPS)/test ## Run every collective, type and reduction against
 
 backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in build/peers; writes docs/backends.md
 	@$(BIN)/python benchmarks/backends.py $(ARGS)
+
+algorithms: build $(STAMPS)/test ## Write the table of built-in algorithms into docs/algorithms.md
+	@$(BIN)/python -m tests.algorithms.table
 
 sanitize: build ## Run the core under ThreadSanitizer, then under AddressSanitizer and UBSan, on real plans
 	@mkdir -p build/sanitize

@@ -13,7 +13,7 @@ import hocket
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/choosing.md"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/choosing.md", "docs/algorithms.md"]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500
 LONG_FILES: dict[str, str] = {  # path -> why it is above MAX_LINES
@@ -41,7 +41,7 @@ def test_every_target_is_explained() -> None:
     phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert phony is not None
     assert sorted(targets()) == sorted(phony[1].split())
-    expected = "demo test check bench matrix backends sanitize mutation format build size clean"
+    expected = "demo test check bench matrix backends algorithms sanitize mutation format build size clean"
     assert set(expected.split()) <= set(targets())
 
 
@@ -67,7 +67,7 @@ def test_document_names_only_what_exists(document: str) -> None:
         assert path.exists(), f"{document}: {path}"
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "docs/choosing.md"])
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "docs/choosing.md", "docs/algorithms.md"])
 def test_document_names_only_commands_that_exist(document: str) -> None:
     from hocket.cli import _COMMANDS
 

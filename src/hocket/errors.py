@@ -42,8 +42,11 @@ class ScheduleError(HocketError):
 class VerifyError(ScheduleError):
     """A schedule breaks one of the five laws. Nothing ran.
 
-    Attributes: law (1 to 5), and, where they apply, step, rank, chunk, expected, found.
+    Attributes: law (1 to 5), and, where they apply, step, rank, chunk, expected, found. Of an algorithm's schedule
+    also site, "file:line" of what wrote the step at fault, or else of the algorithm.
     """
+
+    site = ""
 
     def __init__(
         self,
@@ -65,6 +68,11 @@ class VerifyError(ScheduleError):
         if expected is not None or found is not None:
             text += f"; expected {expected}, found {found}"
         super().__init__(text)
+
+    def locate(self, site: str) -> None:
+        """Put the place in front of the message, once, which from now on says it nowhere else."""
+        self.site = site
+        self.args = (f"{site}: {self.args[0].replace(f' ({site})', '')}",)
 
 
 class TopologyError(HocketError):

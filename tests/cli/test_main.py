@@ -89,6 +89,12 @@ def test_rank_counts(text: str, counts: list[int]) -> None:
     assert rank_counts(name_counts(counts)) == counts
 
 
+def test_many_rank_counts_are_named_in_short() -> None:
+    assert name_counts(list(range(2, 65, 2))) == "2, 4, ..., 64"
+    assert name_counts([1, 2, 3, 5, 8, 11, 14, 17, 19]) == "1-3, 5, 8, ..., 17, 19"
+    assert name_counts([2, 4, 6, 8]) == "2, 4, 6, 8"
+
+
 @pytest.mark.parametrize("text", ["", "0", "3-1", "a", "1-", "-1", "1.5", "1-2-3"])
 def test_bad_rank_counts(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

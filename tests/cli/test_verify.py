@@ -89,8 +89,8 @@ def test_a_broken_one_is_named(
     assert (failure["found"] is None) == (law is None)
     code, text = verify(capsys, f"{file}:mine", "--ranks", "4")
     assert code == 1
-    assert "all_gather mine, 4 ranks: " in text and "0 of 1 algorithms hold" in text
-    assert text.startswith(f"{file}:6: all_gather mine") if law else f"{file}:13: " in text
+    assert text.startswith(f"all_gather mine, 4 ranks: {file}:{6 if law else 13}: ")
+    assert "0 of 1 algorithms hold" in text
 
 
 def test_a_mistake_in_the_program_is_a_failure_with_its_line(

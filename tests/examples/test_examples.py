@@ -40,9 +40,19 @@ def test_first_algorithm() -> None:
     ]
 
 
+def test_own_algorithm() -> None:
+    verify, _ = commands("own_algorithm.py")
+    assert "2 of 2 algorithms hold: 16 schedules proved" in shell(verify)
+    for num_ranks, steps, sent in ((2, 2, 1.0), (4, 4, 1.5)):
+        assert sorted(with_ranks("own_algorithm.py", num_ranks).splitlines()) == [
+            f"proved: {steps} steps, a rank sends {sent} times the vector",
+            *(f"rank {rank} of {num_ranks}: the sums are NumPy's: True" for rank in range(num_ranks)),
+        ]
+
+
 def with_ranks(example: str, num_ranks: int) -> str:
     """What it prints as so many ranks."""
-    (line,) = commands(example)
+    *_, line = commands(example)
     return shell(re.sub(r"-n \d+", f"-n {num_ranks}", line))
 
 

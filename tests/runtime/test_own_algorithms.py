@@ -10,7 +10,7 @@ import pytest
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import CollectiveMismatch, ScheduleError, VerifyError
 from hocket.runtime import plans
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.plans import find, prove
@@ -138,3 +138,119 @@ def test_a_mistake_in_the_file_reaches_the_caller_with_its_line(tmp_path: Path) 
     for name, words in ((f"{file}:no", r"one of those in .*own\.py, own \(broadcast\); found"), ("no", "or FILE.py")):
         with hocket.init(0, 1) as comm, pytest.raises(ValueError, match=words):
             comm.broadcast(np.ones(3), algorithm=name)
+
+
+@pytest.mark.parametrize("file", ["own.py", "./own.py:own"])
+def test_a_file_is_known_from_the_working_directory_and_its_name_may_be_left_out(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, right_to=9)
+    monkeypatch.chdir(tmp_path)
+    with hocket.init(0, 1) as comm:
+        assert comm.broadcast(np.ones(3), algorithm=file).tolist() == [1, 1, 1]
+
+
+def test_of_two_in_a_file_one_has_to_be_named(tmp_path: Path) -> None:
+    write(tmp_path, right_to=9)
+    file = tmp_path / "own.py"
+    file.write_text(file.read_text() + file.read_text().replace('"own"', '"other"'))
+    with hocket.init(0, 1) as comm:
+        with pytest.raises(ValueError, match=r"expected .*own\.py:NAME, one of own, other for broadcast; found"):
+            comm.broadcast(np.ones(3), algorithm=str(file))
+        assert comm.broadcast(np.ones(3), algorithm=f"{file}:other").tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_ways_to_call_it(kind: str, tmp_path: Path) -> None:
+    assert run_ranks(call_in_every_way, 4, args=(write(tmp_path, right_to=9),), kind=kind) == [0] * 4
+
+
+def call_in_every_way(own: str) -> int:
+    """How many of the results are wrong: blocking, asynchronous, in groups, fixed by configure, of any root."""
+    found: list[Any] = []
+    with hocket.init() as comm:
+        found.append(comm.broadcast(np.full(3, comm.rank), 2, algorithm=own))
+        found.append(comm.broadcast(np.full(3, comm.rank), 2, algorithm=own, async_op=True).wait())
+        odd, last = comm.split(color=comm.rank % 2), comm.subgroup([3, 2])
+        found.append(odd.broadcast(np.full(3, 2), 1, algorithm=own))
+        if last is not None:
+            found.append(last.broadcast(np.full(3, comm.rank), 1, algorithm=own))
+        comm.configure("broadcast", algorithm=own)
+        found.append(comm.broadcast(np.full(3, comm.rank), 2))
+    return sum(not np.array_equal(one, [2, 2, 2]) for one in found)
+
+
+def test_an_uneven_collective(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(EVERYONE_GIVES)
+
+    def main() -> list[list[int]]:
+        with hocket.init() as comm:
+            x = np.full(comm.rank, comm.rank)
+            uneven = comm.all_gather_v(x, range(comm.size), algorithm=f"{file}:own")
+            return [uneven.tolist(), comm.all_gather(np.array([comm.rank]), algorithm=str(file)).tolist()]
+
+    assert run_ranks(main, 3, kind="thread") == [[[1, 2, 2], [0, 1, 2]]] * 3
+
+
+EVERYONE_GIVES = """
+import hocket
+import numpy as np
+
+@hocket.algorithm("all_gather", "all_gather_v", name="own", chunks=lambda p: p)
+def own(schedule):
+    p, rank = schedule.num_ranks, schedule.ranks
+    with schedule.step():
+        schedule.copy(src=rank, dst=(rank + np.arange(1, p)[:, None]) % p, chunk=rank)
+"""
+
+
+def test_what_a_process_has_loaded_it_keeps(tmp_path: Path) -> None:
+    """A file that is changed is read again by the next process only, so that all calls of one are of one program."""
+    own = write(tmp_path, right_to=9)
+    with hocket.init(0, 1) as comm:
+        comm.broadcast(np.ones(3), algorithm=own)
+        (tmp_path / "own.py").write_text("1 // 0")
+        assert comm.broadcast(np.ones(3), algorithm=own).tolist() == [1, 1, 1]
+
+
+BOTH_WAYS = """
+import hocket
+
+@hocket.algorithm("broadcast", name="own", chunks=lambda p: 1)
+def own(schedule):
+    with schedule.step():
+        schedule.copy(src=schedule.root, dst=schedule.ranks[schedule.ranks != schedule.root]{order}, chunk=0)
+"""
+
+
+def test_files_of_other_content_are_a_mismatch(tmp_path: Path) -> None:
+    def main() -> str:
+        try:
+            with hocket.init() as comm:  # which tells of it at the end where the call could return before
+                file = tmp_path / f"own{comm.rank}.py"
+                file.write_text(BOTH_WAYS.format(order="[::-1]" if comm.rank == 1 else ""))
+                comm.broadcast(np.ones(3), algorithm=f"{file}:own", timeout=60)
+            return "ran"
+        except CollectiveMismatch as error:
+            assert "of a file the same content" in str(error)
+            return error.field
+
+    assert run_ranks(main, 3, kind="thread") == ["schedule"] * 3
+
+
+def test_files_that_differ_in_words_only_are_the_same(tmp_path: Path) -> None:
+    def main() -> list[float]:
+        with hocket.init() as comm:
+            file = tmp_path / f"own{comm.rank}.py"
+            file.write_text("# Mine.\n" * comm.rank + BOTH_WAYS.format(order=""))
+            return list(comm.broadcast(np.full(2, comm.rank), 1, algorithm=f"{file}:own", timeout=60))
+
+    assert run_ranks(main, 3, kind="thread") == [[1, 1]] * 3
+
+
+def test_the_line_at_fault_stands_before_the_law(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(BOTH_WAYS.format(order="[1:]"))
+    with hocket.init(0, 1) as comm, pytest.raises(VerifyError, match=rf"^{file}:4: law 2 \(rank 0, chunk 0\): "):
+        comm.broadcast(np.ones(3), algorithm=f"{file}:own")

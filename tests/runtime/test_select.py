@@ -150,7 +150,8 @@ def test_algo(text: str, collective: str, expected: str) -> None:
         ("broadcast:ring", "expected an algorithm for broadcast, one of binomial, direct; found 'ring'"),
         ("allredcue:ring", "expected a collective, one of all_reduce, .*; found 'allredcue'"),
         ("all_reduce:ring;ring", r"expected COLLECTIVE:ALGORITHM,... in all lists but the first; found 'ring'"),
-        ("own.py:mine:ring", "expected a collective, .*found 'own.py:mine'"),
+        ("own.py:mine", "expected names of algorithms; found 'own.py:mine'; one in a file of yours is .* algorithm="),
+        ("all_reduce:^own.py", "expected names of algorithms"),
     ],
 )
 def test_algo_that_cannot_be_understood_is_refused_at_once(text: str, message: str) -> None:

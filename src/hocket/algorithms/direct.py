@@ -20,9 +20,13 @@ def _one_step(p: int) -> int:
 def direct_all_reduce(schedule: Builder) -> None:
     """One shot: everyone reads everyone's whole vector and folds them all itself, from rank 0 upwards.
 
-    1 step; (P - 1) * N bytes per rank. Best for small N, where the number of steps is what counts, and for few ranks.
-    Any rank count. Bits equal on all ranks, and those of a left fold over ranks whatever the size of the message.
-    Known as one-shot or "allpairs" (MSCCL) all-reduce.
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) * N
+    Best: small N, where the number of steps is what counts, and few ranks
+    Ranks: any
+    Reference: folklore; the "allpairs" of microsoft/msccl, one-shot elsewhere
+
+    Bits equal on all ranks, and those of a left fold over ranks whatever the size of the message.
     """
     rank = schedule.ranks
     if schedule.num_ranks > 1:
@@ -43,9 +47,14 @@ def direct_all_reduce(schedule: Builder) -> None:
 def direct_reduce_scatter(schedule: Builder) -> None:
     """Everyone reads its own block from everyone and folds them, from rank 0 upwards.
 
-    1 step; (P - 1) / P * N bytes per rank. Best where all pairs of ranks have links of their own, as in shared memory
-    or behind a switch; on other networks the P - 1 messages at once get in each other's way. Any rank count. Bits are
-    those of a left fold over ranks, whatever the size. HCCL calls the like Mesh.
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) / P * N
+    Best: all pairs of ranks have links of their own, as in shared memory or behind a switch; on other networks the
+      P - 1 messages at once get in each other's way
+    Ranks: any
+    Reference: folklore; the Mesh of HCCL
+
+    Bits are those of a left fold over ranks, whatever the size.
     """
     rank = schedule.ranks
     if schedule.num_ranks > 1:
@@ -58,8 +67,11 @@ def direct_reduce_scatter(schedule: Builder) -> None:
 def direct_all_gather(schedule: Builder) -> None:
     """Everyone gives its block to everyone, its next neighbour first, so that no rank is the first goal of all.
 
-    1 step; (P - 1) / P * N bytes per rank. Best where all pairs of ranks have links of their own. Any rank count.
-    HCCL calls the like Mesh.
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) / P * N
+    Best: all pairs of ranks have links of their own, as in shared memory or behind a switch
+    Ranks: any
+    Reference: folklore; the Mesh of HCCL
     """
     p, rank = schedule.num_ranks, schedule.ranks
     distance = np.arange(1, p)[:, None]
@@ -75,9 +87,14 @@ direct_two_shot = algorithm(
     labels=_BITS,
     doc="""Two shots: direct reduce_scatter, in which each rank folds one chunk for all, then direct all_gather.
 
-    2 steps; 2 (P - 1) / P * N bytes per rank, which is the least there is. Best for medium and large N where all pairs
-    of ranks have links of their own: shared memory, a switch. Any rank count. Bits as for one shot: equal on all ranks,
-    a left fold over ranks whatever the size. HCCL calls the like Mesh.
+    Steps: 2 * min(P - 1, 1)
+    Sent: 2 * (P - 1) / P * N
+    Best: medium and large N where all pairs of ranks have links of their own, as in shared memory or behind a switch;
+      no algorithm sends less
+    Ranks: any
+    Reference: folklore; the Mesh of HCCL
+
+    Bits as for one shot: equal on all ranks, a left fold over ranks whatever the size.
     """,
 )(direct_reduce_scatter.then(direct_all_gather))
 
@@ -86,8 +103,11 @@ direct_two_shot = algorithm(
 def direct_broadcast(schedule: Builder) -> None:
     """The root gives the vector to everyone, its next neighbour first.
 
-    1 step; the root sends (P - 1) * N bytes. Best for few ranks, and where all can read the root's memory at once. Any
-    rank count. HCCL calls the like Star.
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) * N
+    Best: few ranks, and where all can read the root's memory at once
+    Ranks: any
+    Reference: folklore; the Star of HCCL
     """
     with schedule.step():
         schedule.copy(src=schedule.root, dst=_others(schedule), chunk=0)
@@ -97,8 +117,13 @@ def direct_broadcast(schedule: Builder) -> None:
 def direct_reduce(schedule: Builder) -> None:
     """The root reads everyone's whole vector and folds them all itself, from rank 0 upwards.
 
-    1 step; N bytes per rank, all of them to the root. Best for few ranks, or where the order of reduction must be that
-    of the ranks. Any rank count. Bits are those of a left fold over ranks, whatever root and size. HCCL: Star.
+    Steps: min(P - 1, 1)
+    Sent: min(P - 1, 1) * N
+    Best: few ranks, or where the order of reduction must be that of the ranks
+    Ranks: any
+    Reference: folklore; the Star of HCCL
+
+    Bits are those of a left fold over ranks, whatever root and size.
     """
     rank, root = schedule.ranks, schedule.root
     if schedule.num_ranks > 1:
@@ -111,8 +136,13 @@ def direct_reduce(schedule: Builder) -> None:
 def direct_gather(schedule: Builder) -> None:
     """Everyone gives its block to the root.
 
-    1 step; N / P bytes per rank, N the gathered vector: no algorithm sends less. Best for few ranks, large blocks,
-    shared memory; elsewhere all messages reach the root at once. Any rank count. Folklore; HCCL calls the like Star.
+    Steps: min(P - 1, 1)
+    Sent: min(P - 1, 1) / P * N
+    Best: few ranks, large blocks, shared memory; elsewhere all messages reach the root at once
+    Ranks: any
+    Reference: folklore; the Star of HCCL
+
+    N is the gathered vector; no algorithm sends less.
     """
     others = _others(schedule)
     with schedule.step():
@@ -123,8 +153,13 @@ def direct_gather(schedule: Builder) -> None:
 def direct_scatter(schedule: Builder) -> None:
     """The root gives everyone its block, its next neighbour first.
 
-    1 step; the root sends (P - 1) / P * N bytes, N the whole vector, which is the least there is. Best for few ranks,
-    large blocks, shared memory. Any rank count. Folklore; HCCL calls the like Star.
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) / P * N
+    Best: few ranks, large blocks, shared memory
+    Ranks: any
+    Reference: folklore; the Star of HCCL
+
+    N is the whole vector, which the root has; no algorithm sends less.
     """
     others = _others(schedule)
     with schedule.step():
@@ -142,9 +177,13 @@ def direct_scatter(schedule: Builder) -> None:
 def direct_all_to_all(schedule: Builder) -> None:
     """Everyone gives everyone the block for it, its next neighbour first, so that no rank is the first goal of all.
 
-    1 step; (P - 1) / P * N bytes per rank, N what a rank gives in all, its own block included: no algorithm sends less.
-    Best for few ranks, and in shared memory; on a network all messages are under way at once. Any rank count. Known as
-    spread-out, or scattered (MPICH).
+    Steps: 1
+    Sent: (P - 1) / P * N
+    Best: few ranks, and shared memory; on a network all messages are under way at once
+    Ranks: any
+    Reference: folklore; scattered in MPICH, without its windows
+
+    N is what a rank gives in all, its own block included; no algorithm sends less.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     peer = (rank + np.arange(p)[:, None]) % p  # One's own block, at distance 0, moves from input to output.

@@ -37,8 +37,11 @@ class Layout:
         return parameter(self.num_ranks, **named)
 
 
-def partition(who: str, name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
-    """What was given for "groups" or "dims" as whole numbers; ValueError unless they sum, or multiply, to num_ranks."""
+def partition(expected: str, name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
+    """What was given for "groups" or "dims" as whole numbers; ValueError unless they sum, or multiply, to num_ranks.
+
+    `expected` is how the message begins.
+    """
     try:
         sizes = tuple(index(size) for size in value)
     except TypeError:
@@ -46,5 +49,5 @@ def partition(who: str, name: str, value: Any, num_ranks: int) -> tuple[int, ...
     total = sum(sizes) if name == "groups" else math.prod(sizes)
     if not sizes or min(sizes) < 1 or total != num_ranks:
         what = "sum" if name == "groups" else "product"
-        raise ValueError(f"{who}: expected {name}, whole numbers from 1 whose {what} is {num_ranks}; found {value!r}")
+        raise ValueError(f"{expected}, whole numbers from 1 whose {what} is {num_ranks}; found {value!r}")
     return sizes

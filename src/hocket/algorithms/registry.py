@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
-from hocket.algorithms.user_code import blamed_on, check_arguments, number, whole_number
+from hocket.algorithms.user_code import blamed_on, check_arguments, default_partition, number, whole_number
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
@@ -95,13 +95,15 @@ class Algorithm:
             raise ValueError(f"{self}: expected {self.ranks[0]} ranks, found {num_ranks}{other}")
         if not 0 <= root < num_ranks:
             raise ValueError(f"{self}: expected a root from 0 to {num_ranks - 1}, found {root}")
-        told: dict[str, tuple[int, ...] | None] = {}
+        told: dict[str, tuple[int, ...]] = {}
         for name, default, given in (("groups", self.groups, groups), ("dims", self.dims, dims)):
             if default is None and given is not None:
                 raise ValueError(f"{self}: expected no {name}, which it does not take; found {given}")
-            with self._in_its_code(num_ranks):
-                value = default(num_ranks) if default and given is None else given
-            told[name] = None if value is None else partition(str(self), name, value, num_ranks)
+            if given is not None:
+                told[name] = partition(f"{self}: expected {name}", name, given, num_ranks)
+            elif default is not None:
+                with self._in_its_code(num_ranks):
+                    told[name] = default_partition(name, default(num_ranks), num_ranks)
         return Layout(num_ranks, root if find_collective(self.collective).rooted else 0, **told)
 
     def allows(self, num_ranks: int) -> bool:
@@ -139,11 +141,19 @@ class Algorithm:
 
         Options are those of schedule.verify.verify.
         """
+        declared = self.declared(num_ranks, root, groups=groups, dims=dims)
+        return self.prove(self.build(num_ranks, root, groups=groups, dims=dims), declared, **options)
+
+    def prove(self, schedule: Schedule, declared: Declared, **options: Any) -> Certificate:
+        """Hold one of its schedules to the law and to what is declared; VerifyError, naming the line at fault."""
         try:
-            declared = self.declared(num_ranks, root, groups=groups, dims=dims)
-            return verify(self.build(num_ranks, root, groups=groups, dims=dims), declared=declared, **options)
+            return verify(schedule, declared=declared, **options)
         except VerifyError as error:
-            error.add_note(f"in the schedule of {self} for {num_ranks} ranks, root {root}")
+            site = "" if error.step is None else schedule.site(error.step)
+            # A step that a built-in algorithm wrote is none of its user's: the fault lies in how it is used.
+            known = site and (not _is_built_in(site) or _is_built_in(self.source))
+            error.locate(site if known else self.source)
+            error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
 
     def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
@@ -199,6 +209,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 """Every algorithm by (collective, name)."""
 
 _loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
+_running: set[Path] = set()  # Files that are being run; guarded by _loading.
 
 
 def algorithm(
@@ -232,7 +243,7 @@ def algorithm(
     if not collectives:
         raise ScheduleError(f"{source}: expected a collective, one of {', '.join(COLLECTIVES)}; found none")
     parameters = {"chunks": chunks, "steps": steps, "sent": sent, "groups": groups, "dims": dims}
-    check_arguments(source, parameters, labels, ranks)
+    check_arguments(source, {"name": name, "doc": doc}, parameters, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
         made = [
@@ -253,7 +264,7 @@ def algorithm(
         ]
         for one in made:
             before = ALGORITHMS.get((one.collective, name))
-            if before is not None and _is_built_in(before):
+            if before is not None and _is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
         ALGORITHMS.update({(one.collective, name): one for one in made})
         return made[0]
@@ -276,7 +287,9 @@ def _made_of(
     def produce(layout: Layout) -> Schedule:
         chunks = whole_number("chunks", layout.call(cut))
         builder = Builder(collective, layout.num_ranks, chunks, layout.root, layout.groups, layout.dims)
-        write(builder)
+        returned: object = write(builder)
+        if returned is not None:  # Above all a generator, which a stray `yield` makes: it has not run.
+            raise ScheduleError(f"expected a program that writes into schedule and returns nothing; found {returned!r}")
         return builder.finish()
 
     return Algorithm(collective, name, write.__doc__ or "", source, produce, write)
@@ -369,12 +382,21 @@ def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> li
 
 def _run(path: str) -> None:
     """As a module of its own, and afresh every time: an import would remember it."""
-    module = ModuleType(f"_hocket_loaded_{Path(path).stem}")
+    module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
     module.__file__ = path
-    content = Path(path).read_bytes()
+    if file in _running:
+        raise ScheduleError(
+            "expected a file that only registers algorithms when it is loaded; found one that asks for its own; put "
+            'what uses them under `if __name__ == "__main__":`'
+        )
+    content = file.read_bytes()
     sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
-    with blamed_on(path, path):
-        exec(compile(content, path, "exec"), module.__dict__)
+    _running.add(file)
+    try:
+        with blamed_on(path, path):
+            exec(compile(content, path, "exec"), module.__dict__)
+    finally:
+        _running.remove(file)
 
 
 def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule], *parts: Algorithm) -> Algorithm:
@@ -385,10 +407,11 @@ def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule],
 
 
 def _both(left: Constraint | None, right: Constraint | None) -> Constraint | None:
-    if left is None or right is None:
+    if left is None or right is None or left == right:
         return left or right
     return f"{left[0]} and {right[0]}", lambda p: left[1](p) and right[1](p)
 
 
-def _is_built_in(one: Algorithm) -> bool:
-    return Path(one.source.rpartition(":")[0]).parent == Path(__file__).parent
+def _is_built_in(place: str) -> bool:
+    """Whether this "file:line" is ours."""
+    return Path(place.rpartition(":")[0]).parent == Path(__file__).parent

@@ -17,7 +17,7 @@ def split_binary_broadcast(schedule: Builder) -> None:
     """Two binary trees hang from the root, of equally many ranks; one passes the first half of the data down, the other
     the second. In the last step every rank of one gives its half to its like in the other.
 
-    Steps: floor(log2(P // 2)) + 2
+    Steps: floor(log2(P)) + min(P - 1, 1)
     Sent: up to 3 / 2 N: half of it to each child, and half in the exchange
     Best: medium N, which is sent in pieces
     Ranks: any
@@ -48,7 +48,7 @@ split_binary_reduce = algorithm(
     labels=("same_on_all_ranks",),
     doc="""The broadcast run backwards: pairs exchange halves, and each half is summed on its way up one of the trees.
 
-    Steps: floor(log2(P // 2)) + 2
+    Steps: floor(log2(P)) + min(P - 1, 1)
     Sent: min(P - 1, 1) * N
     Best: medium N, which is sent in pieces
     Ranks: any

@@ -7,6 +7,7 @@ from numbers import Rational
 from traceback import walk_tb
 from typing import Any
 
+from hocket.algorithms.layout import partition
 from hocket.errors import ScheduleError
 from hocket.schedule.order import LABELS
 
@@ -42,8 +43,28 @@ def whole_number(name: str, value: Any) -> int:
     return int(exact)
 
 
-def check_arguments(source: str, parameters: Mapping[str, object], labels: Collection[object], ranks: object) -> None:
-    """ScheduleError, at source, unless parameters can be called, and labels and ranks are what they should be."""
+def default_partition(name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
+    """The default of groups or dims as whole numbers; ScheduleError unless they sum, or multiply, to num_ranks."""
+    try:
+        return partition(f"expected {name}= to give its default", name, value, num_ranks)
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
+
+
+def check_arguments(
+    source: str,
+    texts: Mapping[str, object],
+    parameters: Mapping[str, object],
+    labels: Collection[object],
+    ranks: object,
+) -> None:
+    """ScheduleError, at source, unless texts are such or None, parameters can be called, and the rest is as it should.
+
+    A name is needed.
+    """
+    for name, text in texts.items():
+        if not isinstance(text, str | None) or (name == "name" and not text):
+            raise ScheduleError(f"{source}: expected {name}= to be a text; found {text!r}")
     for name, parameter in parameters.items():
         if parameter is not None and not callable(parameter):
             raise ScheduleError(

@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": "start a program as n ranks on this host",
     "show": "print the steps of an algorithm, the table of choices, or the groups of a mesh",
     "verify": "prove algorithms, built-in ones or your own",
+    "new": "write an algorithm of your own to begin with",
     "doctor": "look at this host and say what is in the way",
 }
 

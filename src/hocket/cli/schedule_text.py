@@ -63,7 +63,7 @@ def print_schedule(schedule: "Schedule", facts: dict[str, Any], doc: str, others
     if others:
         console.print(f"--collective shows it for: {', '.join(others)}", style="dim")
     if facts["breach"]:
-        console.print(f"{facts['source']}: {facts['breach']}", style="bold red", markup=False)
+        console.print(facts["breach"], style="bold red", markup=False)
     elif facts["laws"]:
         console.print(f"laws {', '.join(map(str, facts['laws']))} hold; law 3: hocket verify", style="dim")
     else:

@@ -17,14 +17,21 @@ def rank_counts(text: str) -> list[int]:
 
 
 def name_counts(counts: list[int]) -> str:
-    """Rank counts in short, the reverse of rank_counts: "1-16", "2, 4, 8"."""
-    runs: list[list[int]] = []
-    for count in counts:
-        if runs and runs[-1][1] == count - 1:
-            runs[-1][1] = count
-        else:
-            runs.append([count, count])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    """Sorted rank counts in short, the reverse of rank_counts: "1-16", "2, 4, 8". For reading only: "2, 4, ..., 64"."""
+    parts, rest = [], counts
+    while rest:
+        apart = rest[1] - rest[0] if len(rest) > 1 else 0
+        length = 1
+        while apart and length < len(rest) and rest[length] - rest[length - 1] == apart:
+            length += 1
+        if length < (2 if apart == 1 else 5):
+            length = 1
+        first, last = rest[0], rest[length - 1]
+        parts.append(
+            str(first) if length == 1 else f"{first}-{last}" if apart == 1 else f"{first}, {first + apart}, ..., {last}"
+        )
+        rest = rest[length:]
+    return ", ".join(parts)
 
 
 def add_layout(parser: argparse.ArgumentParser) -> None:

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print_schedule(schedule, facts, one.doc, others)
     elif breach:
-        print(f"hocket show: {one.source}: {breach}", file=sys.stderr)
+        print(f"hocket show: {breach}", file=sys.stderr)
     return 1 if breach else 0
 
 

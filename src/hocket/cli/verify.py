@@ -233,9 +233,7 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
     for failure in failures:
         root = f", root {failure['root']}" if failure["root"] else ""
         where = f"{failure['collective']} {failure['name']}, {failure['num_ranks']} ranks{root}"
-        # A law is broken by the whole program, of which we know where it begins; other mistakes name their own line.
-        place = "" if failure["source"].rpartition(":")[0] in failure["message"] else f"{failure['source']}: "
-        console.print(f"{place}{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
     held = sum(not proof.failures for proof in proofs)
     num_schedules = sum(proof.num_schedules for proof in proofs)
     console.print(

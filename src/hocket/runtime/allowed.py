@@ -45,6 +45,11 @@ class Allowed:
 
 def parse(text: str) -> tuple[Allowed, ...]:
     """The lists in a text; of several for one collective the last. ValueError, saying what there is, for other text."""
+    if ".py" in text:
+        raise ValueError(
+            f"{VARIABLE}: expected names of algorithms; found {text!r}; one in a file of yours is asked for by "
+            f"algorithm= of a call or of comm.configure()"
+        )
     lists: dict[str, Allowed] = {}
     for position, entry in enumerate(part.strip() for part in text.split(";") if part.strip()):
         name, colon, listed = entry.rpartition(":")

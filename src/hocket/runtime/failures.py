@@ -31,7 +31,7 @@ _ADVICE = {
     "dtype": "pass arrays of one dtype on all ranks",
     "detail": "values are digests of the factor, or of the function with its code, defaults, closure and state; pass "
     "the same on all ranks",
-    "schedule": "pass the same algorithm= on all ranks; values are digests of schedules",
+    "schedule": "pass the same algorithm= on all ranks, of a file the same content; values are digests of schedules",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
 

@@ -23,10 +23,9 @@ import msgspec
 from hocket import __version__, _core, algorithms
 from hocket import schedule as prover
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.errors import VerifyError
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
-from hocket.schedule.verify import LAWS, Declared, verify
+from hocket.schedule.verify import LAWS
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _LOCKS = 16  # files that serialise proofs, chosen by the key
@@ -63,13 +62,20 @@ def launched(collective: str, name: str, rank: int, size: int, root: int, in_pla
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file, run once. ValueError if there is none."""
+    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file, run once. ValueError unless there is one.
+
+    NAME may be left out where the file has one algorithm for the collective.
+    """
     found = ALGORITHMS.get((collective, name))
     if found is not None:
         return found
     with _lock:
         if (collective, name) not in _of_files:
-            _of_files[collective, name] = algorithms.find(name, collective)[0]
+            fitting = algorithms.find(name, collective)
+            if len(fitting) > 1:
+                names = ", ".join(one.name for one in fitting)
+                raise ValueError(f"expected {name}:NAME, one of {names} for {collective}; found {name!r}")
+            _of_files[collective, name] = fitting[0]
         return _of_files[collective, name]
 
 
@@ -125,19 +131,11 @@ def _proved(algorithm: Algorithm, schedule: Schedule) -> tuple[dict[str, Any], f
             seconds = 0.0
             if known is None:
                 started = perf_counter()
-                known = _prove_now(algorithm, schedule, declared)
+                known = algorithm.prove(schedule, declared).as_dict()
                 seconds = perf_counter() - started
                 _write(folder, key, known)
             _in_process[key] = known
         return known, seconds
-
-
-def _prove_now(algorithm: Algorithm, schedule: Schedule, declared: Declared) -> dict[str, Any]:
-    try:
-        return verify(schedule, declared=declared).as_dict()
-    except VerifyError as error:
-        error.add_note(f"in the schedule of {algorithm} for {schedule.num_ranks} ranks, root {schedule.root}")
-        raise
 
 
 def cache_folder() -> Path:

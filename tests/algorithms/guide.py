@@ -1,0 +1,63 @@
+"""Replays docs/algorithms.md: writes its programs, makes its changes, runs its commands, one after the other.
+
+A python block begins with `# FILE.py` and is that file; a diff block changes the file before it; in a console block
+what follows `$ COMMAND` is what the command prints.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def replayed(document: str, folder: Path) -> str:
+    """The document as its commands print today, run in this empty folder; what was measured stays as it was."""
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    current = folder / "none.py"
+
+    def replay(block: re.Match[str]) -> str:
+        nonlocal current
+        kind, text = block[1], block[2]
+        if kind == "python":
+            name = re.match(r"# (\w+\.py)\n", text)
+            assert name is not None, f"expected `# FILE.py` in the first line of {text!r}"
+            current = folder / name[1]
+            current.write_text(text)
+        elif kind == "diff":
+            current.write_text(changed(current.read_text(), text))
+        elif kind == "console":
+            text = "".join(ran(one, folder) for one in re.split(r"^(?=\$ )", text, flags=re.MULTILINE) if one)
+        return f"```{kind}\n{text}```\n"
+
+    return re.sub(r"^```(\w+)\n(.*?)^```\n", replay, document, flags=re.MULTILINE | re.DOTALL)
+
+
+def changed(program: str, difference: str) -> str:
+    """The program with the lines of every run of - lines replaced by the + lines after it."""
+    for old, new in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)*)", difference, re.MULTILINE):
+        before, after = (re.sub(r"^[-+]", "", lines, flags=re.MULTILINE) for lines in (old, new))
+        assert program.count(before) == 1, f"expected {before!r} once in {program!r}"
+        program = program.replace(before, after)
+    return program
+
+
+def ran(shown: str, folder: Path) -> str:
+    """A command and what it prints; as shown, if that differs in times only."""
+    line = shown.partition("\n")[0]
+    program, *arguments = shlex.split(line.removeprefix("$ "))
+    measures = arguments[0].startswith("benchmarks/")
+    command = {"hocket": [sys.executable, "-m", "hocket"], "python": [sys.executable]}[program] + arguments
+    command += ["--rounds", "1"] if measures else []
+    done = subprocess.run(
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+    )
+    printed = f"{line}\n" + "".join(f"{one.rstrip()}\n" for one in done.stdout.splitlines())
+    return shown if untimed(printed, measures) == untimed(shown, measures) else printed
+
+
+def untimed(text: str, measures: bool) -> str:
+    text = re.sub(r"in \d+\.\d s$", "in 0.0 s", text.rstrip(), flags=re.MULTILINE)
+    return re.sub(r" +\d[\d.]*|\(\d[\d.]*", "0", text) if measures else text

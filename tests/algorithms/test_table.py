@@ -1,0 +1,38 @@
+"""docs/algorithms.md has the registry of today."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from tests.algorithms.guide import replayed
+from tests.algorithms.table import DOCUMENT, table, updated
+
+
+def test_the_document_has_the_table_of_today() -> None:
+    document = DOCUMENT.read_text()
+    assert document == updated(document), "run `make algorithms`"
+
+
+@pytest.mark.slow("proves for up to 64 ranks, starts ranks, and measures, all as a reader would")
+def test_its_programs_and_commands_do_what_it_says(tmp_path: Path) -> None:
+    document = DOCUMENT.read_text()
+    assert document == replayed(document, tmp_path), "run `make algorithms`, and read what has changed"
+
+
+def test_every_algorithm_has_its_row() -> None:
+    for section in re.split(r"^### ", table(), flags=re.MULTILINE)[1:]:
+        title, *lines = section.splitlines()
+        collective = title.split()[0]
+        rows = [line.strip("|").split("|")[0] for line in lines[3:] if line]
+        names = {name for kind, name in ALGORITHMS if kind.removesuffix("_v") == collective}
+        assert sorted(re.findall(r"\[`(\w+)`\]", " ".join(rows))) == sorted(names)
+        for row in rows:
+            name, told = re.findall(r"\[`(\w+)`\]", row)[0], "`_v`" in row
+            assert told == ((f"{collective}_v", name) in ALGORITHMS)
+
+
+def test_a_document_without_marks_stays() -> None:
+    with pytest.raises(ValueError, match="written by make algorithms"):
+        updated("# Algorithms\n")

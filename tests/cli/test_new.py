@@ -1,0 +1,94 @@
+"""`hocket new`: what it writes is right as it is, and the commands that it prints work as printed."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.cli import main
+
+
+def new(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["new", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def shell(line: str, folder: Path) -> str:
+    program, *arguments = shlex.split(line)
+    assert program == "hocket"
+    command = [sys.executable, "-m", "hocket", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
+    printed = shell("hocket new 'my algo.py'", tmp_path).splitlines()
+    assert "all_reduce 'my_algo'" in printed[0]
+    verify, show, run = (line.partition("#")[0] for line in printed[1:])
+    assert "1 of 1 algorithms hold: 16 schedules proved" in shell(verify, tmp_path)
+    assert "all_reduce my_algo, 4 ranks" in shell(show, tmp_path)
+    assert sorted(shell(run, tmp_path).splitlines()) == [f"rank {rank} of 4: the sum is 10.0" for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("a-b.c.py", "a_b_c"),
+        ("2nd.py", "my_2nd"),
+        ("ring.py", "my_ring"),  # built in
+        ("print.py", "my_print"),  # the program prints
+        ("np.py", "my_np"),
+        ("lambda.py", "my_lambda"),
+        ("größe.py", "größe"),
+    ],
+)
+def test_the_name_is_that_of_the_file_as_far_as_can_be(
+    file: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = new(capsys, str(tmp_path / file), "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert (report["file"], report["collective"], report["name"]) == (str(tmp_path / file), "all_reduce", name)
+    assert list(report["commands"]) == ["verify", "show", "run"]
+    assert main(["verify", str(tmp_path / file), "--ranks", "1-5"]) == 0
+
+
+def test_it_is_in_the_house_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No longer than what formatters allow by default, and no longer to read than a minute."""
+    assert new(capsys, str(tmp_path / "my_algo.py"))[0] == 0
+    lines = (tmp_path / "my_algo.py").read_text().splitlines()
+    assert max(map(len, lines)) <= 88 and len(lines) <= 35
+    assert "hocket verify my_algo.py" in lines[0]
+
+
+def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("mine")
+    code, out, err = new(capsys, str(file))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err == f"hocket new: expected a file that does not exist yet; found {file}, which stays as it is\n"
+    assert file.read_text() == "mine"
+    code, out, _ = new(capsys, str(file), "--json")
+    assert code == 2 and "which stays as it is" in json.loads(out)["error"]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("own", "as my_algorithm.py; found"),
+        ("own.txt", "as my_algorithm.py; found"),
+        (".py", "as my_algorithm.py; found"),
+        ("random.py", "would hide the module random"),
+        ("hocket.py", "would hide the module hocket"),
+        ("no/own.py", "No such file or directory"),
+    ],
+)
+def test_names_that_will_not_do(file: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = new(capsys, str(tmp_path / file))
+    assert (code, out, err.count("\n")) == (2, "", 1) and words in err
+    assert list(tmp_path.iterdir()) == []
