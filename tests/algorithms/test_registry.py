@@ -171,7 +171,7 @@ def test_finding_by_name_or_file(tmp_path: Path) -> None:
     for arguments, message in (
         (
             ("ring", "broadcast"),
-            "algorithm for broadcast, one of binomial, .*direct, .*star or FILE.py:NAME; found 'ring'",
+            r"algorithm for broadcast, one of binomial, .*direct, .*star or FILE.py:NAME; found 'ring'",
         ),
         (("rnig",), r"expected an algorithm, one of .*ring \(all_gather\).* or FILE.py:NAME; found 'rnig'"),
         ((f"{file}:star", "barrier"), r"algorithm for barrier, one of those in .*own.py, star \(broadcast\);"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, PeerAborted
 from hocket.runtime import memory
 from hocket.runtime.launch import run_ranks
 
@@ -285,6 +285,33 @@ def test_a_grid_is_a_communicator_with_a_topology() -> None:
         ({"y": 1, "x": 0}, (3, 3), 4),
         ({"y": 1, "x": 1}, (2, 2), 4),
     ]
+
+
+def test_algorithms_on_a_grid_take_that_of_the_communicator() -> None:
+    """Six ranks: 3 x 2 by default, here 2 x 3 and 1 x 6. All have other schedules; ranks that differ are told."""
+
+    def main() -> Any:
+        with hocket.init() as comm:
+            grids = [comm, comm.cartesian({"y": 2, "x": 3}), comm.cartesian({"y": 1, "x": 6})]
+            with hocket.Mesh(comm, {"dp": 2, "tp": 3}) as mesh:
+                grids += [mesh.comm, mesh["tp"]]
+                for one in grids:
+                    x = np.arange(50) * comm.rank
+                    assert np.array_equal(one.all_reduce(x, algorithm="torus"), np.arange(50) * sum(one.group))
+                    assert np.array_equal(one.all_gather(np.array([comm.rank]), algorithm="torus"), one.group)
+                found = [one._plans["all_reduce", "torus", 0, True].schedule for one in grids]
+            grids[1].all_reduce(np.zeros(1), algorithm="ring")  # which takes no grid
+            if comm.rank == 0:
+                grids[2].topology = grids[1].topology
+                grids[2]._plans.clear()
+                grids[2]._ready.clear()
+            with pytest.raises(CollectiveMismatch) as caught:
+                grids[2].all_reduce(np.zeros(1), algorithm="torus")
+            return found, caught.value.field
+
+    for found, field in run_ranks(main, 6, kind="thread"):
+        assert found[1] == found[3] and len(set(found)) == 4
+        assert field == "schedule"
 
 
 def test_who_does_not_come_to_make_a_communicator_is_named() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hocket.schedule import reference
 from hocket.schedule.ir import Schedule
 
 Arrays = Sequence[np.ndarray | None]
@@ -43,3 +44,14 @@ def promised_outputs(
     data = {block: reduce(parts) if kind.reduces else parts[0] for block, parts in contributions.items()}
     wanted = [kind.output_blocks(rank, p, root) for rank in range(p)]
     return [np.concatenate([data[block] for block in blocks]) if blocks else None for blocks in wanted]
+
+
+def keeps_promise(schedule: Schedule, block: int = 7) -> None:
+    """Asserts that all outputs for random integers, `block` in each block, are those promised."""
+    generator = np.random.default_rng(schedule.num_ranks)
+    lengths = even_lengths(schedule, block)
+    sizes = input_sizes(schedule, lengths)
+    inputs = [None if size is None else generator.integers(-99, 99, size) for size in sizes]
+    expected = promised_outputs(schedule, inputs, lengths)
+    for rank, (left, right) in enumerate(zip(reference.run(schedule, inputs), expected, strict=True)):
+        assert (left is None and right is None) or np.array_equal(left, right), rank

@@ -10,7 +10,7 @@ from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import reference
 from hocket.schedule.builder import Builder
 from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Schedule
+from hocket.schedule.ir import Buffer, Schedule
 from hocket.schedule.verify import Certificate, verify
 from tests.schedule.promise import even_lengths, named_lengths
 from tests.schedule.random_schedules import random_inputs
@@ -163,6 +163,46 @@ def test_side_by_side_with_other_periods() -> None:
     assert rows == [4 + 4, 4 + 4, 4]
 
 
+def test_side_by_side_with_other_chunks_stay_periodic() -> None:
+    """Repetitions of a part with fewer chunks move on by as much of the vector as before."""
+    three = made("all_gather", "ring", 3).on(range(3), 5, collective="all_reduce")
+    two = made("all_gather", "ring", 2).on([3, 4], 5, collective="all_reduce")
+    both = three.beside(two)
+    moved = [step.take(step.dst < 3) for step in both.steps()]
+    for found, expected in zip(moved, made("all_gather", "ring", 3).steps(), strict=True):
+        assert found.src_chunk.tolist() == (expected.src_chunk * 2).tolist() and (found.count == 2).all()
+
+
+@pytest.mark.parametrize("buffer", ["data", "scratch"])
+def test_some_chunks_may_be_left_out(buffer: str) -> None:
+    """Of a ring of three, the blocks of ranks 0 and 2, also where they travel through scratch."""
+    schedule = Builder("all_gather", 3, 3)
+    rank = schedule.ranks
+    for i in range(2):
+        sent = {"chunk": (rank - i) % 3}
+        if buffer == "scratch":
+            sent = {"src_chunk": (rank - i) % 3, "dst_chunk": i, "dst_buffer": "scratch"}
+            sent |= {"src_chunk": 0, "src_buffer": "scratch"} if i else {}
+        with schedule.step():
+            schedule.copy(src=rank, dst=(rank + 1) % 3, **sent)
+    part = schedule.finish().on(range(3), 3, chunks=[0, -1, 1], num_chunks=2, collective="broadcast")
+    assert part.num_rows == 4
+    for step in part.steps():
+        assert (step.dst_buffer == Buffer[buffer.upper()]).all() and len(step) == 2
+    pairs = [sorted(zip(step.src.tolist(), step.dst.tolist(), strict=True)) for step in part.steps()]
+    assert pairs == [[(0, 1), (2, 0)], [(0, 1), (1, 2)]]
+
+
+def test_rows_stay_whole_where_chunks_are_equally_far_apart() -> None:
+    schedule = made("all_gather", "direct", 2).refine(4)
+    places = [0, 3, 6, 9, 1, 2, 7, 4]  # Of rank 1: by one, by five, back by three.
+    part = schedule.on(range(2), 2, chunks=places, num_chunks=10, collective="all_reduce")
+    step = part.blocks[0].step
+    rows = zip(step.src.tolist(), step.src_chunk.tolist(), step.count.tolist(), step.stride.tolist(), strict=True)
+    assert sorted(rows) == [(0, 0, 4, 3), (1, 1, 2, 1), (1, 4, 1, 1), (1, 7, 1, 1)]
+    assert sorted(step.expanded().dst_chunk.tolist()) == sorted(places)
+
+
 def test_scratch_of_the_second_lies_behind_that_of_the_first() -> None:
     def part(src: int, dst: int) -> Schedule:
         schedule = Builder("broadcast", 3, 1)
@@ -186,6 +226,8 @@ def test_then_takes_the_common_chunks() -> None:
     holds(whole)
     for root in range(3):
         holds(made("reduce", "binomial", 3, root).then(made("broadcast", "binomial", 3, root)))
+        gathered = made("gather", "binomial", 3, root).then(made("broadcast", "binomial", 3, root))
+        assert (holds(gathered).collective, gathered.root) == ("all_gather", 0)
 
 
 def test_what_does_not_compose() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.runtime.arguments import NOTHING, RESIZABLE, Described, cannot_split, in_place, new_like, shape_of
 from hocket.runtime.failures import DTYPES, KINDS, OPS
+from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import Launched, launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.select import ORDERS, Policy, choose
@@ -33,6 +34,7 @@ class Calls:
     _core: Any
     _rank: int
     _size: int
+    topology: Cartesian
     _policy: Policy
     _default: Settings
     _settings: dict[str, Settings]
@@ -154,7 +156,8 @@ class Calls:
         place = (collective, algorithm, root, aliased)
         planned = self._plans.get(place)
         if planned is None:
-            planned = launched(collective, algorithm, self._rank, self._size, root, aliased)
+            grid = self.topology.shape if len(self.topology.axes) > 1 else None
+            planned = launched(collective, algorithm, self._rank, self._size, root, aliased, grid)
             planned = self._plans.setdefault(place, planned)  # another thread may have been faster
         for labels in wanted:
             if not labels & planned.labels:

@@ -125,7 +125,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     calls.
 
     Attributes: group (of each rank here its number in the job), context (what all communicators of this rank share),
-    topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it).
+    topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it). A grid of several axes is that of
+    algorithms that take one, such as "torus".
     """
 
     def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:

@@ -55,9 +55,11 @@ class Launched:
     num_calls: int = 0
 
 
-def launched(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Launched:
-    """Arguments and errors as `prepare`."""
-    prepared = prepare(collective, name, rank, size, root, in_place)
+def launched(
+    collective: str, name: str, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
+) -> Launched:
+    """Arguments and errors as `prepare`; dims for an algorithm that takes no grid are none."""
+    prepared = prepare(collective, name, rank, size, root, in_place, dims if find(collective, name).dims else None)
     return Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
@@ -80,14 +82,17 @@ def find(collective: str, name: str) -> Algorithm:
 
 
 @functools.lru_cache(_PLANS)
-def prepare(collective: str, name: str, rank: int, size: int, root: int, in_place: bool) -> Prepared:
-    """The plan of one rank, proved for this rank count and root in both alias modes.
+def prepare(
+    collective: str, name: str, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None = None
+) -> Prepared:
+    """The plan of one rank, proved for this rank count, root and grid in both alias modes.
 
-    ValueError for an unknown algorithm or one that does not do this rank count; VerifyError if the proof fails.
+    Without dims the algorithm has its own, if it takes a grid. ValueError for an unknown algorithm or one that does not
+    do this rank count; VerifyError if the proof fails.
     """
     algorithm = find(collective, name)
-    schedule = algorithm.build(size, root)
-    verdict, _ = _proved(algorithm, schedule)
+    schedule = algorithm.build(size, root, dims=dims)
+    verdict, _ = _proved(algorithm, schedule, dims)
     plan = in_core(lower(schedule, rank, in_place), f"{collective} by {algorithm.name}")
     return Prepared(plan, int(schedule.digest[:16], 16), frozenset(verdict["labels"]))
 
@@ -118,9 +123,11 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
     return _proved(algorithm, schedule)[1]
 
 
-def _proved(algorithm: Algorithm, schedule: Schedule) -> tuple[dict[str, Any], float]:
+def _proved(
+    algorithm: Algorithm, schedule: Schedule, dims: tuple[int, ...] | None = None
+) -> tuple[dict[str, Any], float]:
     """The verdict, a certificate as plain values, and the seconds that it took."""
-    declared = algorithm.declared(schedule.num_ranks, schedule.root)
+    declared = algorithm.declared(schedule.num_ranks, schedule.root, dims=dims)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
     key = hashlib.sha256(f"{_prover()} {schedule.digest} {promises}".encode()).hexdigest()
     with _lock:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Block, Buffer, Ints, Schedule, Step, concatenate
+from hocket.schedule.ir import Block, Bools, Buffer, Ints, Schedule, Step, concatenate
 from hocket.schedule.shape import Shape
 
 _THEN = {
@@ -21,7 +21,10 @@ _THEN = {
     ("reduce", "broadcast"): "all_reduce",
     ("scatter", "all_gather"): "broadcast",
     ("reduce_scatter", "gather"): "reduce",
+    ("gather", "broadcast"): "all_gather",
 }
+
+_LEFT_OUT = -1  # the place of a chunk that goes nowhere
 
 
 def collective_of_then(first: str, second: str, collective: str | None = None) -> str:
@@ -76,7 +79,7 @@ def beside(first: Schedule, *others: Schedule, collective: str | None = None) ->
     parts = _matched("beside", first, *others)
     scratch = np.cumsum([0, *(part.num_scratch for part in parts)]).tolist()
     blocks: list[Block] = []
-    for row in _aligned([part.blocks for part in parts], first.num_chunks):
+    for row in _aligned([part.blocks for part in parts], parts[0].num_chunks):
         present = [
             _scratch_behind(block, offset) for block, offset in zip(row, scratch, strict=False) if block is not None
         ]
@@ -90,6 +93,9 @@ def beside(first: Schedule, *others: Schedule, collective: str | None = None) ->
 
 def _refuse_shared(blocks: Sequence[Block], number: int) -> None:
     """ScheduleError if two of these blocks write one place."""
+    ranks = np.concatenate([np.unique(block.step.dst) for block in blocks])
+    if len(np.unique(ranks)) == len(ranks):
+        return  # Parts that write on ranks of their own need no closer look, which costs more than all the rest.
     steps = [block.step.expanded() for block in blocks]
     written = concatenate(steps).destinations()
     part = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
@@ -117,7 +123,8 @@ def on(
 
     With all ranks of the group (a permutation) blocks of `data` move with their ranks, so the collective stays whole.
     With some of them the result is a part to be composed; collectives with a block per rank then need collective=, the
-    collective of the whole. Chunks stay as they are; or chunk c becomes chunk chunks[c] of num_chunks.
+    collective of the whole. Chunks stay as they are; or chunk c becomes chunk chunks[c] of num_chunks, or is left out
+    with all its transfers where that is -1.
     """
     place = np.asarray(ranks, np.int64)
     if place.shape != (schedule.num_ranks,) or len(np.unique(place)) != len(place):
@@ -141,20 +148,25 @@ def on(
     if there is None:
         blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
     else:
+        left_out = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)  # What lies in scratch.
         blocks = tuple(  # Chunks that move to other places leave nothing periodic.
-            Block(_with_ranks(_with_chunks(step, there), place), site=schedule.site(number))
+            Block(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
         )
+        blocks = tuple(block for block in blocks if len(block.step))
     moved = replace(schedule, num_ranks=num_ranks, blocks=blocks, num_chunks=num_chunks or schedule.num_chunks)
     return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
 
 
 def _chunks_there(schedule: Schedule, chunks: Sequence[int], num_chunks: int | None) -> Ints:
     there = np.asarray(chunks, np.int32)
-    if there.shape != (schedule.num_chunks,) or len(np.unique(there)) != len(there):
+    kept = there[there != _LEFT_OUT]
+    if there.shape != (schedule.num_chunks,) or len(np.unique(kept)) != len(kept):
         raise ScheduleError(f"on: expected {schedule.num_chunks} different chunks, found {len(there)}: {there}")
-    if num_chunks is None or there.min() < 0 or there.max() >= num_chunks:
-        raise ScheduleError(f"on: expected chunks below num_chunks={num_chunks}, found {there.min()} to {there.max()}")
+    if num_chunks is None or kept.min(initial=0) < 0 or kept.max(initial=0) >= num_chunks:
+        raise ScheduleError(
+            f"on: expected chunks below num_chunks={num_chunks}, found {kept.min(initial=0)} to {kept.max(initial=0)}"
+        )
     return there
 
 
@@ -291,15 +303,36 @@ def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
     )
 
 
-def _with_chunks(step: Step, there: Ints) -> Step:
-    """Chunk c of data as there[c]; scratch stays. Rows stay whole where chunks do that follow each other."""
-    contiguous = bool((np.diff(there) == 1).all())
-    step = step if contiguous else step.spread()[0]
+def _with_chunks(step: Step, there: Ints, left_out: Bools) -> Step:
+    """Chunk c of data as there[c]; scratch stays. left_out[rank, slot] follows what is left out through scratch."""
+    contiguous = bool((np.diff(there) == 1).all()) and there[0] != _LEFT_OUT
+    step, rows = (step, np.arange(len(step))) if contiguous else step.spread()
     moved = []
     for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
         data = buffer == Buffer.DATA
         moved.append(np.where(data, there[np.where(data, chunk, 0)], chunk).astype(np.int32))
-    return replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None, _pattern=None)
+    step = replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None, _pattern=None)
+    if (there == _LEFT_OUT).any():
+        gone = step.src_chunk == _LEFT_OUT
+        from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
+        gone[from_scratch] = left_out[step.src[from_scratch], step.src_chunk[from_scratch]]
+        left_out[step.dst[to_scratch], step.dst_chunk[to_scratch]] = gone[to_scratch]
+        step, rows = step.take(~gone), rows[~gone]
+    return step if contiguous else _joined(step, rows)
+
+
+def _joined(step: Step, rows: npt.NDArray[np.int64]) -> Step:
+    """A spread step with its rows joined again where they come from one row and their places are equally far apart."""
+    at_home = (step.src_chunk == step.dst_chunk) & (step.src_buffer == Buffer.DATA) & (step.dst_buffer == Buffer.DATA)
+    if len(np.unique(rows)) == len(rows) or not at_home.all():
+        return step  # Rows that fold into one place must stay alike, and elsewhere they may come from several.
+    same = np.diff(rows, prepend=-1) == 0
+    ahead = np.where(same, np.diff(step.src_chunk, prepend=0), 0)
+    second = same & ~np.roll(same, 1)  # Of its row, so that it may be any distance from the first.
+    starts = np.flatnonzero(~same | (ahead < 1) | (~second & (ahead != np.roll(ahead, 1))))
+    count = np.diff(starts, append=len(rows)).astype(np.int32)
+    stride = np.where(count > 1, ahead[np.minimum(starts + 1, len(rows) - 1)], 1).astype(np.int32)
+    return replace(step.take(starts), count=count, stride=stride)
 
 
 def _scratch_behind(block: Block, offset: int) -> Block:
