@@ -14,8 +14,13 @@ from hocket.schedule.builder import Builder
 def dissemination_barrier(schedule: Builder) -> None:
     """After round k each rank has heard from the 2**(k + 1) - 1 before it, so that after the last from all.
 
-    ceil(log2 P) steps; as many tokens of one byte per rank. Any rank count; some are heard of twice, which a barrier
-    may. Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
+    Steps: ceil(log2(P))
+    Sent: ceil(log2(P)) * N
+    Best: any number of ranks; no barrier takes fewer steps
+    Ranks: any
+    Reference: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988
+
+    N is one token of one byte. Some ranks are heard of twice, which a barrier may.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for k in range((p - 1).bit_length()):

@@ -4,14 +4,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.algorithms.registry import algorithm
+from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 
-def _levels(p: int) -> int:
-    return (p - 1).bit_length()
-
-
-@algorithm("broadcast", name="double_tree", chunks=lambda p: 2, steps=_levels, sent=lambda p: min(p - 1, 1))
+@algorithm("broadcast", name="double_tree", chunks=lambda p: 2, steps=rounds, sent=lambda p: min(p - 1, 1))
 def double_tree_broadcast(schedule: Builder) -> None:
     """The root gives half of the data to the top of each of two binary trees of all others, which pass it down. Numbers
     of nodes run in order of place, so that even ones are inner nodes and odd ones leaves; in the second tree ranks have
@@ -29,7 +26,7 @@ def double_tree_broadcast(schedule: Builder) -> None:
     node = np.arange(1, p)
     parent, depth = _tree(n)
     rank_of = [np.arange(p), np.append(0, p - node if n % 2 == 0 else node % max(n, 1) + 1)]
-    for level in range(1, _levels(p) + 1):
+    for level in range(1, rounds(p) + 1):
         children = node[depth[node] == level]
         with schedule.step():
             for half, rank in enumerate(rank_of):
@@ -53,7 +50,7 @@ def _tree(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 double_tree_reduce = algorithm(
     "reduce",
     name="double_tree",
-    steps=_levels,
+    steps=rounds,
     sent=lambda p: min(p - 1, 1),
     labels=("same_on_all_ranks",),
     doc="""The broadcast run backwards: each half of the data is summed on its way up one of the two trees.
@@ -69,7 +66,7 @@ double_tree_reduce = algorithm(
 double_tree_all_reduce = algorithm(
     "all_reduce",
     name="double_tree",
-    steps=lambda p: 2 * _levels(p),
+    steps=lambda p: 2 * rounds(p),
     sent=lambda p: {1: 0, 2: 1, 3: 1.5}.get(p, 2),
     labels=("same_on_all_ranks",),
     doc="""Up both trees and down again: reduce to rank 0, then broadcast from it.

@@ -23,9 +23,15 @@ def halving_doubling(schedule: Builder) -> None:
     """Ranks form blocks of falling powers of two (7 = 4 + 2 + 1). In a block partners 1, 2, 4 ... apart halve between
     them what they still sum; a finished block adds its chunks to those of the next larger one. Then all of it back.
 
-    2 ceil(log2 P) steps; 2 (P - 1) / P * N bytes per rank for a power of two, less than 2 N or 2 N otherwise. Best for
-    medium N. Any rank count. The left operand is always that of the lower ranks, so that bits are those of the balanced
-    tree, on all ranks and for any size. Rabenseifner 2004; binary blocks: Thakur, Rabenseifner and Gropp 2005.
+    Steps: 2 * ceil(log2(P))
+    Sent: 2 * (P - 1) / P * N for a power of two; (2 - 1 / B) * N for a sum of two, of which B is the larger; else 2 * N
+    Best: medium N
+    Ranks: any
+    Reference: Rabenseifner, "Optimization of collective reduction operations", 2004; binary blocks: Thakur,
+      Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
+
+    The left operand is always that of the lower ranks, so that bits are those of the balanced tree, on all ranks and
+    for any size.
     """
     p, rank, chunks = schedule.num_ranks, schedule.ranks, schedule.num_chunks
     block = 2 ** np.array([int(bits).bit_length() - 1 for bits in p ^ rank])  # The size of each rank's block.
@@ -55,3 +61,51 @@ def halving_doubling(schedule: Builder) -> None:
             schedule.copy(src=ready, dst=partner[ready], chunk=first[k][ready], count=chunks >> k)
             schedule.copy(src=low, dst=high, chunk=kept, count=halves[k])
             schedule.copy(src=high, dst=low, chunk=given, count=halves[k])
+
+
+@algorithm(
+    "reduce_scatter",
+    name="halving_doubling",
+    chunks=lambda p: p,
+    steps=lambda p: p.bit_length() - 1,
+    sent=lambda p: (p - 1) / p,
+    labels=("same_on_all_ranks", "balanced_tree", "size_invariant"),
+    ranks=("a power of two", lambda p: p.bit_count() == 1, "tree"),
+)
+def halving_reduce_scatter(schedule: Builder) -> None:
+    """Partners 1, 2, 4 ... apart halve between them the blocks that they still sum: a rank keeps those whose numbers
+    have the same last bits as its own.
+
+    Steps: log2(P)
+    Sent: (P - 1) / P * N
+    Best: small and medium N; the largest messages go to the nearest ranks
+    Ranks: a power of two; tree takes any number
+    Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
+
+    The left operand is always that of the lower ranks, so that bits are those of the balanced tree.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    for k in range(p.bit_length() - 1):
+        low, stride = rank[rank >> k & 1 == 0], 2 ** (k + 1)
+        high, count = low + 2**k, p // stride
+        with schedule.step():
+            schedule.reduce(src=high, dst=low, chunk=low % stride, count=count, stride=stride)
+            schedule.copy(src=low, dst=high, chunk=high % stride, count=count, stride=stride)
+            schedule.reduce(src=high, dst=high, chunk=high % stride, count=count, stride=stride)
+
+
+doubling_all_gather = algorithm(
+    "all_gather",
+    name="halving_doubling",
+    steps=lambda p: p.bit_length() - 1,
+    sent=lambda p: (p - 1) / p,
+    doc="""The reduce_scatter of this name run backwards: a single block goes farthest, half of all to the nearest rank.
+
+    Steps: log2(P)
+    Sent: (P - 1) / P * N
+    Best: small and medium N, where near ranks have faster links; `recursive_doubling` has near ranks first
+    Ranks: a power of two; bruck takes any number
+    Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
+    """,
+    ranks=("a power of two", lambda p: p.bit_count() == 1, "bruck"),
+)(halving_reduce_scatter.reversed())

@@ -6,7 +6,7 @@ Recursive doubling with another radix, registered as knomial like the trees of t
 import numpy as np
 
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.tree import levels
+from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 _RADIX = 4
@@ -14,7 +14,7 @@ _RADIX = 4
 
 def _full_levels(p: int) -> int:
     """floor(log p) to the base of the radix."""
-    return levels(p + 1, _RADIX) - 1
+    return rounds(p + 1, _RADIX) - 1
 
 
 @algorithm(
@@ -57,7 +57,7 @@ def knomial_all_reduce(schedule: Builder) -> None:
     "all_gather",
     name="knomial",
     chunks=lambda p: p,
-    steps=lambda p: levels(p, _RADIX),
+    steps=lambda p: rounds(p, _RADIX),
     sent=lambda p: (p - 1) / p,
 )
 def knomial_all_gather(schedule: Builder) -> None:
@@ -70,7 +70,7 @@ def knomial_all_gather(schedule: Builder) -> None:
     Reference: MPICH, Bruck's algorithm of radix k (k-brucks); Bruck et al. 1997
     """
     p, rank = schedule.num_ranks, schedule.ranks
-    for level in range(levels(p, _RADIX)):
+    for level in range(rounds(p, _RADIX)):
         width = _RADIX**level
         with schedule.step():
             for distance in range(width, min(_RADIX * width, p), width):
@@ -81,7 +81,7 @@ def knomial_all_gather(schedule: Builder) -> None:
 knomial_reduce_scatter = algorithm(
     "reduce_scatter",
     name="knomial",
-    steps=lambda p: levels(p, _RADIX),
+    steps=lambda p: rounds(p, _RADIX),
     sent=lambda p: (p - 1) / p,
     labels=("same_on_all_ranks",),
     doc="""The all_gather run backwards: far away first, three messages of partial sums to and from each rank.

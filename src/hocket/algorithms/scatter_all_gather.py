@@ -2,12 +2,13 @@
 
 from hocket.algorithms.registry import algorithm
 from hocket.algorithms.ring import ring_all_gather, ring_reduce_scatter
-from hocket.algorithms.tree import binomial_gather, binomial_scatter, largest_subtree, levels
+from hocket.algorithms.rounds import rounds
+from hocket.algorithms.tree import binomial_gather, binomial_scatter, largest_subtree
 
 scatter_all_gather = algorithm(
     "broadcast",
     name="scatter_all_gather",
-    steps=lambda p: levels(p) + p - 1,
+    steps=lambda p: rounds(p) + p - 1,
     sent=lambda p: 2 * (p - 1) / p,
     doc="""The root gives everyone one block, down a binomial tree; then blocks travel round a ring until all have all.
 
@@ -23,7 +24,7 @@ scatter_all_gather = algorithm(
 reduce_scatter_gather = algorithm(
     "reduce",
     name="reduce_scatter_gather",
-    steps=lambda p: levels(p) + p - 1,
+    steps=lambda p: rounds(p) + p - 1,
     sent=lambda p: (p - 1 + largest_subtree(p)) / p,
     labels=("same_on_all_ranks",),
     doc="""Blocks are summed on their way round a ring until each rank has one; the root gathers them by a tree.

@@ -7,34 +7,27 @@ steps.
 import numpy as np
 
 from hocket.algorithms.registry import algorithm
+from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 _BITS = ("same_on_all_ranks", "balanced_tree", "size_invariant")
 _RADIX = 4  # of knomial
 
 
-def levels(p: int, radix: int = 2) -> int:
-    """ceil(log p) to the base radix."""
-    count = 0
-    while radix**count < p:
-        count += 1
-    return count
-
-
 def _children(p: int, radix: int) -> int:
     """Of the root, which has most."""
-    return sum(min(radix - 1, (p - 1) // radix**level) for level in range(levels(p, radix)))
+    return sum(min(radix - 1, (p - 1) // radix**level) for level in range(rounds(p, radix)))
 
 
 def largest_subtree(p: int, radix: int = 2) -> int:
     """Most ranks below one that is not the root, itself included."""
-    width = radix ** (levels(p, radix) - 1) if p > 1 else 0
+    width = radix ** (rounds(p, radix) - 1) if p > 1 else 0
     return max(min(width, p - width), width // radix) if p > 1 else 0
 
 
 def _broadcast(schedule: Builder, radix: int) -> None:
     p, root = schedule.num_ranks, schedule.root
-    for level in reversed(range(levels(p, radix))):
+    for level in reversed(range(rounds(p, radix))):
         width = radix**level
         giver = np.arange(0, p, width * radix)  # Counted from the root.
         with schedule.step():
@@ -45,7 +38,7 @@ def _broadcast(schedule: Builder, radix: int) -> None:
 
 def _gather(schedule: Builder, radix: int) -> None:
     p, root = schedule.num_ranks, schedule.root
-    for level in range(levels(p, radix)):
+    for level in range(rounds(p, radix)):
         width = radix**level
         owner = schedule.ranks[schedule.ranks // width % radix > 0]  # Of blocks that move. Counted from the root.
         giver, taker = owner - owner % width, owner - owner % (width * radix)
@@ -56,7 +49,7 @@ def _gather(schedule: Builder, radix: int) -> None:
 # --- radix 2 -------------------------------------------------------------------------------------------------------
 
 
-@algorithm("broadcast", name="binomial", chunks=lambda p: 1, steps=levels, sent=lambda p: levels(p))
+@algorithm("broadcast", name="binomial", chunks=lambda p: 1, steps=rounds, sent=lambda p: rounds(p))
 def binomial_broadcast(schedule: Builder) -> None:
     """Whoever has the vector gives it to one who has not: far away first, so that the halves then work on their own.
 
@@ -70,7 +63,7 @@ def binomial_broadcast(schedule: Builder) -> None:
     _broadcast(schedule, 2)
 
 
-@algorithm("reduce", name="binomial", chunks=lambda p: 1, steps=levels, sent=lambda p: min(p - 1, 1), labels=_BITS)
+@algorithm("reduce", name="binomial", chunks=lambda p: 1, steps=rounds, sent=lambda p: min(p - 1, 1), labels=_BITS)
 def binomial_reduce(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks join; the sum of a group is held by its first rank, or by the root.
 
@@ -83,7 +76,7 @@ def binomial_reduce(schedule: Builder) -> None:
     The bits do not depend on root or size: lower ranks are always the left operand, so the tree is the balanced one
     over rank numbers.
     """
-    for k in range(levels(schedule.num_ranks)):
+    for k in range(rounds(schedule.num_ranks)):
         with schedule.step():
             _join(schedule, k, schedule.root, chunk=0)
 
@@ -93,7 +86,7 @@ def binomial_reduce(schedule: Builder) -> None:
     "reduce_scatter_v",
     name="tree",
     chunks=lambda p: p,
-    steps=levels,
+    steps=rounds,
     sent=lambda p: (p - 1) / p,
     labels=_BITS,
 )
@@ -106,7 +99,7 @@ def tree_reduce_scatter(schedule: Builder) -> None:
     Ranks: any
     Reference: binomial reduce, as above
     """
-    for k in range(levels(schedule.num_ranks)):
+    for k in range(rounds(schedule.num_ranks)):
         with schedule.step():
             for root in range(schedule.num_ranks):
                 _join(schedule, k, root, chunk=root)
@@ -126,8 +119,8 @@ def _join(schedule: Builder, k: int, root: int, chunk: int) -> None:
 tree_all_reduce = algorithm(
     "all_reduce",
     name="tree",
-    steps=lambda p: 2 * levels(p),
-    sent=lambda p: levels(p),
+    steps=lambda p: 2 * rounds(p),
+    sent=lambda p: rounds(p),
     labels=_BITS,
     doc="""Up the binomial tree and down again: reduce to rank 0, then broadcast from it.
 
@@ -142,7 +135,7 @@ tree_all_reduce = algorithm(
 )(binomial_reduce.then(binomial_broadcast))
 
 
-@algorithm("gather", name="binomial", chunks=lambda p: p, steps=levels, sent=lambda p: largest_subtree(p) / p)
+@algorithm("gather", name="binomial", chunks=lambda p: p, steps=rounds, sent=lambda p: largest_subtree(p) / p)
 def binomial_gather(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks, counted from the root, join: the first rank takes all blocks of both.
 
@@ -160,7 +153,7 @@ def binomial_gather(schedule: Builder) -> None:
 binomial_scatter = algorithm(
     "scatter",
     name="binomial",
-    steps=levels,
+    steps=rounds,
     sent=lambda p: (p - 1) / p,
     doc="""Binomial gather run backwards: the first of a group gives half of the blocks to the first of that half.
 
@@ -178,11 +171,11 @@ binomial_scatter = algorithm(
 # --- radix 4 -------------------------------------------------------------------------------------------------------
 
 
-def _quarter_levels(p: int) -> int:
-    return levels(p, _RADIX)
+def _quarter_rounds(p: int) -> int:
+    return rounds(p, _RADIX)
 
 
-@algorithm("broadcast", name="knomial", chunks=lambda p: 1, steps=_quarter_levels, sent=lambda p: _children(p, _RADIX))
+@algorithm("broadcast", name="knomial", chunks=lambda p: 1, steps=_quarter_rounds, sent=lambda p: _children(p, _RADIX))
 def knomial_broadcast(schedule: Builder) -> None:
     """Whoever has the vector gives it to three who have not, at once: a tree of radix 4.
 
@@ -198,7 +191,7 @@ def knomial_broadcast(schedule: Builder) -> None:
 knomial_reduce = algorithm(
     "reduce",
     name="knomial",
-    steps=_quarter_levels,
+    steps=_quarter_rounds,
     sent=lambda p: min(p - 1, 1),
     labels=("same_on_all_ranks", "size_invariant"),
     doc="""The broadcast run backwards: a rank folds what three others have, and its own, in one reduction.
@@ -216,7 +209,7 @@ knomial_reduce = algorithm(
     "gather",
     name="knomial",
     chunks=lambda p: p,
-    steps=_quarter_levels,
+    steps=_quarter_rounds,
     sent=lambda p: largest_subtree(p, _RADIX) / p,
 )
 def knomial_gather(schedule: Builder) -> None:
@@ -236,7 +229,7 @@ def knomial_gather(schedule: Builder) -> None:
 knomial_scatter = algorithm(
     "scatter",
     name="knomial",
-    steps=_quarter_levels,
+    steps=_quarter_rounds,
     sent=lambda p: (p - 1) / p,
     doc="""The gather run backwards: the first of a group gives the firsts of its quarters what is for them.
 
