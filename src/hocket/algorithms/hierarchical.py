@@ -82,6 +82,7 @@ hierarchical_reduce_scatter = algorithm(
     name="hierarchical",
     steps=lambda p, groups: min(max(groups) - 1, 1) + len(groups) - 1,
     sent=lambda p: (p - 1) / p,
+    labels=("same_on_all_ranks",),
     doc="""Direct inside each group: each rank sums for its counterparts what the group has for them. Then rings of
     counterparts, across the groups.
 

@@ -11,6 +11,7 @@ from hocket.schedule.builder import Builder
     chunks=lambda p: p,
     steps=lambda p: p - 1,
     sent=lambda p: (p - 1) / p,
+    labels=("same_on_all_ranks",),
 )
 def ring_reduce_scatter(schedule: Builder) -> None:
     """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.

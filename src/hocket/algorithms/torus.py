@@ -97,6 +97,7 @@ torus_reduce_scatter = algorithm(
     name="torus",
     steps=_steps,
     sent=lambda p: (p - 1) / p,
+    labels=("same_on_all_ranks",),
     doc="""The all_gather run backwards: rings along one axis add up what is for the others of each line, and so on.
 
     Steps: X - 1 + Y - 1
