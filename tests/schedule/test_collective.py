@@ -71,6 +71,9 @@ def test_answers_for_many_at_once_are_those_of_each(kind) -> None:
                 held, wanted = kind.input_blocks(rank, p, root), kind.output_blocks(rank, p, root)
                 assert kind.input_block(rank, np.arange(len(held)), p).tolist() == list(held)
                 assert kind.output_block(rank, np.arange(len(wanted)), p).tolist() == list(wanted)
+                for blocks, position in ((held, kind.input_position), (wanted, kind.output_position)):
+                    places = [blocks.index(block) if block in blocks else -1 for block in every]
+                    assert position(rank, np.arange(len(every)), p, root).tolist() == places
                 known = kind.knows(rank, np.arange(len(every)), p, root).tolist()
                 assert known == [not kind.uneven or block in held or block in wanted for block in every]
                 assert kind.known_by_all <= all(known)

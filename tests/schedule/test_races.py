@@ -1,17 +1,21 @@
 """Law 3: the smallest broken example of each clause, and that plans as lowered pass."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import VerifyError
+from hocket.schedule import races
 from hocket.schedule.builder import Builder
+from hocket.schedule.dependencies import REMOTE
 from hocket.schedule.interpreter import run_plans
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
-from hocket.schedule.races import check, check_plans
+from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.races import check, check_plans, check_together
 from tests.schedule.plan_text import listing, plan_of, plans_of
 from tests.schedule.random_schedules import random_inputs
 
@@ -44,6 +48,40 @@ def test_all_built_in_algorithms_pass(key: tuple[str, str]) -> None:
 @pytest.mark.parametrize("num_ranks", [64, 65])
 def test_many_ranks_pass(num_ranks: int) -> None:
     check(ALGORITHMS["all_reduce", "ring"].build(num_ranks), in_place=True)
+
+
+@pytest.mark.parametrize("key", ALGORITHMS, ids=" ".join)
+def test_what_holds_apart_holds_together(key: tuple[str, str]) -> None:
+    check_together([ALGORITHMS[key].build(4, root) for root in (0, 3, 1)], (False, True))
+
+
+@pytest.mark.parametrize("broken", range(3))
+def test_together_each_is_held_to_the_law(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules = [ALGORITHMS["reduce", "binomial"].build(4, root) for root in (0, 2, 1)]  # rank 2 folds in all
+
+    def change(schedule: Schedule, in_place: bool) -> list[Plan]:
+        plans = lower_all(schedule, in_place)
+        if schedule is schedules[broken]:
+            changed = {name: np.asarray(value, np.int32) for name, value in changes[message](plans[2]).items()}
+            plans[2] = replace(plans[2], **changed)
+        return plans
+
+    changes: dict[str, Callable[[Plan], dict[str, Any]]] = {
+        "do not match": lambda plan: {"sources": plan.sources + (plan.sources[:, 1:2] == REMOTE) * [[0, 0, 1, 0]]},
+        "a rank that does not": lambda plan: {
+            "sources": plan.sources + (plan.sources[:, 1:2] == REMOTE) * [[4, 0, 0, 0]]
+        },
+        "its input is not": lambda plan: {"input_blocks": plan.input_blocks + 1},
+        "does not cut its list": lambda plan: {"sources": plan.sources[:-1]},
+        "race for": lambda plan: {
+            "dependencies": plan.dependencies[:0],
+            "instructions": plan.instructions * [1, 1, 1, 1, 0, 1],
+        },
+    }
+    monkeypatch.setattr(races, "lower_all", change)
+    for message in changes:
+        with pytest.raises(VerifyError, match=message):
+            check_together(schedules, (False,))
 
 
 def test_a_correct_plan_of_one_exchange_passes() -> None:

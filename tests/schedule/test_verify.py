@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule import races
 from hocket.schedule.builder import Builder
 from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Declared, verify
+from hocket.schedule.verify import Declared, verify, verify_together
 
 LAWS = (1, 2, 4, 5)
 
@@ -315,3 +317,24 @@ def test_input_output_and_scratch() -> None:
 
     verify(build("broadcast", 2, 1, through_scratch, home), laws=LAWS)
     assert refused(build("broadcast", 2, 1, home, through_scratch), law=2).step == 0
+
+
+def test_roots_together_get_the_certificates_that_each_gets_alone() -> None:
+    algorithm = ALGORITHMS["scatter_v", "direct"]
+    schedules, declared = [], []
+    for root in range(5):
+        schedules.append(algorithm.build(5, root))
+        declared.append(algorithm.declared(5, root))
+    assert verify_together(schedules, declared) == [algorithm.verify(5, root) for root in range(5)]
+    declared[3] = Declared(steps=2)
+    with pytest.raises(VerifyError, match="the declared one"):
+        verify_together(schedules, declared)
+
+
+def test_schedules_of_other_chunk_counts_are_held_to_the_law_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = ALGORITHMS["broadcast", "binomial"]
+    schedules = [algorithm.build(3, root).refine(1 + root // 2) for root in range(3)]
+    asked = []
+    monkeypatch.setattr(races, "check_together", lambda some, modes: asked.append((list(some), tuple(modes))))
+    verify_together(schedules, [Declared()] * 3)
+    assert asked == [(schedules[:2], (False, True)), (schedules[2:], (False, True))]

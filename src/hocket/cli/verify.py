@@ -13,6 +13,7 @@ from hocket.errors import ScheduleError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
+    from hocket.schedule.verify import Certificate
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
 _MOST_JOB_WORK = 1 << 15  # above this, roots are shared out, so that all cores end together
@@ -86,6 +87,11 @@ class _Job:
     dims: tuple[int, ...] | None = None
 
     @property
+    def layout(self) -> dict[str, tuple[int, ...] | None]:
+        """The arguments of Algorithm.build that are no number of ranks, and no root."""
+        return {"groups": self.groups, "dims": self.dims}
+
+    @property
     def work(self) -> int:
         """How long it takes, about, in a unit that is the same for all jobs."""
         return self.num_ranks**2 * len(self.roots)
@@ -152,17 +158,31 @@ def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> It
 
 def _prove(job: _Job) -> _Result:
     """Does one job: here or in a process of the pool."""
+    from hocket.schedule.verify import verify_together
+
     (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
-    labels: frozenset[str] | None = None
     failures: list[dict[str, Any]] = []
+    try:
+        built = [
+            (one.build(job.num_ranks, root, **job.layout), one.declared(job.num_ranks, root, **job.layout))
+            for root in job.roots
+        ]
+        certificates = verify_together(*zip(*built, strict=True))
+    except ScheduleError:  # Some of it holds perhaps, and the rest is to be blamed root by root.
+        certificates, failures = _prove_apart(one, job)
+    labels = [certificate.labels for certificate in certificates]
+    return _Result(job, len(certificates), frozenset.intersection(*labels) if labels else None, failures)
+
+
+def _prove_apart(one: "Algorithm", job: _Job) -> "tuple[list[Certificate], list[dict[str, Any]]]":
+    """What holds, and what does not."""
+    certificates, failures = [], []
     for root in job.roots:
         try:
-            certificate = one.verify(job.num_ranks, root, groups=job.groups, dims=job.dims)
+            certificates.append(one.verify(job.num_ranks, root, **job.layout))
         except ScheduleError as error:
             failures.append(_failure(error, one, job.num_ranks, root))
-        else:
-            labels = certificate.labels if labels is None else labels & certificate.labels
-    return _Result(job, len(job.roots) - len(failures), labels, failures)
+    return certificates, failures
 
 
 def _failure(

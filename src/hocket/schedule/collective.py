@@ -103,7 +103,7 @@ class Collective:
         """Where in the rank's output memory this block lies, or -1 where it does not."""
         return _position_of(self.output, rank, block, num_ranks, root)
 
-    def knows(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> npt.NDArray[np.bool_]:
+    def knows(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: AnyInts = 0) -> npt.NDArray[np.bool_]:
         """Whether a rank knows how long a block is: every one if even, else those in its own input or output."""
         ranks, blocks = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(block, np.int64))
         if not self.uneven:
@@ -164,8 +164,8 @@ def _position_of(extent: Extent, rank: AnyInts, block: AnyInts, num_ranks: int, 
     return np.where(_holds(extent, ranks, blocks, num_ranks, root), position, -1)
 
 
-def _holds(extent: Extent, rank: Ints, block: Ints, num_ranks: int, root: int) -> npt.NDArray[np.bool_]:
-    holder: Ints = np.full_like(rank, root)
+def _holds(extent: Extent, rank: Ints, block: Ints, num_ranks: int, root: AnyInts) -> npt.NDArray[np.bool_]:
+    holder: Ints = np.broadcast_to(np.asarray(root, np.int64), rank.shape)
     if extent != "root":
         holder = {"whole": rank, "own": block, "row": block // num_ranks, "column": block % num_ranks}[extent]
     return np.asarray(rank == holder)

@@ -7,7 +7,7 @@ puts each rank's names in. No two places of a rank, no two locations, and no two
 lowering can ask of a name, whether it is equal to another, has the same answer of its number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -146,7 +146,7 @@ class Forms:
         ends, schedule = self.ends, self.ends.schedule
         kind, k, num_steps = schedule.kind, schedule.chunks_per_block, max(1, schedule.num_steps)
         sizes = np.array([outline.sizes for outline in outlines])
-        cuts = np.concatenate((np.zeros((1, 4), np.int64), np.cumsum(sizes, axis=0)))
+        cuts = np.concatenate((np.zeros((1, 4), np.int64), np.cumsum(sizes, axis=0))).tolist()
         instructions = np.concatenate([outline.instructions for outline in outlines])
         sources = np.concatenate([outline.sources for outline in outlines])
         destinations = np.concatenate([outline.destinations for outline in outlines])
@@ -155,26 +155,22 @@ class Forms:
         self._name(sources, sizes[:, 1])
         self._name(destinations, sizes[:, 2])
         plans = []
-        for rank, outline, begin, end in zip(ends.ranks, outlines, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            held, wanted = (
-                np.arange(blocks.start, blocks.stop, blocks.step, dtype=np.int32)
-                for blocks in (
-                    kind.input_blocks(rank, schedule.num_ranks, schedule.root),
-                    kind.output_blocks(rank, schedule.num_ranks, schedule.root),
-                )
-            )
+        held = self._blocks(kind.num_input_blocks(schedule.num_ranks, schedule.root), kind.input_block)
+        wanted = self._blocks(kind.num_output_blocks(schedule.num_ranks, schedule.root), kind.output_block)
+        for i, (rank, outline) in enumerate(zip(ends.ranks, outlines, strict=True)):
+            begin, end = cuts[i], cuts[i + 1]
             plan = Plan(
                 rank=rank,
                 num_ranks=schedule.num_ranks,
                 chunks_per_block=k,
                 uneven=kind.uneven,
-                num_input_chunks=len(held) * k,
-                num_output_chunks=len(wanted) * k,
+                num_input_chunks=len(held[i]) * k,
+                num_output_chunks=len(wanted[i]) * k,
                 num_scratch=outline.num_scratch,
                 in_place=self.in_place,
                 num_steps=num_steps,  # one even if nothing moves between ranks
-                input_blocks=held,
-                output_blocks=wanted,
+                input_blocks=held[i],
+                output_blocks=wanted[i],
                 instructions=instructions[begin[0] : end[0]],
                 sources=sources[begin[1] : end[1]],
                 destinations=destinations[begin[2] : end[2]],
@@ -182,6 +178,15 @@ class Forms:
             )
             plans.append(plan)
         return plans
+
+    def _blocks(self, num_blocks: Ints, block_at: Callable[[Ints, Ints, int], Ints]) -> list[NDArray[np.int32]]:
+        """The blocks of each rank's input or output."""
+        sizes = num_blocks[self.ends.ranks.start : self.ends.ranks.stop]
+        cuts = np.append(0, np.cumsum(sizes))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        index, rank = np.arange(len(owner)) - cuts[owner], owner + self.ends.ranks.start
+        blocks = block_at(rank, index, self.ends.schedule.num_ranks).astype(np.int32)
+        return [blocks[begin:end] for begin, end in pairwise(cuts.tolist())]
 
     def _name(self, entries: NDArray[np.int32], sizes: Ints) -> None:
         """Put names in the place of numbers, in the sources or destinations of all ranks, so many of each."""

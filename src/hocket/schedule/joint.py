@@ -26,10 +26,14 @@ class Reads(NamedTuple):
 
 
 class JointPlans:
-    """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with their owner."""
+    """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with their owner.
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self.plans = plans
+    The plans of several schedules, num_ranks each, may be joined: then ranks are numbered through, schedule after
+    schedule, also in sources and destinations, and no two schedules have a rank, a location or a channel in common.
+    """
+
+    def __init__(self, plans: Sequence[Plan], num_ranks: int | None = None) -> None:
+        self.plans, self.num_ranks = plans, num_ranks or len(plans)
         sizes = np.array(
             [
                 (len(plan.instructions), len(plan.sources), len(plan.destinations), len(plan.dependencies))
@@ -46,6 +50,9 @@ class JointPlans:
         self.sources = np.concatenate([plan.sources for plan in plans]).astype(np.int64)
         self.destinations = np.concatenate([plan.destinations for plan in plans]).astype(np.int64)
         self.source_owner, self.destination_owner = owners(joined[:, 0]), owners(joined[:, 1])
+        for entries, owner in ((self.sources, self.source_owner), (self.destinations, self.destination_owner)):
+            rank = self.rank[owner]
+            entries[:, 0] += np.where(entries[:, 1] == REMOTE, rank - rank % self.num_ranks, 0)
         self.dependent = owners(joined[:, 2])
         earlier = np.concatenate([plan.dependencies for plan in plans]).astype(np.int64)
         self.dependency = earlier + self.first[self.rank[self.dependent]]

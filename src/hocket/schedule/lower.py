@@ -14,6 +14,9 @@ rank reads it, the plan copies it to scratch first. Both keep every wait within 
 
 So a step cannot deadlock, in any schedule; law 3 checks it again on the arrays.
 
+What is lowered has no names yet: ranks that do the same elsewhere share the work (forms.py). Law 3 is asked of the
+plans with their names, so it takes nothing about this on trust.
+
 A fold marks the operands that are raw: untouched contributions, which premul multiplies. The copies added here mark
 nothing, so what they carry is still raw for the row that reads it. Where no row ever reads a contribution, as only one
 rank is there, the copy to the output reads it, in place too.

@@ -6,8 +6,6 @@ avg divides, and one on each operand that premul multiplies: a contribution that
 is enough (joint.Reads). Copies keep a name, wherever they lie.
 """
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,9 +21,12 @@ from hocket.schedule.waits import Messages
 Names = NDArray[np.uint64]
 
 
-def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, schedule: Schedule) -> None:
-    """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value."""
-    wrong = np.flatnonzero(planned_outputs(joint, messages, reads) != scheduled_outputs(schedule))
+def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, expected: Names) -> None:
+    """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value than expected.
+
+    expected: scheduled_outputs of all schedules whose plans are joined, one after the other.
+    """
+    wrong = np.flatnonzero(planned_outputs(joint, messages, reads) != expected)
     if len(wrong):
         num_ranks, location = len(joint.plans), int(joint.wanted[wrong[0]])
         rank = location % num_ranks
@@ -34,7 +35,6 @@ def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, schedule:
         raise VerifyError(text, law=3, rank=rank, chunk=index % joint.plans[rank].chunks_per_block)
 
 
-@lru_cache(1)  # The proof asks once for each alias mode.
 def scheduled_outputs(schedule: Schedule) -> Names:
     """Names of the values that a schedule leaves in the ranks' outputs, rank after rank and chunk by chunk."""
     places, p = Places(schedule), schedule.num_ranks
@@ -63,7 +63,7 @@ def planned_outputs(joint: JointPlans, messages: Messages, reads: Reads) -> Name
     """Names of the values that plans leave in the ranks' outputs, rank after rank and chunk by chunk."""
     n = joint.num_instructions
     values = np.zeros(n + len(joint.held), np.uint64)  # of every instruction, and then of all inputs
-    values[n:] = _input_names(joint.held % len(joint.plans))
+    values[n:] = _input_names(joint.held % len(joint.plans) % joint.num_ranks)
     ends = joint.source_ends
     starts = ends - np.diff(ends, prepend=0)
     # What a fold reads from a channel is what the sender, which has one source, reads there.

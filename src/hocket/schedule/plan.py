@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.schedule.dependencies import INPUT, accesses, conflicts, owners
+from hocket.schedule.dependencies import accesses, conflicts, owners
 
 COMPLETES = 1
 """Flag of a fold whose result is the first to hold all contributions: avg divides here."""
@@ -55,13 +55,6 @@ class Plan:
     sources: NDArray[np.int32]
     destinations: NDArray[np.int32]
     dependencies: NDArray[np.int32]
-
-    def size_classes(self, space: int) -> NDArray[np.int32]:
-        """The size class of every chunk of the input or output: see shape.Shape.size_class."""
-        blocks = self.input_blocks if space == INPUT else self.output_blocks
-        first = blocks * np.int32(self.chunks_per_block if self.uneven else 0)
-        within = np.tile(np.arange(self.chunks_per_block, dtype=np.int32), len(blocks))
-        return np.repeat(first, self.chunks_per_block) + within
 
 
 class Outline(NamedTuple):

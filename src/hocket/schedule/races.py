@@ -6,7 +6,7 @@ it is written, all output is written, the input stays as it is unless the call i
 what the schedule means (meaning.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from hocket.schedule.dependencies import (
 from hocket.schedule.ir import Schedule
 from hocket.schedule.joint import JointPlans, Reads, place_name
 from hocket.schedule.lower import lower_all
-from hocket.schedule.meaning import check_meaning
+from hocket.schedule.meaning import Names, check_meaning, scheduled_outputs
 from hocket.schedule.plan import COMPLETES, STAGED, Plan
 from hocket.schedule.waits import Waits, match_messages
 
@@ -33,7 +33,21 @@ _KINDS = ("reads what is not certainly written", "overwrites what is not certain
 
 def check(schedule: Schedule, in_place: bool) -> None:
     """Lower for all ranks and hold the plans to law 3. VerifyError names rank, step, size class and both accesses."""
-    check_plans(lower_all(schedule, in_place), schedule)
+    check_together([schedule], [in_place])
+
+
+def check_together(schedules: Sequence[Schedule], modes: Iterable[bool]) -> None:
+    """`check` of schedules for one collective and as many ranks and chunks, say for all roots: quicker than each alone.
+
+    A VerifyError counts ranks through, schedule after schedule: to learn which breaks the law, check them one by one.
+    """
+    plans: dict[bool, list[Plan]] = {in_place: [] for in_place in modes}
+    for schedule in schedules:
+        for in_place, lowered in plans.items():
+            lowered += lower_all(schedule, in_place)
+    expected = np.concatenate([scheduled_outputs(schedule) for schedule in schedules])
+    for lowered in plans.values():
+        _check_joined(lowered, schedules, expected)
 
 
 def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = True) -> None:
@@ -41,13 +55,23 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
 
     Without `meaning` they only have to be safe: they need not compute what the schedule means.
     """
-    for rank, plan in enumerate(plans):
-        _check_arrays(plan, rank, schedule)
-    if len(plans) != schedule.num_ranks:
-        raise VerifyError("plans are missing", law=3, expected=f"{schedule.num_ranks} plans", found=len(plans))
+    _check_joined(plans, [schedule], scheduled_outputs(schedule) if meaning else None)
+
+
+def _check_joined(plans: Sequence[Plan], schedules: Sequence[Schedule], expected: Names | None) -> None:
+    """Law 3 for the plans of these schedules, rank after rank and schedule after schedule.
+
+    They have nothing in common, so what holds of all of them together holds of each.
+    """
+    num_ranks = schedules[0].num_ranks
+    num_plans = num_ranks * len(schedules)
+    if len(plans) != num_plans:
+        raise VerifyError("plans are missing", law=3, expected=f"{num_plans} plans", found=len(plans))
+    for number, plan in enumerate(plans):
+        _check_arrays(plan, number % num_ranks, schedules[number // num_ranks])
     _check_ends(plans)
-    joint = JointPlans(plans)
-    _check_entries(joint, schedule)
+    joint = JointPlans(plans, num_ranks)
+    _check_entries(joint, schedules)
     messages = match_messages(joint)
     waits = Waits(joint, messages)
     waits.check_cycles()
@@ -56,8 +80,8 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
     _check_order(joint, waits, found)
     reads = joint.reads(touched)
     _check_contents(joint, touched, reads)
-    if meaning:
-        check_meaning(joint, messages, reads, schedule)
+    if expected is not None:
+        check_meaning(joint, messages, reads, expected)
 
 
 def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
@@ -108,16 +132,17 @@ def _misfit(rank: int, message: str, expected: object, found: object) -> VerifyE
     return VerifyError(f"the plan of rank {rank}: {message}", law=3, rank=rank, expected=expected, found=found)
 
 
-def _check_entries(joint: JointPlans, schedule: Schedule) -> None:
+def _check_entries(joint: JointPlans, schedules: Sequence[Schedule]) -> None:
     """Every number of the arrays names something that exists; each instruction is a fold or a send."""
-    plans = joint.plans
+    plans, schedule, p = joint.plans, schedules[0], joint.num_ranks
+    roots = np.array([one.root for one in schedules])[joint.rank // p]
     steps = np.array([plan.num_steps for plan in plans])[joint.rank]
     k = schedule.chunks_per_block
     limits = np.array([(p.num_input_chunks, p.num_output_chunks, p.num_scratch, np.iinfo(np.int32).max) for p in plans])
     _refuse(joint, (joint.step < 0) | (joint.step >= steps), "has a step that does not exist")
     size_classes = schedule.num_chunks if schedule.kind.uneven else k
     _refuse(joint, (joint.chunk < 0) | (joint.chunk >= size_classes), "has a size class that does not exist")
-    known = schedule.kind.knows(joint.rank, joint.chunk // k, schedule.num_ranks, schedule.root)
+    known = schedule.kind.knows(joint.rank % p, joint.chunk // k, p, roots)
     _refuse(joint, ~known, "has a chunk whose length its rank does not know")
     backwards = (np.diff(joint.step, prepend=0) < 0) & (np.diff(joint.rank, prepend=-1) == 0)
     _refuse(joint, backwards, "is listed after one of a later step")
@@ -130,7 +155,7 @@ def _check_entries(joint: JointPlans, schedule: Schedule) -> None:
         wrong = (space < INPUT) | (space > REMOTE)
         wrong |= (index < 0) | (index >= limits[rank, np.clip(space, 0, 3)])
         remote = space == REMOTE
-        wrong |= np.where(remote, (peer < 0) | (peer >= len(plans)) | (peer == rank), peer != -1)
+        wrong |= np.where(remote, (peer // p != rank // p) | (peer == rank), peer != -1)
         _refuse(joint, wrong, f"{side} a place or a rank that does not exist", owner)
         fixed = np.flatnonzero((space == INPUT) | (space == OUTPUT))
         rank, space, index, chunk = rank[fixed], space[fixed], index[fixed], joint.chunk[owner[fixed]]
