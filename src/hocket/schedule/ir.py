@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.schedule.collective import Collective, find_collective
+
+if TYPE_CHECKING:
+    from hocket.schedule.symmetry import Symmetry
 
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -102,6 +105,40 @@ class Step:
         src_chunk, dst_chunk = step.src_chunk + ahead, step.dst_chunk + ahead
         return replace(step, src_chunk=src_chunk, dst_chunk=dst_chunk, count=ones, stride=ones), rows
 
+    def row_groups(self) -> "tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]":
+        """For every row: its number among the rows of its range, how many these are, and the first of them.
+
+        Nothing is expanded, so the step must hold law 1: ranges that meet are the same.
+        """
+        size = len(self)
+        index, sizes, leader = np.zeros(size, np.int64), np.ones(size, np.int64), np.arange(size)
+        if not self.reduce.any():  # Only the first row of a group may copy.
+            return index, sizes, leader
+        keys = self.destinations()
+        order = np.argsort(keys, kind="stable")
+        begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        if len(begins) < size:
+            lengths = np.diff(begins, append=size)
+            index[order] = np.arange(size) - np.repeat(begins, lengths)
+            sizes[order] = np.repeat(lengths, lengths)
+            leader[order] = np.repeat(order[begins], lengths)
+        return index, sizes, leader
+
+    def part(self, rows: npt.NDArray[np.int64]) -> "tuple[Step, npt.NDArray[np.int64], Bools]":
+        """What these rows become in the expanded step, without expanding the others; the step must hold law 1.
+
+        Also the index of each row there, and whether it is the first of its row group.
+        """
+        index, sizes, leader = self.row_groups()
+        places = np.where(index == 0, sizes * self.count, 0)
+        first = (np.cumsum(places) - places)[leader] + index
+        part, origin = self.take(rows).spread()
+        origin = rows[origin]
+        ahead = (part.dst_chunk - self.dst_chunk[origin]) // self.stride[origin]
+        number = first[origin] + ahead * sizes[origin]
+        order = np.argsort(number)
+        return part.take(order), number[order], index[origin[order]] == 0
+
     def destinations(self) -> npt.NDArray[np.int64]:
         """One number for each row, equal exactly where (dst, dst_buffer, dst_chunk) are."""
         span = int(self.dst_chunk.max(initial=0)) + 1
@@ -181,6 +218,13 @@ class Schedule:
             for block in self.blocks
             for buffer in (block.step.src_buffer, block.step.dst_buffer)
         )
+
+    @cached_property
+    def symmetry(self) -> "Symmetry | None":
+        """See symmetry.find."""
+        from hocket.schedule import symmetry
+
+        return symmetry.find(self)
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, one at a time: repetitions are made as they are asked for."""

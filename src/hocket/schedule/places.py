@@ -1,18 +1,27 @@
 """Every (rank, buffer, chunk) of a schedule as one number, and every step as folds from places to places.
 
 What verify carries per place (contributions, hashes) and what the reference carries (values) moves by the same folds.
+Of a symmetric schedule the places and folds of some ranks say what those of all ranks do.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from hocket.schedule.capacity import require_memory
 from hocket.schedule.ir import Block, Buffer, Schedule, Step
 from hocket.schedule.shape import Shape, describe
 
+if TYPE_CHECKING:
+    from hocket.schedule.symmetry import Symmetry
+
 Indices = npt.NDArray[np.int64]
+
+_BYTES = 48
+"""For each place, at least: what it holds, its number, rank and chunk, and what is made of them in passing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +29,8 @@ class Pattern:
     """What all repetitions of a block share: how its row groups fold, and where its reads and writes lie.
 
     Group g folds the operands starts[g] to starts[g] + counts[g], the old content of its place first unless its first
-    row is a copy. Bases are places of chunk 0 of DATA (to which a moving chunk is added), or the place itself.
+    row is a copy. Bases are places of chunk 0 of DATA (to which a moving chunk is added), or the place itself. Turns
+    say how many turns of the schedule's symmetry take the place that stands for a source to the source itself.
     """
 
     step: Step
@@ -31,6 +41,7 @@ class Pattern:
     read_base: Indices
     read_chunk: Indices
     read_moves: npt.NDArray[np.bool_]
+    read_turns: Indices
     write_base: Indices
     write_chunk: Indices
     write_moves: npt.NDArray[np.bool_]
@@ -51,7 +62,7 @@ class Fold:
     @property
     def step(self) -> Step:
         """The expanded step."""
-        return self.block.step.expanded().shifted(self.offset, self.num_chunks)
+        return self.pattern.step.shifted(self.offset, self.num_chunks)
 
     def describe(self, read: int) -> str:
         """The row behind an operand, in words, and the line that wrote it."""
@@ -65,10 +76,15 @@ class Fold:
 
 
 class Places:
-    """The places of a well-formed schedule: rank r's begin at r * width."""
+    """The places of a well-formed schedule: rank r's begin at r * width.
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+    With a symmetry, only those of the first `period` ranks, which stand for all others: steps are what these ranks
+    write, and a read of another rank's place is one of the place that stands for it.
+    """
+
+    def __init__(self, schedule: Schedule, symmetry: "Symmetry | None" = None) -> None:
+        self.schedule, self.symmetry = schedule, symmetry
+        self.num_ranks = symmetry.period if symmetry else schedule.num_ranks
         shape = Shape.of(schedule)
         if schedule.uses_data:
             sizes = [schedule.num_chunks, 0, 0, schedule.num_scratch]
@@ -77,10 +93,12 @@ class Places:
             sizes = [0, int(limits[Buffer.INPUT]), int(limits[Buffer.OUTPUT]), schedule.num_scratch]
         self.begins = np.cumsum([0, *sizes[:-1]])
         self.width = max(sum(sizes), 1)
-        self.count = self.width * schedule.num_ranks
+        self.count = self.width * self.num_ranks
 
     def inputs(self) -> tuple[Indices, Indices, Indices]:
-        """(place, rank, chunk of `data`) of everything that ranks hold before."""
+        """(place, rank, chunk of `data`) of everything that ranks hold before; ResourceError if that is too much."""
+        what = f"following {self.num_ranks} ranks of a {self.schedule.collective} in {self.schedule.num_chunks} chunks"
+        require_memory(_BYTES * self.count, what)
         blocks = self.schedule.kind.num_input_blocks(self.schedule.num_ranks, self.schedule.root)
         return self._ends(blocks, self.schedule.kind.input_block, Buffer.INPUT)
 
@@ -93,19 +111,27 @@ class Places:
         """Every step in order."""
         number, num_chunks = 0, self.schedule.num_chunks
         for block in self.schedule.blocks:
-            pattern = self._pattern(block.step.expanded())
+            step, symmetry = block.step, self.symmetry
+            pattern = self._pattern((step.take(step.dst < symmetry.period) if symmetry else step).expanded())
             for i in range(block.repeat):
                 offset = block.shift * i
-                reads = _moved(pattern.read_base, pattern.read_chunk, pattern.read_moves, offset, num_chunks)
+                reads = self._reads(pattern, offset)
                 writes = _moved(pattern.write_base, pattern.write_chunk, pattern.write_moves, offset, num_chunks)
                 yield Fold(number, reads, writes, pattern, block, offset, num_chunks)
                 number += 1
+
+    def _reads(self, pattern: Pattern, offset: int) -> Indices:
+        num_chunks, moves = self.schedule.num_chunks, pattern.read_moves
+        if self.symmetry is None:
+            return _moved(pattern.read_base, pattern.read_chunk, moves, offset, num_chunks)
+        chunk = (pattern.read_chunk + offset * moves) % num_chunks
+        return pattern.read_base + self.symmetry.turned(Buffer.DATA, chunk, -pattern.read_turns * moves)
 
     def _ends(
         self, num_blocks: Indices, block_at: Callable[[Indices, Indices, int], Indices], buffer: Buffer
     ) -> tuple[Indices, Indices, Indices]:
         k = self.schedule.chunks_per_block
-        sizes = num_blocks * k
+        sizes = num_blocks[: self.num_ranks] * k
         rank = np.repeat(np.arange(len(sizes)), sizes)
         index = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         chunk = block_at(rank, index // k, self.schedule.num_ranks) * k + index % k
@@ -123,10 +149,13 @@ class Places:
             (step.dst, step.dst_buffer, step.dst_chunk),
         ):
             moves = buffer == Buffer.DATA
-            fixed = rank.astype(np.int64) * self.width + self.begins[buffer] + np.where(moves, 0, chunk)
-            sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves))
+            turns = rank // self.num_ranks  # None of them, where every rank stands for itself.
+            still = self.symmetry.turned(buffer, chunk, -turns) if self.symmetry else chunk
+            fixed = (rank % self.num_ranks).astype(np.int64) * self.width + self.begins[buffer]
+            fixed += np.where(moves, 0, still)
+            sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves, turns.astype(np.int64)))
         (src, dst), at = sides, first[old]
-        read_base, read_chunk, read_moves = (np.insert(src[i], at, dst[i][at]) for i in range(3))
+        read_base, read_chunk, read_moves, read_turns = (np.insert(src[i], at, dst[i][at]) for i in range(4))
         starts = first + np.cumsum(old) - old
         counts = np.diff(starts, append=len(read_base))
         return Pattern(
@@ -138,6 +167,7 @@ class Places:
             read_base=read_base,
             read_chunk=read_chunk,
             read_moves=read_moves,
+            read_turns=read_turns,
             write_base=dst[0][first],
             write_chunk=dst[1][first],
             write_moves=dst[2][first],

@@ -1,7 +1,8 @@
 """Law 2: every contribution reaches every output exactly once (in a barrier: at least once).
 
 To 64 ranks, and for barriers of any size, each place carries the set of ranks whose contributions it holds. Above, the
-schedule is run on random integers modulo the prime 2**61 - 1: a wrong one passes with a probability below 2**-60.
+schedule is run on random integers modulo the prime 2**61 - 1: a wrong one passes with a probability below 2**-60. Of a
+symmetric schedule, only the ranks are run that stand for all others.
 """
 
 from typing import Protocol
@@ -10,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import VerifyError
+from hocket.schedule.ir import Buffer
 from hocket.schedule.places import Fold, Places
 
 _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
 _EMPTY = -1
+_MIXED = -2
 
 Words = npt.NDArray[np.uint64]
 
@@ -23,6 +26,7 @@ class Contents(Protocol):
     """What places hold, step by step."""
 
     method: str
+    places: Places
 
     def apply(self, fold: Fold) -> None:
         """Carry out one step; VerifyError if a row reads what is not there."""
@@ -32,9 +36,11 @@ class Contents(Protocol):
 
 
 def contents(places: Places) -> Contents:
-    """Contents before the first step, by the method that suits the rank count."""
-    symbolic = places.schedule.num_ranks <= _SYMBOLIC_TO or not places.schedule.kind.exactly_once
-    return Symbolic(places) if symbolic else Modular(places)
+    """Contents before the first step, by the method that suits the schedule; of fewer places, if it is symmetric."""
+    schedule = places.schedule
+    if schedule.num_ranks <= _SYMBOLIC_TO or not schedule.kind.exactly_once:
+        return Symbolic(places)
+    return Symmetric(Places(schedule, schedule.symmetry)) if schedule.symmetry else Modular(places)
 
 
 class Symbolic:
@@ -144,15 +150,73 @@ class Modular:
         wrong = ~self.holds[place] | (self.values[place] != self.wanted[chunk])
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise VerifyError(
-                "the output is not what the collective promises (found by running on random integers;"
-                f" to {_SYMBOLIC_TO} ranks the contributions are named)",
-                law=2,
-                rank=int(rank[at]),
-                chunk=int(chunk[at]),
-                expected="every contribution exactly once",
-                found="another sum" if self.holds[place[at]] else "nothing",
-            )
+            found = "another sum" if self.holds[place[at]] else "nothing"
+            raise _refuse_sum(int(rank[at]), int(chunk[at]), found)
+
+
+class Symmetric:
+    """Contents, in a schedule with a symmetry, of the ranks that stand for all: integers as in Modular, and chunks.
+
+    Turning takes a contribution, of rank i to chunk c, to another, and a place's content to that of the turned place.
+    All contributions that turns take to one another have the same random integer, so a place's sum is that of every
+    place it stands for. That alone would take them for one another; but each place also carries the very chunk of
+    `data` that it is about, which turns with what is read, and a fold of unlike chunks is spoiled for good, as in
+    Symbolic. No turn but the identity leaves a chunk where it is; so contributions to one chunk have integers chosen
+    independently, and Modular's bound holds for every output of the ranks that are run, hence for all.
+    """
+
+    method = "modular, by symmetry"
+
+    def __init__(self, places: Places) -> None:
+        assert places.symmetry is not None
+        self.places, self.symmetry = places, places.symmetry
+        self.values = np.zeros(places.count, np.uint64)
+        self.chunk = np.full(places.count, _EMPTY, np.int64)
+        place, _, chunk = places.inputs()
+        random = np.random.default_rng(int(places.schedule.digest[:32], 16))
+        contributions = random.integers(0, _PRIME, len(place), np.uint64)
+        self.values[place] = contributions
+        self.chunk[place] = chunk
+        orbit = self.symmetry.orbit(chunk)
+        order = np.argsort(orbit, kind="stable")
+        self.orbits, starts, counts = np.unique(orbit[order], return_index=True, return_counts=True)
+        self.wanted = _sum_modulo(contributions[order], starts, int(counts.max()))
+
+    def apply(self, fold: Fold) -> None:
+        """See Contents."""
+        held, pattern = self.chunk[fold.reads], fold.pattern
+        if (held == _EMPTY).any():
+            _refuse_empty(fold, int(np.argmax(held == _EMPTY)))
+        chunk = self.symmetry.turned(Buffer.DATA, held, pattern.read_turns)
+        goal = chunk[pattern.starts]
+        if pattern.max_count > 1:
+            unlike = chunk != np.repeat(goal, pattern.counts)
+            goal[np.logical_or.reduceat(unlike, pattern.starts)] = _MIXED
+        self.values[fold.writes] = _sum_modulo(self.values[fold.reads], pattern.starts, pattern.max_count)
+        self.chunk[fold.writes] = goal
+
+    def finish(self) -> None:
+        """See Contents."""
+        place, rank, chunk = self.places.outputs()
+        wanted = self.wanted[np.searchsorted(self.orbits, self.symmetry.orbit(chunk))]
+        wrong = (self.chunk[place] != chunk) | (self.values[place] != wanted)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            held = int(self.chunk[place[at]])
+            found = {_EMPTY: "nothing", _MIXED: "a sum of several chunks", int(chunk[at]): "another sum"}
+            raise _refuse_sum(int(rank[at]), int(chunk[at]), found.get(held, f"a sum of chunk {held}"))
+
+
+def _refuse_sum(rank: int, chunk: int, found: str) -> VerifyError:
+    return VerifyError(
+        "the output is not what the collective promises (found by running on random integers;"
+        f" to {_SYMBOLIC_TO} ranks the contributions are named)",
+        law=2,
+        rank=rank,
+        chunk=chunk,
+        expected="every contribution exactly once",
+        found=found,
+    )
 
 
 def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) -> Words:

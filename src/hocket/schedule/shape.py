@@ -148,10 +148,14 @@ class Shape:
         )
 
     def _groups(self, step: Step) -> Fault | None:
+        suspects = np.arange(len(step))
+        for stride in (False, True):
+            meeting = _may_meet(step, stride)
+            if not meeting.any():
+                return None
+            suspects, step = suspects[meeting], step.take(meeting)
         single, rows = step.spread()
         _, first, inverse = np.unique(single.destinations(), return_index=True, return_inverse=True)
-        if len(first) == len(rows):
-            return None
         leader = first[inverse]
         later_copy = ~single.reduce & (leader != np.arange(len(rows)))
         fault = _first(later_copy, single, "only the first row that writes a chunk in a step may copy", "reduce", None)
@@ -162,7 +166,7 @@ class Shape:
                 overlap |= column[lead] != column[rows]
             expected = "ranges that are the same or have no chunk in common"
             fault = _first(overlap, single, "rows of one step write partly overlapping ranges", expected, None)
-        return fault and replace(fault, row=int(rows[fault.row]))
+        return fault and replace(fault, row=int(suspects[rows[fault.row]]))
 
 
 def check(schedule: Schedule) -> None:
@@ -208,6 +212,30 @@ def _check_scratch(schedule: Schedule, shape: Shape) -> None:
             _refuse(fault, number, block)
             slots[step.dst[to_scratch], step.dst_chunk[to_scratch]] = goal[to_scratch]
             number += 1
+
+
+def _may_meet(step: Step, stride: bool) -> Bools:
+    """Rows of every buffer whose ranges are not seen, unexpanded, to be the same or to have no chunk in common.
+
+    Ranges lie apart if one ends before the other begins; or, looking at `stride`, if all of them in the buffer have one
+    stride and they begin apart modulo it. Where a later row of the same range copies, that is suspicious too.
+    """
+    buffer = step.dst.astype(np.int64) * len(Buffer) + step.dst_buffer
+    track, guilty = np.zeros(len(step), np.int64), np.zeros(len(step), bool)
+    if stride:
+        _, of_buffer = np.unique(buffer, return_inverse=True)
+        common = np.ones(len(step), np.int64)
+        np.maximum.at(common, of_buffer, np.where(step.count > 1, step.stride, 1))
+        guilty = (step.count > 1) & (step.stride != common[of_buffer])
+        track = step.dst_chunk % common[of_buffer]
+    order = np.lexsort((step.dst_chunk, track, buffer))
+    first, count, every = step.dst_chunk[order], step.count[order], step.stride[order]
+    last = first + (count - 1) * every
+    near = np.diff(buffer[order] * (int(track.max(initial=0)) + 1) + track[order]) == 0
+    same = (np.diff(first) == 0) & (np.diff(count) == 0) & (np.diff(every) == 0)
+    wrong = near & np.where(same, ~step.reduce[order[1:]], first[1:] <= last[:-1])
+    guilty[order[1:][wrong]] = True
+    return np.isin(buffer, buffer[guilty]) if guilty.any() else guilty
 
 
 def _refuse(fault: Fault | None, step: int, block: Block) -> None:

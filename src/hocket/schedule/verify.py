@@ -21,7 +21,7 @@ from hocket.schedule import shape
 from hocket.schedule.ir import Schedule
 from hocket.schedule.order import LABELS, Order
 from hocket.schedule.places import Places
-from hocket.schedule.result import contents
+from hocket.schedule.result import Contents, contents
 
 LAWS = (1, 2, 3, 4, 5)
 
@@ -45,8 +45,8 @@ class Certificate:
     """What was proved of one schedule.
 
     `labels` speak of the order of reduction (see order.Order.labels). `method` says how law 2 was shown: "symbolic", or
-    "modular" above 64 ranks. `sent` is the most chunks that a rank sends to others over the number of chunks. `laws`
-    and `modes` (in place or not, for law 3) are those that were asked for.
+    above 64 ranks "modular" or "modular, by symmetry" (see result.py). `sent` is the most chunks that a rank sends to
+    others over the number of chunks. `laws` and `modes` (in place or not, for law 3) are those that were asked for.
     """
 
     collective: str
@@ -95,12 +95,12 @@ def verify(
     places = Places(schedule)
     held = contents(places) if 2 in laws else None
     order = Order(places) if 4 in laws else None
-    if held or order:
-        for fold in places.folds():
-            if held:
-                held.apply(fold)
-            if order:
-                order.apply(fold)
+    if held and order and held.places is places:
+        _run(places, held, order)
+    else:
+        for carrier in (held, order):
+            if carrier:
+                _run(carrier.places, carrier)
     if held:
         held.finish()
     if 3 in laws:
@@ -144,6 +144,12 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
             races.check_together(schedules[begin:end], (False, True))
             begin, rows = end, 0
     return [replace(certificate, laws=LAWS, modes=(False, True)) for certificate in certificates]
+
+
+def _run(places: Places, *carriers: Contents | Order) -> None:
+    for fold in places.folds():
+        for carrier in carriers:
+            carrier.apply(fold)
 
 
 def _sent(schedule: Schedule) -> "np.ndarray[Any, np.dtype[np.int64]]":

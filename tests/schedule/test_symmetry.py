@@ -1,0 +1,311 @@
+"""Symmetry is found where it is, and only there; and with it laws 1 and 2 and plans are what they are without."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from hocket.errors import ResourceError, ScheduleError, VerifyError
+from hocket.schedule import capacity, shape, symmetry, transfers
+from hocket.schedule.builder import Builder
+from hocket.schedule.ir import COLUMNS, Block, Schedule, Step
+from hocket.schedule.lower import lower, lower_all
+from hocket.schedule.places import Places
+from hocket.schedule.plan import Plan
+from hocket.schedule.result import Contents, Modular, Symmetric
+from hocket.schedule.symmetry import Symmetry
+from hocket.schedule.verify import verify
+from tests.schedule.mutants import ROW_MUTATIONS, mutate_row
+from tests.schedule.random_schedules import random_schedule
+from tests.schedule.small_algorithms import SMALL
+from tests.schedule.wide_algorithms import bruck, bruck_all_to_all, hierarchical, nonuniform_bruck
+
+
+def through_scratch(collective: str, p: int, k: int) -> Schedule:
+    """The ring of an all_gather, each block by way of scratch."""
+    schedule = Builder(collective, p, p * k)
+    rank = schedule.ranks
+    for i in range(p - 1):
+        with schedule.step():
+            places = {"dst_buffer": "scratch", "src_chunk": (rank - i) % p * k, "dst_chunk": 0, "count": k}
+            schedule.copy(src=rank, dst=(rank + 1) % p, **places)
+        with schedule.step():
+            places = {"src_buffer": "scratch", "src_chunk": 0, "dst_chunk": (rank - 1 - i) % p * k, "count": k}
+            schedule.copy(src=rank, dst=rank, **places)
+    return schedule.finish()
+
+
+def renumbered(schedule: Schedule) -> Schedule:
+    """The same with chunks in another order."""
+    chunks = np.random.default_rng(1).permutation(schedule.num_chunks)
+    everyone = range(schedule.num_ranks)
+    return schedule.on(everyone, len(everyone), chunks=chunks.tolist(), num_chunks=len(chunks), collective="all_reduce")
+
+
+WIDE: dict[str, Callable[[int], Schedule]] = {
+    "bruck": bruck,
+    "bruck of 3 chunks": lambda p: bruck(p, 3),
+    "nonuniform_bruck": nonuniform_bruck,
+    "nonuniform_bruck reduce_scatter": lambda p: nonuniform_bruck(p).reversed(),
+    "bruck all_reduce": lambda p: bruck(p).reversed().then(bruck(p)).refine(2),
+    "renumbered": lambda p: renumbered(bruck(p).reversed().then(bruck(p)).refine(2)),
+    "bruck all_to_all": bruck_all_to_all,
+    "explicit all_to_all": lambda p: SMALL["all_to_all", "explicit"](p, 0, 2),
+    "explicit all_to_all_v": lambda p: SMALL["all_to_all_v", "explicit"](p, 0, 1),
+    "explicit reduce_scatter": lambda p: SMALL["reduce_scatter_v", "explicit"](p, 0, 2),
+    "all_gather through scratch": lambda p: through_scratch("all_gather", p, 2),
+    "all_gather_v through scratch": lambda p: through_scratch("all_gather_v", p, 2),
+    "reduce_scatter through scratch": lambda p: through_scratch("all_gather", p, 2).reversed(),
+    "pairs": lambda p: SMALL["all_to_all", "pairwise"](p, 0, 2),
+}
+
+
+def built_in(*rank_counts: int) -> Iterator[tuple[str, Schedule]]:
+    for key, algorithm in ALGORITHMS.items():
+        for p in rank_counts:
+            if algorithm.allows(p):
+                yield f"{' '.join(key)}, {p} ranks", algorithm.build(p)
+
+
+def folds(step: Step) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """What is written in a step: the operands of every (rank, buffer, chunk), in order."""
+    columns = [getattr(step.expanded(), name).tolist() for name in COLUMNS]
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for src, dst, src_buffer, dst_buffer, src_chunk, dst_chunk, _, _, reduce in zip(*columns, strict=True):
+        found.setdefault((dst, dst_buffer, dst_chunk), []).append((src, src_buffer, src_chunk, reduce))
+    return found
+
+
+def is_symmetric(schedule: Schedule, one: Symmetry) -> bool:
+    """By the definition: turning every operand and place of every step gives the step."""
+
+    def turned(rank: int, buffer: int, chunk: int, *rest: int) -> tuple[int, ...]:
+        there = int(one.turned(buffer, np.array(chunk), 1))
+        return ((rank + one.period) % schedule.num_ranks, buffer, there, *rest)
+
+    for step in schedule.steps():
+        found = folds(step)
+        if {turned(*place): [turned(*operand) for operand in group] for place, group in found.items()} != found:
+            return False
+    return True
+
+
+def agrees(schedule: Schedule) -> int:
+    """How many symmetries the schedule has; that they are found is asserted."""
+    keys = np.array([[1, 2], [3, 4]], np.uint64)
+    wanted = [one for one in symmetry._candidates(schedule) if is_symmetric(schedule, one)]
+    found = [one for one in symmetry._candidates(schedule) if symmetry._holds(schedule, one, keys)]
+    assert [one.period for one in found] == [one.period for one in wanted]
+    assert (schedule.symmetry is None) == (not wanted)
+    return len(found)
+
+
+def mutants(schedule: Schedule, seed: int, count: int) -> Iterator[tuple[str, Schedule]]:
+    """The schedule with one row of one rank changed, and how; those of legal shape."""
+    choice = random.Random(seed)
+    for i in range(count):
+        mutation = ROW_MUTATIONS[i % len(ROW_MUTATIONS)]
+        mutant = mutate_row(schedule, mutation, choice)
+        try:
+            shape.check(mutant)
+        except ScheduleError:
+            continue
+        yield mutation.__name__, mutant
+
+
+def wrong_everywhere(schedule: Schedule, seed: int, count: int) -> Iterator[Schedule]:
+    """The schedule with one step changed for all ranks alike; those of legal shape."""
+    choice = random.Random(seed)
+    p, num_chunks = schedule.num_ranks, schedule.num_chunks
+    for i in range(count):
+        steps = [step.spread()[0] for step in schedule.steps()]
+        number = choice.randrange(len(steps))
+        step = steps[number]
+        if i % 5 == 0:
+            del steps[number]
+        elif i % 5 == 1:
+            steps.insert(number, step)
+        elif i % 5 == 2:
+            steps[number] = replace(step, src=((step.src + choice.randrange(p)) % p).astype(np.int32))
+        elif i % 5 == 3:
+            column = choice.choice(("src_chunk", "dst_chunk"))
+            moved = (getattr(step, column) + choice.randrange(num_chunks)) % num_chunks
+            steps[number] = replace(step, **{column: moved.astype(np.int32)})
+        else:
+            steps[number] = replace(step, reduce=~step.reduce)
+        mutant = replace(schedule, blocks=tuple(Block(step) for step in steps))
+        try:
+            shape.check(mutant)
+        except ScheduleError:
+            continue
+        yield mutant
+
+
+def law_2(contents: Contents) -> bool:
+    try:
+        for fold in contents.places.folds():
+            contents.apply(fold)
+        contents.finish()
+    except VerifyError as error:
+        assert error.law == 2 and error.rank is not None and error.rank < contents.places.num_ranks
+        return False
+    return True
+
+
+def right(schedule: Schedule) -> bool:
+    """Without symmetry, by naming contributions."""
+    try:
+        verify(schedule, laws=(1, 2))
+    except VerifyError:
+        return False
+    return True
+
+
+def same(left: Plan, right: Plan) -> bool:
+    names = ("instructions", "sources", "destinations", "dependencies")
+    return left.num_scratch == right.num_scratch and all(
+        np.array_equal(getattr(left, name), getattr(right, name)) for name in names
+    )
+
+
+def test_turns_come_round_and_follow_blocks() -> None:
+    for schedule in (bruck(6, 2), hierarchical(3, 2), bruck_all_to_all(6), SMALL["all_to_all", "pairwise"](6, 0, 2)):
+        p, k, kind = schedule.num_ranks, schedule.chunks_per_block, schedule.kind
+        chunk = np.arange(schedule.num_chunks)
+        assert list(symmetry._candidates(schedule))
+        for one in symmetry._candidates(schedule):
+            turns = p // one.period
+            assert (one.turned(0, chunk, turns) == chunk).all()
+            for times in range(1, turns):
+                there = one.turned(0, chunk, times)
+                assert (one.turned(0, there, -times) == chunk).all()
+                assert (there != chunk).all() and (one.orbit(there) == one.orbit(chunk)).all()
+                assert sorted(there) == chunk.tolist()
+                if kind.blocks != "one":
+                    ranks = np.arange(p)
+                    for buffer, block_at in ((1, kind.input_block), (2, kind.output_block)):
+                        position = one.turned(buffer, ranks * 0, times) // k
+                        block = block_at((ranks + times * one.period) % p, position, p)
+                        assert (block == one.turned(0, block_at(ranks, ranks * 0, p) * k, times) // k).all()
+
+
+def test_every_symmetry_is_found_and_no_other() -> None:
+    found = {name: agrees(schedule) for name, schedule in built_in(2, 4, 6)}
+    assert found["all_reduce ring, 6 ranks"] and found["all_gather direct, 6 ranks"]
+    assert not found["broadcast binomial, 6 ranks"] and not found["all_reduce tree, 6 ranks"]
+    for name, make in WIDE.items():
+        assert agrees(make(6)), name
+        assert agrees(make(5)), name
+    assert hierarchical(3, 4).symmetry.period == hierarchical(3, 4, interleaved=True).symmetry.period == 4
+    assert agrees(hierarchical(3, 4)) and agrees(hierarchical(2, 3, interleaved=True))
+
+
+def test_one_changed_row_ends_the_symmetry() -> None:
+    symmetric = []
+    for i, make in enumerate(WIDE.values()):
+        symmetric += [agrees(mutant) > 0 for _, mutant in mutants(make(4), i, 14)]
+    assert symmetric.count(False) > len(symmetric) // 2  # Not where rows or steps change places only.
+    for seed in range(150):
+        schedule = random_schedule(seed)
+        try:
+            shape.check(schedule)
+        except ScheduleError:
+            continue
+        agrees(schedule)
+
+
+def test_law_2_by_symmetry_is_law_2() -> None:
+    verdicts = []
+    for make in (*WIDE.values(), lambda p: hierarchical(p // 2, 2), lambda p: hierarchical(2, p // 2).refine(2)):
+        for p in (2, 6):
+            schedule = make(p)
+            assert law_2(Symmetric(Places(schedule, schedule.symmetry)))
+            for mutant in wrong_everywhere(schedule, p, 10):
+                if mutant.symmetry and mutant.blocks:
+                    verdicts.append(right(mutant))
+                    assert law_2(Symmetric(Places(mutant, mutant.symmetry))) == verdicts[-1]
+    assert verdicts.count(False) > 60 and verdicts.count(True) > 10
+
+
+@pytest.mark.parametrize("p", [65, 130])
+def test_law_2_above_64_ranks(p: int) -> None:
+    makes = [bruck, nonuniform_bruck, lambda p: nonuniform_bruck(p).reversed().then(bruck(p))]
+    if p % 2 == 0:
+        makes.append(lambda p: hierarchical(p // 10, 10))
+    for i, make in enumerate(makes):
+        schedule = make(p)
+        assert verify(schedule, laws=(1, 2, 5)).method == "modular, by symmetry"
+        assert law_2(Modular(Places(schedule)))
+        for name, mutant in mutants(schedule, i, 7):
+            wrong = not law_2(Modular(Places(mutant)))
+            assert right(mutant) != wrong
+            if wrong and name != "reorder_steps":
+                assert mutant.symmetry is None
+        for mutant in wrong_everywhere(schedule, i, 5):
+            assert right(mutant) == law_2(Modular(Places(mutant)))
+
+
+def test_law_2_says_where() -> None:
+    schedule = bruck(65)
+    late = replace(schedule, blocks=(*schedule.blocks[:3], *schedule.blocks[4:]))
+    with pytest.raises(VerifyError, match="holds nothing") as caught:
+        verify(late, laws=(1, 2))
+    assert (caught.value.law, caught.value.step, caught.value.rank) == (2, 3, 0)
+    with pytest.raises(VerifyError) as caught:
+        verify(replace(schedule, blocks=schedule.blocks[:-1]), laws=(1, 2))
+    assert (caught.value.rank, caught.value.found) == (0, "nothing")
+    backwards = schedule.reversed()
+    step = backwards.blocks[-1].step
+    mixed = Block(replace(step, src_chunk=(step.src_chunk + 1) % 65))
+    for blocks, found in (
+        (backwards.blocks[1:], "another sum"),
+        ((*backwards.blocks[:-1], mixed), "a sum of several chunks"),
+        ((Block(replace(mixed.step, reduce=~step.reduce)),), "a sum of chunk 1"),
+    ):
+        with pytest.raises(VerifyError) as caught:
+            verify(replace(backwards, blocks=blocks), laws=(1, 2))
+        assert (caught.value.rank, caught.value.chunk, caught.value.found) == (0, 0, found)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_plans_by_symmetry_are_those_without(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> None:
+    schedules = dict(built_in(1, 2, 5, 6)) | {f"{name}, {p}": make(p) for name, make in WIDE.items() for p in (2, 5, 6)}
+    schedules |= {"hierarchical": hierarchical(3, 4).refine(2), "other": hierarchical(2, 3, interleaved=True)}
+    for name, schedule in schedules.items():
+        plans = lower_all(schedule, in_place)
+        for largest in (-1, 1 << 30):
+            monkeypatch.setattr(transfers, "_PLAIN_TO", largest)
+            for rank in {0, 1, schedule.num_ranks - 1} & set(range(schedule.num_ranks)):
+                assert same(lower(schedule, rank, in_place), plans[rank]), (name, rank)
+
+
+def test_rows_are_numbered_as_in_the_expanded_step() -> None:
+    for seed in range(100):
+        schedule = random_schedule(seed)
+        for step in [block.step for block in schedule.blocks] + [hierarchical(2, 3).blocks[0].step]:
+            whole = step.expanded()
+            rows = np.flatnonzero(np.random.default_rng(seed).integers(0, 2, len(step)))
+            part, order, opens = step.part(rows)
+            assert all(np.array_equal(getattr(part, name), getattr(whole, name)[order]) for name in COLUMNS)
+            assert np.array_equal(opens, (np.diff(whole.group, prepend=-1) != 0)[order])
+
+
+def test_two_thousand_ranks() -> None:
+    for schedule in (nonuniform_bruck(2000).reversed().then(bruck(2000)), hierarchical(40, 50)):
+        assert verify(schedule, laws=(1, 2, 5)).method == "modular, by symmetry"
+        assert len(lower(schedule, 1234, in_place=True).instructions) > 1999
+
+
+def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "_ASK_FROM", 0)
+    monkeypatch.setattr(capacity, "_available", lambda: 1 << 19)
+    schedule = ALGORITHMS["all_reduce", "halving_doubling"].build(128)
+    assert schedule.symmetry is None or schedule.symmetry.period == 64
+    with pytest.raises(ResourceError, match="expected at most half"):
+        verify(schedule, laws=(1, 2))
+    with pytest.raises(ResourceError, match="expected at most half"):
+        lower(schedule, 1, in_place=False)
+    verify(schedule, laws=(1, 5))
