@@ -16,6 +16,7 @@ from hocket.schedule.collective import COLLECTIVES
 
 VARIABLE = "HOCKET_ALGO"
 
+_PLAIN = ("direct", "ring", "tree", "binomial", "pairwise")  # tried before all others that an exclusion leaves
 _BOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
@@ -28,11 +29,12 @@ class Allowed:
     excludes: bool = False
 
     def names_for(self, collective: str) -> list[str]:
-        """The algorithms for a collective that may run: as listed, or what exclusion leaves, built-in ones first."""
+        """The algorithms for a collective that may run: as listed, or what exclusion leaves, plain ones first."""
         listed = [found for name in self.names if (found := find_algorithm_name(name, collective)) is not None]
         if not self.excludes:
             return listed
-        return [name for name in algorithm_names(collective) if name not in listed]
+        left = [name for name in algorithm_names(collective) if name not in listed]
+        return sorted(left, key=lambda name: _PLAIN.index(name) if name in _PLAIN else len(_PLAIN))
 
     def binds(self, collective: str) -> bool:
         """Whether a call for which this leaves nothing is refused."""
