@@ -1,4 +1,4 @@
-"""Hierarchical: direct or a tree inside groups of ranks, rings or a tree across them.
+"""Hierarchical: rings inside groups of ranks and logarithmic steps across them, or trees at both levels.
 
 Other algorithms may be composed in the same way: see levels.hierarchical. all_to_all is in hierarchical_all_to_all.
 """
@@ -6,11 +6,16 @@ Other algorithms may be composed in the same way: see levels.hierarchical. all_t
 import numpy as np
 import numpy.typing as npt
 
-from hocket.algorithms.direct import direct_all_gather, direct_reduce_scatter
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.levels import Groups, groups_of, hierarchical, place_of_root
+from hocket.algorithms.nonuniform import (
+    hierarchical_ring_all_gather,
+    hierarchical_ring_all_reduce,
+    hierarchical_ring_reduce_scatter,
+)
 from hocket.algorithms.registry import Algorithm, algorithm
-from hocket.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from hocket.algorithms.ring import ring_all_gather, ring_reduce_scatter
+from hocket.algorithms.rounds import rounds
 from hocket.algorithms.tree import binomial_broadcast, binomial_reduce
 from hocket.schedule.ir import Schedule
 
@@ -52,19 +57,19 @@ def _most_sent_broadcasting(layout: Layout, across: Algorithm, inside: Algorithm
 
 
 def _binomial_steps(p: int, groups: Groups) -> int:
-    return (len(groups) - 1).bit_length() + (max(groups) - 1).bit_length()
+    return rounds(len(groups)) + rounds(max(groups))
 
 
 hierarchical_all_reduce = algorithm(
     "all_reduce",
     name="hierarchical",
-    steps=lambda p, groups: 2 * min(max(groups) - 1, 1) + 2 * (len(groups) - 1),
+    steps=lambda p, groups: 2 * (max(groups) - 1 + rounds(len(groups))),
     sent=lambda p, groups: 2 - 2 / (len(groups) * max(groups)),
     labels=("same_on_all_ranks",),
-    doc="""Direct reduce_scatter inside each group, which leaves each rank one shard; a ring of those that hold the same
-    shard, across the groups; direct all_gather inside.
+    doc="""A lap of a ring inside each group leaves each rank the sum of one shard; those that hold the same shard do an
+    all_reduce across the groups, by the nonuniform hierarchical ring; another lap inside brings all shards to all.
 
-    Steps: 2 * min(M - 1, 1) + 2 * (G - 1)
+    Steps: 2 * (M - 1) + 2 * ceil(log2(G))
     Sent: 2 * (G * M - 1) / (G * M) * N
     Best: large N, and links that are fast inside groups and slow across them: only 2 * (G - 1) / G / M * N goes across
     Ranks: any
@@ -74,19 +79,19 @@ hierarchical_all_reduce = algorithm(
     Groups of unequal size cut the vector each in its own way: into the least common multiple of their sizes; for each
     run of chunks those meet across that hold it. The order of reduction is another one for each chunk.
     """,
-)(hierarchical(direct_reduce_scatter, ring_all_reduce, direct_all_gather))
+)(hierarchical(ring_reduce_scatter, hierarchical_ring_all_reduce, ring_all_gather))
 
 
 hierarchical_reduce_scatter = algorithm(
     "reduce_scatter",
     name="hierarchical",
-    steps=lambda p, groups: min(max(groups) - 1, 1) + len(groups) - 1,
+    steps=lambda p, groups: max(groups) - 1 + rounds(len(groups)),
     sent=lambda p: (p - 1) / p,
     labels=("same_on_all_ranks",),
-    doc="""Direct inside each group: each rank sums for its counterparts what the group has for them. Then rings of
-    counterparts, across the groups.
+    doc="""A lap of a ring inside each group: each rank sums for its counterparts what the group has for them. Then the
+    counterparts do a reduce_scatter across the groups, by the nonuniform hierarchical ring.
 
-    Steps: min(M - 1, 1) + G - 1
+    Steps: M - 1 + ceil(log2(G))
     Sent: (P - 1) / P * N
     Best: large N, and links that are fast inside groups and slow across them: every block leaves a group once
     Ranks: any
@@ -95,17 +100,20 @@ hierarchical_reduce_scatter = algorithm(
     HCCL goes across first, so that the blocks which travel together lie together; then M times as much goes across. A
     group without a counterpart for all ranks of a larger one has ranks that stand for several.
     """,
-)(hierarchical(direct_reduce_scatter, ring_reduce_scatter))
+)(hierarchical(ring_reduce_scatter, hierarchical_ring_reduce_scatter))
 
 
 hierarchical_all_gather = algorithm(
     "all_gather",
     name="hierarchical",
-    steps=lambda p, groups: min(max(groups) - 1, 1) + len(groups) - 1,
-    sent=lambda p, groups: _most_sent_gathering(Layout(p, groups=groups), ring_all_gather, direct_all_gather),
-    doc="""Rings of counterparts across the groups; then each rank gives all that it has to all of its group, directly.
+    steps=lambda p, groups: max(groups) - 1 + rounds(len(groups)),
+    sent=lambda p, groups: _most_sent_gathering(
+        Layout(p, groups=groups), hierarchical_ring_all_gather, ring_all_gather
+    ),
+    doc="""Counterparts gather across the groups, by the nonuniform hierarchical ring; then all that each has travels
+    round a ring inside its group.
 
-    Steps: min(M - 1, 1) + G - 1
+    Steps: M - 1 + ceil(log2(G))
     Sent: (P - 1) / P * N where groups are equally large; a rank that stands for several sends more
     Best: large N, and links that are fast inside groups and slow across them: every block enters a group once
     Ranks: any
@@ -113,7 +121,7 @@ hierarchical_all_gather = algorithm(
 
     HCCL goes inside first, so that the blocks which travel together lie together; then M times as much goes across.
     """,
-)(hierarchical(ring_all_gather, direct_all_gather))
+)(hierarchical(hierarchical_ring_all_gather, ring_all_gather))
 
 
 hierarchical_broadcast = algorithm(
