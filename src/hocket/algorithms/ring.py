@@ -72,7 +72,7 @@ ring_all_reduce = algorithm(
 @algorithm(
     "all_gather",
     name="bidirectional_ring",
-    chunks=lambda p: p,
+    chunks=lambda p: p if p % 2 else 2 * p,
     steps=lambda p: p // 2,
     sent=lambda p: (p - 1) / p,
 )
@@ -83,17 +83,17 @@ def bidirectional_ring_all_gather(schedule: Builder) -> None:
     Sent: (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
-    Reference: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
-      experience", 2007
+    Reference: folklore; bi-directional all-gather of CTRAN (Meta)
 
-    Of an even number of ranks the one opposite is reached by the way upwards only.
+    Of an even number of ranks the block of the one opposite comes in halves, one each way.
     """
     p, rank = schedule.num_ranks, schedule.ranks
+    parts = schedule.num_chunks // p  # Of a block.
     for i in range(p // 2):
+        count = 1 if parts == 2 and i == p // 2 - 1 else parts
         with schedule.step():
-            schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)
-            if i < (p - 1) // 2:
-                schedule.copy(src=rank, dst=(rank - 1) % p, chunk=(rank + i) % p)
+            schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p * parts, count=count)
+            schedule.copy(src=rank, dst=(rank - 1) % p, chunk=(rank + i) % p * parts + parts - count, count=count)
 
 
 bidirectional_ring_reduce_scatter = algorithm(
@@ -108,7 +108,7 @@ bidirectional_ring_reduce_scatter = algorithm(
     Sent: (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
-    Reference: Chan, Heimlich, Purkayastha and van de Geijn 2007
+    Reference: folklore, as for all_gather
     """,
 )(bidirectional_ring_all_gather.reversed())
 
@@ -124,6 +124,6 @@ bidirectional_ring_all_reduce = algorithm(
     Sent: 2 * (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
-    Reference: Chan, Heimlich, Purkayastha and van de Geijn 2007
+    Reference: folklore, as for all_gather
     """,
 )(bidirectional_ring_reduce_scatter.then(bidirectional_ring_all_gather))

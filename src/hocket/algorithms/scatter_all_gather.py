@@ -1,9 +1,10 @@
 """Rooted collectives of large vectors, cut in blocks: the root's part in two phases, everybody's in between."""
 
+from hocket.algorithms.recursive_multiplying import knomial_reduce_scatter
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.ring import ring_all_gather, ring_reduce_scatter
+from hocket.algorithms.ring import ring_all_gather
 from hocket.algorithms.rounds import rounds
-from hocket.algorithms.tree import binomial_gather, binomial_scatter, largest_subtree
+from hocket.algorithms.tree import binomial_scatter, knomial_gather, largest_subtree
 
 scatter_all_gather = algorithm(
     "broadcast",
@@ -24,15 +25,15 @@ scatter_all_gather = algorithm(
 reduce_scatter_gather = algorithm(
     "reduce",
     name="reduce_scatter_gather",
-    steps=lambda p: rounds(p) + p - 1,
-    sent=lambda p: (p - 1 + largest_subtree(p)) / p,
+    steps=lambda p: 2 * rounds(p, 4),
+    sent=lambda p: (p - 1 + largest_subtree(p, 4)) / p,
     labels=("same_on_all_ranks",),
-    doc="""Blocks are summed on their way round a ring until each rank has one; the root gathers them by a tree.
+    doc="""Everyone sums one block, in a logarithmic number of steps; the root gathers them by a tree of the same radix.
 
-    Steps: ceil(log2(P)) + P - 1
-    Sent: (P - 1) / P * N, and up to N / 2 more in the gather
-    Best: large N
+    Steps: 2 * ceil(log2(P) / 2)
+    Sent: (P - 1) / P * N, and the largest subtree below the root, up to N / 2, in the gather
+    Best: medium and large N: all ranks share the work of summing
     Ranks: any
-    Reference: Rabenseifner, "Optimization of collective reduction operations", 2004
+    Reference: Rabenseifner, "Optimization of collective reduction operations", 2004; of radix k in UCC
     """,
-)(ring_reduce_scatter.then(binomial_gather))
+)(knomial_reduce_scatter.then(knomial_gather))

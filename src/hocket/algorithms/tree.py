@@ -5,10 +5,13 @@ steps.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket.algorithms.registry import algorithm
 from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
+
+Ranks = npt.NDArray[np.int64]
 
 _BITS = ("same_on_all_ranks", "balanced_tree", "size_invariant")
 _RADIX = 4  # of knomial
@@ -36,14 +39,38 @@ def _broadcast(schedule: Builder, radix: int) -> None:
                 schedule.copy(src=(one + root) % p, dst=(one + child * width + root) % p, chunk=0)
 
 
+def _reduce(schedule: Builder, radix: int) -> None:
+    for level in range(rounds(schedule.num_ranks, radix)):
+        with schedule.step():
+            _join(schedule, level, radix, schedule.root, chunk=0)
+
+
 def _gather(schedule: Builder, radix: int) -> None:
     p, root = schedule.num_ranks, schedule.root
     for level in range(rounds(p, radix)):
         width = radix**level
-        owner = schedule.ranks[schedule.ranks // width % radix > 0]  # Of blocks that move. Counted from the root.
-        giver, taker = owner - owner % width, owner - owner % (width * radix)
+        group = np.arange(0, p, width)  # First ranks, counted from the root.
+        giver = group[group // width % radix > 0]
+        taker, first = giver - giver % (width * radix), (giver + root) % p
         with schedule.step():
-            schedule.copy(src=(giver + root) % p, dst=(taker + root) % p, chunk=(owner + root) % p)
+            schedule.copy(src=first, dst=(taker + root) % p, chunk=first, count=np.minimum(width, p - giver))
+
+
+def _join(schedule: Builder, level: int, radix: int, root: int | Ranks, chunk: int | Ranks) -> None:
+    """Groups of radix**level ranks join, radix at a time; one reduction folds their sums of a chunk in rank order.
+
+    The sum of a group is held by its first rank, or by the root if it is in it. A column of roots and of chunks: as
+    many trees at once.
+    """
+    p, width = schedule.num_ranks, radix**level
+    first = np.arange(0, p, width * radix)
+    taker = np.where(first // (width * radix) == root // (width * radix), root, first)
+    for i in range(radix):
+        group = first + i * width
+        giver = np.where(group // width == root // width, root, group)
+        rows = (group < p) & ((i > 0) | (giver != taker))  # What the taker has itself is there if it comes first.
+        add = schedule.reduce if i else schedule.copy
+        add(src=giver[rows], dst=taker[rows], chunk=np.broadcast_to(chunk, rows.shape)[rows])
 
 
 # --- radix 2 -------------------------------------------------------------------------------------------------------
@@ -76,9 +103,7 @@ def binomial_reduce(schedule: Builder) -> None:
     The bits do not depend on root or size: lower ranks are always the left operand, so the tree is the balanced one
     over rank numbers.
     """
-    for k in range(rounds(schedule.num_ranks)):
-        with schedule.step():
-            _join(schedule, k, schedule.root, chunk=0)
+    _reduce(schedule, 2)
 
 
 @algorithm(
@@ -95,25 +120,16 @@ def tree_reduce_scatter(schedule: Builder) -> None:
 
     Steps: ceil(log2(P))
     Sent: (P - 1) / P * N
-    Best: small N, and where bits must be those of the balanced tree; no algorithm sends less
+    Best: small N, and where bits must be those of the balanced tree
     Ranks: any
     Reference: binomial reduce, as above
+
+    No algorithm sends less in all, but in the first step some ranks send nearly all of it.
     """
-    for k in range(rounds(schedule.num_ranks)):
+    root = schedule.ranks[:, None]
+    for level in range(rounds(schedule.num_ranks)):
         with schedule.step():
-            for root in range(schedule.num_ranks):
-                _join(schedule, k, root, chunk=root)
-
-
-def _join(schedule: Builder, k: int, root: int, chunk: int) -> None:
-    """Groups of 2**k ranks join in pairs; the sum of each is held by its first rank, or by the root if it is in it."""
-    p = schedule.num_ranks
-    low = np.arange(0, p - 2**k, 2 ** (k + 1))
-    low, high = (np.where(group >> k == root >> k, root, group) for group in (low, low + 2**k))
-    up, down = high == root, high != root
-    schedule.reduce(src=high[down], dst=low[down], chunk=chunk)
-    schedule.copy(src=low[up], dst=root, chunk=chunk)
-    schedule.reduce(src=high[up], dst=root, chunk=chunk)
+            _join(schedule, level, 2, root, chunk=root)
 
 
 tree_all_reduce = algorithm(
@@ -188,21 +204,26 @@ def knomial_broadcast(schedule: Builder) -> None:
     _broadcast(schedule, _RADIX)
 
 
-knomial_reduce = algorithm(
+@algorithm(
     "reduce",
     name="knomial",
+    chunks=lambda p: 1,
     steps=_quarter_rounds,
     sent=lambda p: min(p - 1, 1),
     labels=("same_on_all_ranks", "size_invariant"),
-    doc="""The broadcast run backwards: a rank folds what three others have, and its own, in one reduction.
+)
+def knomial_reduce(schedule: Builder) -> None:
+    """Neighbouring groups of 1, 4, 16 ... ranks join by fours; the sum is held by the first rank, or by the root.
 
     Steps: ceil(log2(P) / 2)
     Sent: min(P - 1, 1) * N
     Best: small N where several messages come in together: shared memory, many ports
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees
-    """,
-)(knomial_broadcast.reversed())
+
+    Four sums are folded in the order of ranks and rounded once, so the bits do not depend on root or size.
+    """
+    _reduce(schedule, _RADIX)
 
 
 @algorithm(
