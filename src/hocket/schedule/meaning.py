@@ -14,7 +14,7 @@ from hocket.schedule.dependencies import REMOTE, Ints
 from hocket.schedule.ir import Schedule
 from hocket.schedule.joint import JointPlans, Reads, place_name
 from hocket.schedule.order import mix
-from hocket.schedule.places import Places
+from hocket.schedule.places import places_of
 from hocket.schedule.plan import COMPLETES
 from hocket.schedule.waits import Messages
 
@@ -37,7 +37,7 @@ def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, expected:
 
 def scheduled_outputs(schedule: Schedule) -> Names:
     """Names of the values that a schedule leaves in the ranks' outputs, rank after rank and chunk by chunk."""
-    places, p = Places(schedule), schedule.num_ranks
+    places, p = places_of(schedule), schedule.num_ranks
     once = schedule.kind.counts_contributions
     names, contributions = np.zeros(places.count, np.uint64), np.zeros(places.count, np.int64)
     untouched = np.zeros(places.count, bool)

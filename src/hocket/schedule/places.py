@@ -6,7 +6,8 @@ Of a symmetric schedule the places and folds of some ranks say what those of all
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ Indices = npt.NDArray[np.int64]
 
 _BYTES = 48
 """For each place, at least: what it holds, its number, rank and chunk, and what is made of them in passing."""
+
+_KEPT, _MOST_KEPT_ROWS = 64, 1 << 14  # schedules whose patterns are remembered, and the largest of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,7 @@ class Places:
         self.begins = np.cumsum([0, *sizes[:-1]])
         self.width = max(sum(sizes), 1)
         self.count = self.width * self.num_ranks
+        self._patterns: dict[int, Pattern] | None = {} if schedule.num_rows <= _MOST_KEPT_ROWS else None
 
     def inputs(self) -> tuple[Indices, Indices, Indices]:
         """(place, rank, chunk of `data`) of everything that ranks hold before; ResourceError if that is too much."""
@@ -110,9 +114,8 @@ class Places:
     def folds(self) -> Iterator[Fold]:
         """Every step in order."""
         number, num_chunks = 0, self.schedule.num_chunks
-        for block in self.schedule.blocks:
-            step, symmetry = block.step, self.symmetry
-            pattern = self._pattern((step.take(step.dst < symmetry.period) if symmetry else step).expanded())
+        for index, block in enumerate(self.schedule.blocks):
+            pattern = self._pattern_of(index, block.step)
             for i in range(block.repeat):
                 offset = block.shift * i
                 reads = self._reads(pattern, offset)
@@ -138,11 +141,20 @@ class Places:
         uses_data = self.schedule.uses_data
         return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
 
+    def _pattern_of(self, index: int, step: Step) -> Pattern:
+        """That of the block with this index, kept if it is small."""
+        found = self._patterns.get(index) if self._patterns is not None else None
+        if found is None:
+            symmetry = self.symmetry
+            found = self._pattern((step.take(step.dst < symmetry.period) if symmetry else step).expanded())
+            if self._patterns is not None:
+                self._patterns[index] = found
+        return found
+
     def _pattern(self, step: Step) -> Pattern:
         assert step.group is not None
         first = np.flatnonzero(np.diff(step.group, prepend=-1))
         old = step.reduce[first]  # Groups whose first operand is what their place holds already.
-        rows = np.arange(len(step))
         sides = []
         for rank, buffer, chunk in (
             (step.src, step.src_buffer, step.src_chunk),
@@ -155,12 +167,21 @@ class Places:
             fixed += np.where(moves, 0, still)
             sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves, turns.astype(np.int64)))
         (src, dst), at = sides, first[old]
-        read_base, read_chunk, read_moves, read_turns = (np.insert(src[i], at, dst[i][at]) for i in range(4))
+        row_of_read = np.arange(len(step))
+        if len(at):  # Before the first row of such a group that row stands once more, for what its place holds.
+            row_of_read = np.repeat(row_of_read, 1 + np.bincount(at, minlength=len(step)))
+        is_old = np.zeros(len(row_of_read), bool)
+        is_old[at + np.arange(len(at))] = True
+
+        def reads(of_source: npt.NDArray[Any], of_place: npt.NDArray[Any]) -> Any:
+            return np.where(is_old, of_place[row_of_read], of_source[row_of_read]) if len(at) else of_source
+
+        read_base, read_chunk, read_moves, read_turns = map(reads, src, dst)
         starts = first + np.cumsum(old) - old
         counts = np.diff(starts, append=len(read_base))
         return Pattern(
             step=step,
-            row_of_read=np.insert(rows, at, at),
+            row_of_read=row_of_read,
             starts=starts,
             counts=counts,
             max_count=int(counts.max(initial=0)),
@@ -172,6 +193,12 @@ class Places:
             write_chunk=dst[1][first],
             write_moves=dst[2][first],
         )
+
+
+@lru_cache(_KEPT)
+def places_of(schedule: Schedule) -> Places:
+    """The places of a schedule, remembered while few others are asked for: one proof asks several times."""
+    return Places(schedule)
 
 
 def _moved(base: Indices, chunk: Indices, moves: npt.NDArray[np.bool_], offset: int, num_chunks: int) -> Indices:

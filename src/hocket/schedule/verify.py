@@ -20,7 +20,7 @@ from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import shape
 from hocket.schedule.ir import Schedule
 from hocket.schedule.order import LABELS, Order
-from hocket.schedule.places import Places
+from hocket.schedule.places import Places, places_of
 from hocket.schedule.result import Contents, contents
 
 LAWS = (1, 2, 3, 4, 5)
@@ -92,7 +92,7 @@ def verify(
     if unknown:
         raise ValueError(f"expected laws from 1 to 5, found {sorted(unknown)}")
     shape.check(schedule)
-    places = Places(schedule)
+    places = places_of(schedule)
     held = contents(places) if 2 in laws else None
     order = Order(places) if 4 in laws else None
     if held and order and held.places is places:
