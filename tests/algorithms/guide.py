@@ -4,6 +4,7 @@ A python block begins with `# FILE.py` and is that file; a diff block changes th
 what follows `$ COMMAND` is what the command prints.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -52,7 +53,14 @@ def ran(shown: str, folder: Path) -> str:
     command = {"hocket": [sys.executable, "-m", "hocket"], "python": [sys.executable]}[program] + arguments
     command += ["--rounds", "1"] if measures else []
     done = subprocess.run(
-        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+        command,
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "100"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
     )
     printed = f"{line}\n" + "".join(f"{one.rstrip()}\n" for one in done.stdout.splitlines())
     return shown if untimed(printed, measures) == untimed(shown, measures) else printed
