@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hocket.algorithms import ALGORITHMS
 from hocket.runtime.failures import DTYPES, OPS
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix.__main__ import IN_PROCESSES
 from tests.matrix.__main__ import SEED as PROCESSES_SEED
-from tests.matrix.cells import CALLS, RANKS, everything, reduces, sample
+from tests.matrix.cells import CALLS, RANKS, every_algorithm, everything, reduces, sample
 from tests.matrix.kernels import check, kernels
 from tests.matrix.runner import Outcome, run
 
@@ -46,6 +47,16 @@ def test_ranks_that_are_threads(num_ranks: int) -> None:
     outcomes = run(cases, num_ranks, "thread")
     assert len(outcomes) == len(cases) > len(COLLECTIVES)
     assert wrong(outcomes) == []
+
+
+@pytest.mark.parametrize("num_ranks", [4, 5])
+def test_every_algorithm_whose_input_and_output_are_unlike(num_ranks: int) -> None:
+    """By name, in both places and all sizes; all others are run so in tests/runtime/test_communicator.py."""
+    collectives = {name for name in COLLECTIVES if name in ("gather", "scatter", "all_to_all") or name.endswith("_v")}
+    cases = [case for case in every_algorithm() if case.collective in collectives]
+    cases = [case for case in cases if (case.num_ranks, case.dtype) == (num_ranks, "float32")]
+    assert {case[:2] for case in cases} == {key for key in ALGORITHMS if key[0] in collectives}
+    assert wrong(run(cases, num_ranks, "thread")) == []
 
 
 @pytest.mark.parametrize("num_ranks", [2, 5])

@@ -134,7 +134,11 @@ REFUSED = [
     row(ValueError, "nan", lambda comm: comm.all_gather(floats(), timeout=float("nan"))),
     row((TypeError, ValueError), "1 s|str", lambda comm: comm.all_gather(floats(), timeout="1 s")),
     # An algorithm that is not known, is known for something else, or is in a file that is not there.
-    row(ValueError, "one of direct, .*; found 'magic'", lambda comm: comm.all_reduce(floats(), algorithm="magic")),
+    row(
+        ValueError,
+        "one of bidirectional_ring, .*, tree or FILE.py:NAME; found 'magic'",
+        lambda comm: comm.all_reduce(floats(), algorithm="magic"),
+    ),
     row(ValueError, "found 'ring'", lambda comm: comm.broadcast(floats(), algorithm="ring")),
     row(ValueError, "dissemination", lambda comm: comm.barrier(algorithm="direct")),
     row(Exception, "missing.py", lambda comm: comm.all_reduce(floats(), algorithm="missing.py:own")),

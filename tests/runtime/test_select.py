@@ -111,7 +111,9 @@ def test_what_there_is_not(arguments: tuple[str, int, int], kind: type[Exception
         # What is excluded, and what then is first.
         ("^ring", "all_reduce", "direct"),
         ("^direct", "all_gather", "ring"),
-        ("^direct,direct_two_shot", "all_reduce", "halving_doubling"),
+        ("^direct,direct_two_shot", "all_reduce", "ring"),
+        ("^ring,direct,direct_two_shot", "all_reduce", "tree"),
+        ("^direct,pairwise", "all_to_all", "bruck"),
         # A list for a collective replaces that for all; of two the last stays.
         ("ring;all_reduce:tree", "all_reduce", "tree"),
         ("ring;all_reduce:tree", "all_gather", "ring"),
@@ -142,12 +144,15 @@ def test_algo(text: str, collective: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rnig", r"HOCKET_ALGO: expected an algorithm, one of binomial, .*, tree; found 'rnig' in 'rnig'"),
+        ("rnig", r"HOCKET_ALGO: expected an algorithm, one of bidirectional_ring, .*, tree; found 'rnig' in 'rnig'"),
         ("ring,nvls", "found 'nvls' in 'ring,nvls'"),
         ("^rnig", "found 'rnig'"),
         ("ring,", "found '' in 'ring,'"),
-        ("allreduce:", "expected an algorithm for all_reduce, one of direct, .*; found ''"),
-        ("broadcast:ring", "expected an algorithm for broadcast, one of binomial, direct; found 'ring'"),
+        ("allreduce:", "expected an algorithm for all_reduce, one of bidirectional_ring, .*, tree; found ''"),
+        (
+            "broadcast:ring",
+            "expected an algorithm for broadcast, one of binomial, chain, direct, .*, split_binary; found 'ring'",
+        ),
         ("allredcue:ring", "expected a collective, one of all_reduce, .*; found 'allredcue'"),
         ("all_reduce:ring;ring", r"expected COLLECTIVE:ALGORITHM,... in all lists but the first; found 'ring'"),
         ("own.py:mine", "expected names of algorithms; found 'own.py:mine'; one in a file of yours is .* algorithm="),
@@ -161,12 +166,20 @@ def test_algo_that_cannot_be_understood_is_refused_at_once(text: str, message: s
 
 def test_a_list_that_leaves_nothing_refuses_the_call() -> None:
     for text, collective, there in (
-        ("ring", "broadcast", "binomial, direct"),
-        ("^dissemination;barrier:^dissemination", "barrier", "dissemination"),
+        ("ring", "broadcast", "binomial, chain, direct, .*, split_binary"),
+        ("^direct;barrier:^dissemination,recursive_doubling", "barrier", "dissemination, recursive_doubling"),
         ("gather_v:^direct", "gather_v", "direct"),
+        # Neither takes 3 ranks, and neither is offered, nor is the third that does not.
+        (
+            "hypercube,neighbor_exchange",
+            "all_gather",
+            "bidirectional_ring, bruck, direct, hierarchical, knomial, non.*",
+        ),
     ):
-        message = rf"{collective}: HOCKET_ALGO allows .*, which leaves no algorithm for 3 ranks; expected .* {there}"
-        with pytest.raises(ValueError, match=message.replace("binomial, direct", "direct, binomial")):
+        message = (
+            rf"{collective}: HOCKET_ALGO allows .*, which leaves no algorithm for 3 ranks; expected .* of {there}$"
+        )
+        with pytest.raises(ValueError, match=message):
             choose(collective, 3, 100, "fast", heeding(text))
 
 
@@ -213,13 +226,36 @@ def test_rules_choose_among_what_algo_allows() -> None:
     assert choose("all_to_all", 4, 100, "fast", Policy(rule, heeding("ring").algo)) == "pairwise"
 
 
+def policies_about(collective: str) -> list[Policy]:
+    """Each algorithm allowed alone, excluded alone, and asked for by a rule, also beside a list that leaves nothing."""
+    names = [name for kind, name in ALGORITHMS if kind == collective]
+    policies = [heeding(f"{collective}:{caret}{name}") for name in names for caret in ("", "^")]
+    for name in names:
+        rules = (Rule(collective, 0, -1, name),)
+        policies += [Policy(rules), Policy(rules, heeding("dissemination,torus_3d").algo)]
+    return policies
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_no_policy_yields_an_algorithm_that_does_not_take_the_rank_count(collective: str) -> None:
+    """Whatever the environment says, a call is refused, with only such as take the rank count offered, or what runs
+    takes it."""
+    for policy, p in itertools.product(policies_about(collective), (1, 2, 3, 4, 6, 8)):
+        fitting = {name for kind, name in ALGORITHMS if kind == collective and ALGORITHMS[kind, name].allows(p)}
+        try:
+            assert choose(collective, p, 100, "fast", policy) in fitting
+        except ValueError as error:
+            offered = str(error).partition("at least one of ")[2].split(", ")
+            assert set(offered) == fitting and offered == sorted(offered)
+
+
 # --- the order -----------------------------------------------------------------------------------------------------
 
 
 def test_labels_of_orders() -> None:
     assert [required_label(order) for order in ORDERS] == [None, "rank_order", "balanced_tree"]
     for collective, name in ALGORITHMS:
-        assert has_label(collective, name, 5, "fast")
+        assert has_label(collective, name, 5, "fast"), "nothing is asked for, so nothing is proved"
         if collective in REDUCING:
             assert all(has_label(collective, name, 1, order) for order in ORDERS), "one rank has any order"
 
@@ -228,17 +264,19 @@ def test_labels_of_orders() -> None:
 @pytest.mark.parametrize("order", ["rank", "invariant"])
 def test_no_policy_yields_an_algorithm_without_the_label(collective: str, order: str) -> None:
     """Whatever the environment says, a call is refused, or what runs has the label in its certificate."""
-    names = [name for kind, name in ALGORITHMS if kind == collective]
-    policies = [heeding(f"{collective}:{caret}{name}") for name in names for caret in ("", "^")]
-    policies += [Policy((Rule(collective, 0, -1, name),)) for name in names]
     refused = 0
-    for policy, p in itertools.product(policies, (1, 2, 3, 4, 8)):
+    for policy, p in itertools.product(policies_about(collective), (1, 2, 3, 4, 8)):
         try:
             chosen = choose(collective, p, 100, order, policy)
         except ValueError as error:
-            refused += 1
-            assert p > 1 and f"label {required_label(order)}" in str(error)
+            (allowed,) = policy.algo
+            if any(ALGORITHMS[collective, name].allows(p) for name in allowed.names_for(collective)):
+                refused += 1
+                assert p > 1 and f"label {required_label(order)}" in str(error)
+            else:
+                assert f"leaves no algorithm for {p} ranks" in str(error)
         else:
+            assert ALGORITHMS[collective, chosen].allows(p)
             for root in range(p if COLLECTIVES[collective].rooted else 1):
                 assert required_label(order) in ALGORITHMS[collective, chosen].verify(p, root, laws=(4,)).labels
     assert refused > 0
@@ -247,9 +285,13 @@ def test_no_policy_yields_an_algorithm_without_the_label(collective: str, order:
 def test_who_wanted_what_lacks_the_label_is_told() -> None:
     for policy, message in (
         (heeding("ring,tree"), "HOCKET_ALGO allows ring,tree, without the label rank_order for 4 ranks"),
-        (heeding("all_reduce:^direct,direct_two_shot"), r"allows all_reduce:\^direct,direct_two_shot, without"),
+        (
+            heeding("all_reduce:^direct,direct_two_shot,knomial,parameter_server"),
+            r"allows all_reduce:\^direct,direct_two_shot,knomial,parameter_server, without",
+        ),
     ):
-        with pytest.raises(ValueError, match=rf"^all_reduce: .*{message}.*expected one of direct, direct_two_shot"):
+        expected = "expected one of direct, direct_two_shot, knomial, parameter_server$"
+        with pytest.raises(ValueError, match=rf"^all_reduce: .*{message}.*{expected}"):
             choose("all_reduce", 4, 100, "rank", policy)
     assert choose("all_reduce", 4, 100, "rank", Policy((Rule("all_reduce", 0, -1, "ring"),))) == "direct"
     # Two ranks have one tree, whoever folds; and what lacks the label stands back if something else has it.

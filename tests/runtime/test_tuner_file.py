@@ -73,7 +73,7 @@ def test_what_only_nccl_has_is_left_out_with_one_warning(tmp_path: Path, capsys:
         ("allreduce,9,8,ring,simple,-1,-1,-1", "max_bytes: expected -1 or at least min_bytes, 9; found '8'"),
         (
             "allreduce,0,1,rnig,simple,-1,-1,-1",
-            "algorithm: expected an algorithm for all_reduce, one of direct, .*'rnig'",
+            "algorithm: expected an algorithm for all_reduce, one of bidirectional_ring, .*, tree; found 'rnig'",
         ),
         ("broadcast,0,1,pairwise,simple,-1,-1,-1", "algorithm: expected an algorithm for broadcast, one of"),
         ("allreduce,0,1,ring,quick,-1,-1,-1", "protocol: expected one of ll, ll128, simple; found 'quick'"),

@@ -322,8 +322,8 @@ BUILT_IN = {key: one for key, one in ALGORITHMS.items() if one.collective in SPE
 
 @pytest.mark.parametrize("one", BUILT_IN.values(), ids=map("-".join, BUILT_IN))
 def test_a_round_trip_keeps_transfers_and_certificate(one: Algorithm) -> None:
-    for p in (p for p in range(1, 7) if one.allows(p)):
-        for root in {0, p - 1} if one.build(p).kind.rooted else {0}:
+    for p in filter(one.allows, (1, 2, 3, 4, 6)):
+        for root in {0, p - 1} if one.build(p).kind.rooted and p < 4 else {0}:
             schedule = one.build(p, root)
             try:
                 text = msccl.write(schedule)

@@ -22,7 +22,12 @@ PLAIN: dict[str, Callable[[Sequence[np.ndarray]], np.ndarray]] = {
 
 
 @pytest.mark.parametrize(
-    ("key", "p"), [(key, p) for key, one in ALGORITHMS.items() for p in (1, 2, 3, 4, 5, 7, 8) if one.allows(p)]
+    ("key", "p"),
+    [
+        (key, p)
+        for number, (key, one) in enumerate(ALGORITHMS.items())
+        for p in filter(one.allows, (1, 2, 3, 4, (5, 7, 8)[number % 3]) if one.allows(3) else (1, 2, 4, 6, 8))
+    ],
 )
 def test_integers_are_those_of_numpy(key: tuple[str, str], p: int) -> None:
     random = np.random.default_rng(p)

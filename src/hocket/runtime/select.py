@@ -120,9 +120,10 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     label = required_label(order)
     num_bytes = num_bytes if find_collective(collective).known_by_all else 0
     by_table = _default(collective, num_ranks, num_bytes, order)
-    names, allowed = algorithm_names(collective), policy.allowed(collective)
+    allowed = policy.allowed(collective)
+    names = [name for name in algorithm_names(collective) if _serves(collective, name, num_ranks)]
     if allowed is not None:
-        left = [name for name in allowed.names_for(collective) if _serves(collective, name, num_ranks)]
+        left = [name for name in allowed.names_for(collective) if name in names]
         if not left and allowed.binds(collective):
             raise ValueError(
                 f"{collective}: {VARIABLE} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
@@ -130,8 +131,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
             )
         names = left or names
     for rule in policy.rules:  # They know nothing of orders: one that does not keep this one is not meant.
-        matches = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
-        fits = matches and _serves(collective, rule.algorithm, num_ranks)
+        fits = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
         if fits and has_label(collective, rule.algorithm, num_ranks, order):
             return rule.algorithm
     if by_table in names:
@@ -186,6 +186,6 @@ def _fitting(collective: str, num_ranks: int, order: str) -> str:
     """In words, the algorithms that do this rank count in this order."""
     return ", ".join(
         name
-        for name in algorithm_names(collective)
+        for name in sorted(algorithm_names(collective))
         if _serves(collective, name, num_ranks) and has_label(collective, name, num_ranks, order)
     )

@@ -158,7 +158,9 @@ class _Line:
             raise self._wrong(2, f"-1 or at least min_bytes, {min_bytes}")
         algorithm = find_algorithm_name(self.fields[3], collective)
         if algorithm is None and not is_algorithm_of_nccl(self.fields[3]):
-            raise self._wrong(3, f"an algorithm for {collective}, one of {', '.join(algorithm_names(collective))}")
+            raise self._wrong(
+                3, f"an algorithm for {collective}, one of {', '.join(sorted(algorithm_names(collective)))}"
+            )
         protocol = self.fields[4].lower()
         if protocol not in _PROTOCOLS:
             raise self._wrong(4, f"one of {', '.join(_PROTOCOLS)}")
