@@ -114,7 +114,7 @@ def reorder_steps(steps: list[Step], step: int, row: int, schedule: Schedule, ch
 def _change(steps: list[Step], step: int, row: int, column: str, value: object) -> None:
     values = getattr(steps[step], column).copy()
     values[row] = value
-    steps[step] = replace(steps[step], **{column: values}, _pattern=None)
+    steps[step] = replace(steps[step], **{column: values})
 
 
 ROW_MUTATIONS: tuple[Mutation, ...] = (drop, duplicate, redirect, swap_chunk, flip, reorder_rows, reorder_steps)

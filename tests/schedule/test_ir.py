@@ -1,5 +1,7 @@
 """The columns: expansion into single chunks and row groups, shifts, the digest."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,3 +101,12 @@ def test_site_names_the_line_of_each_step() -> None:
 def test_columns_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         ring(3, True).blocks[0].step.src[0] = 1
+
+
+def test_a_changed_repetition_expands_to_what_it_says() -> None:
+    schedule = Builder("all_gather", 4, 4)
+    for i in schedule.repeat(3):
+        schedule.copy(src=schedule.ranks, dst=(schedule.ranks + 1) % 4, chunk=(schedule.ranks - i) % 4)
+    step = list(schedule.finish().steps())[1]
+    changed = replace(step, reduce=~step.reduce)
+    assert changed.expanded().reduce.all() and not step.expanded().reduce.any()

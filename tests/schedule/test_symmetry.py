@@ -248,6 +248,18 @@ def test_law_2_above_64_ranks(p: int) -> None:
             assert right(mutant) == law_2(Modular(Places(mutant)))
 
 
+@pytest.mark.parametrize("name", ["nonuniform_hierarchical_ring", "tree"])
+def test_what_is_once_modulo_the_prime_only_is_refused(name: str) -> None:
+    right = ALGORITHMS["all_reduce", name].build(66)
+    doubled = Builder("all_reduce", 66, right.num_chunks)
+    for _ in range(61):  # 2**61 times, which is once modulo 2**61 - 1
+        with doubled.step():
+            doubled.reduce(src=doubled.ranks, dst=doubled.ranks, chunk=0, count=right.num_chunks)
+    with pytest.raises(VerifyError) as caught:
+        verify(replace(right, blocks=right.blocks + doubled.finish().blocks), laws=(1, 2))
+    assert (caught.value.law, caught.value.found) == (2, "another sum")
+
+
 def test_law_2_says_where() -> None:
     schedule = bruck(65)
     late = replace(schedule, blocks=(*schedule.blocks[:3], *schedule.blocks[4:]))

@@ -53,7 +53,7 @@ def changed(schedule: Schedule, change: str, random: np.random.Generator) -> Sch
 
 
 def plain(step: Step) -> Step:
-    return replace(step, group=None, _pattern=None)
+    return replace(step, group=None)
 
 
 def right_result(schedule: Schedule) -> bool:

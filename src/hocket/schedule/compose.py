@@ -184,7 +184,6 @@ def refine(schedule: Schedule, chunks: int) -> Schedule:
             src_chunk=step.src_chunk * np.int32(chunks),
             dst_chunk=step.dst_chunk * np.int32(chunks),
             count=step.count * np.int32(chunks),
-            _pattern=None,
         )
         return replace(block, step=step, shift=block.shift * chunks)
 
@@ -298,9 +297,7 @@ def _cut(queue: list[Block], length: int, num_chunks: int) -> Block:
 
 
 def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
-    return replace(
-        step, src=place[step.src].astype(np.int32), dst=place[step.dst].astype(np.int32), group=None, _pattern=None
-    )
+    return replace(step, src=place[step.src].astype(np.int32), dst=place[step.dst].astype(np.int32), group=None)
 
 
 def _with_chunks(step: Step, there: Ints, left_out: Bools) -> Step:
@@ -311,7 +308,7 @@ def _with_chunks(step: Step, there: Ints, left_out: Bools) -> Step:
     for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
         data = buffer == Buffer.DATA
         moved.append(np.where(data, there[np.where(data, chunk, 0)], chunk).astype(np.int32))
-    step = replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None, _pattern=None)
+    step = replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None)
     if (there == _LEFT_OUT).any():
         gone = step.src_chunk == _LEFT_OUT
         from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
@@ -343,4 +340,4 @@ def _scratch_behind(block: Block, offset: int) -> Block:
         name: getattr(step, name) + np.int32(offset) * (getattr(step, buffer) == Buffer.SCRATCH)
         for name, buffer in (("src_chunk", "src_buffer"), ("dst_chunk", "dst_buffer"))
     }
-    return replace(block, step=replace(step, **moved, _pattern=None))
+    return replace(block, step=replace(step, **moved))

@@ -55,7 +55,7 @@ class Step:
     stride: Ints
     reduce: Bools
     group: Ints | None = None
-    _pattern: "tuple[Step, int, int] | None" = field(default=None, repr=False)
+    _pattern: "tuple[Step, int, int] | None" = field(default=None, init=False, repr=False)  # replace() drops it
 
     def __len__(self) -> int:
         return len(self.src)
@@ -67,12 +67,13 @@ class Step:
 
     def shifted(self, amount: int, num_chunks: int) -> "Step":
         """This step with every chunk of DATA, and no other, moved on by amount, modulo num_chunks."""
-        return replace(
+        moved = replace(
             self,
             src_chunk=_shift(self.src_chunk, self.src_buffer, amount, num_chunks),
             dst_chunk=_shift(self.dst_chunk, self.dst_buffer, amount, num_chunks),
-            _pattern=(self, amount, num_chunks),
         )
+        object.__setattr__(moved, "_pattern", (self, amount, num_chunks))
+        return moved
 
     def expanded(self) -> "Step":
         """The same step with count == 1 in every row, the rows of a row group side by side, and `group` filled in.

@@ -1,8 +1,11 @@
 """Law 2: every contribution reaches every output exactly once (in a barrier: at least once).
 
 To 64 ranks, and for barriers of any size, each place carries the set of ranks whose contributions it holds. Above, the
-schedule is run on random integers modulo the prime 2**61 - 1: a wrong one passes with a probability below 2**-60. Of a
-symmetric schedule, only the ranks are run that stand for all others.
+schedule is run on random integers modulo the prime 2**61 - 1, and contributions are counted: a wrong one passes with a
+probability below 2**-60. Of a symmetric schedule, only the ranks are run that stand for all others.
+
+Counting is what makes that bound true of every schedule: modulo the prime, a contribution that is there 2**61 times, as
+after 61 steps that double it, is there once.
 """
 
 from typing import Protocol
@@ -12,7 +15,7 @@ import numpy.typing as npt
 
 from hocket.errors import VerifyError
 from hocket.schedule.ir import Buffer
-from hocket.schedule.places import Fold, Places
+from hocket.schedule.places import Fold, Pattern, Places
 
 _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
@@ -114,19 +117,19 @@ class Symbolic:
 
 
 class Modular:
-    """Contents as random integers modulo 2**61 - 1, one for each contribution, and their sums."""
+    """Contents as random integers modulo 2**61 - 1, one for each contribution, and their sums; and how many these are."""
 
     method = "modular"
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self.values = np.zeros(places.count, np.uint64)
-        self.holds = np.zeros(places.count, bool)
+        self.counts = np.zeros(places.count, np.int64)
         place, _, chunk = places.inputs()
         random = np.random.default_rng(int(places.schedule.digest[:32], 16))
         contributions = random.integers(0, _PRIME, len(place), np.uint64)
         self.values[place] = contributions
-        self.holds[place] = True
+        self.counts[place] = 1
         self.wanted = np.zeros(places.schedule.num_chunks, np.uint64)
         if places.schedule.kind.reduces:
             order = np.argsort(chunk, kind="stable")  # By chunk, of which every one has contributions.
@@ -137,25 +140,24 @@ class Modular:
 
     def apply(self, fold: Fold) -> None:
         """See Contents."""
-        holds = self.holds[fold.reads]
-        if not holds.all():
-            _refuse_empty(fold, int(np.argmin(holds)))
-        held, pattern = self.values[fold.reads], fold.pattern
-        self.values[fold.writes] = _sum_modulo(held, pattern.starts, pattern.max_count)
-        self.holds[fold.writes] = True
+        counts, pattern = self.counts[fold.reads], fold.pattern
+        if not counts.all():
+            _refuse_empty(fold, int(np.argmin(counts)))
+        self.values[fold.writes] = _sum_modulo(self.values[fold.reads], pattern.starts, pattern.max_count)
+        self.counts[fold.writes] = _counted(counts, pattern, self.places.schedule.num_ranks)
 
     def finish(self) -> None:
         """See Contents."""
         place, rank, chunk = self.places.outputs()
-        wrong = ~self.holds[place] | (self.values[place] != self.wanted[chunk])
+        wrong = (self.counts[place] != _wanted_count(self.places)) | (self.values[place] != self.wanted[chunk])
         if wrong.any():
             at = int(np.argmax(wrong))
-            found = "another sum" if self.holds[place[at]] else "nothing"
+            found = "another sum" if self.counts[place[at]] else "nothing"
             raise _refuse_sum(int(rank[at]), int(chunk[at]), found)
 
 
 class Symmetric:
-    """Contents, in a schedule with a symmetry, of the ranks that stand for all: integers as in Modular, and chunks.
+    """Contents, in a schedule with a symmetry, of the ranks that stand for all: as in Modular, and chunks.
 
     Turning takes a contribution, of rank i to chunk c, to another, and a place's content to that of the turned place.
     All contributions that turns take to one another have the same random integer, so a place's sum is that of every
@@ -171,11 +173,13 @@ class Symmetric:
         assert places.symmetry is not None
         self.places, self.symmetry = places, places.symmetry
         self.values = np.zeros(places.count, np.uint64)
+        self.counts = np.zeros(places.count, np.int64)
         self.chunk = np.full(places.count, _EMPTY, np.int64)
         place, _, chunk = places.inputs()
         random = np.random.default_rng(int(places.schedule.digest[:32], 16))
         contributions = random.integers(0, _PRIME, len(place), np.uint64)
         self.values[place] = contributions
+        self.counts[place] = 1
         self.chunk[place] = chunk
         orbit = self.symmetry.orbit(chunk)
         order = np.argsort(orbit, kind="stable")
@@ -193,6 +197,7 @@ class Symmetric:
             unlike = chunk != np.repeat(goal, pattern.counts)
             goal[np.logical_or.reduceat(unlike, pattern.starts)] = _MIXED
         self.values[fold.writes] = _sum_modulo(self.values[fold.reads], pattern.starts, pattern.max_count)
+        self.counts[fold.writes] = _counted(self.counts[fold.reads], pattern, self.places.schedule.num_ranks)
         self.chunk[fold.writes] = goal
 
     def finish(self) -> None:
@@ -200,6 +205,7 @@ class Symmetric:
         place, rank, chunk = self.places.outputs()
         wanted = self.wanted[np.searchsorted(self.orbits, self.symmetry.orbit(chunk))]
         wrong = (self.chunk[place] != chunk) | (self.values[place] != wanted)
+        wrong |= self.counts[place] != _wanted_count(self.places)
         if wrong.any():
             at = int(np.argmax(wrong))
             held = int(self.chunk[place[at]])
@@ -217,6 +223,18 @@ def _refuse_sum(rank: int, chunk: int, found: str) -> VerifyError:
         expected="every contribution exactly once",
         found=found,
     )
+
+
+def _counted(counts: npt.NDArray[np.int64], pattern: Pattern, num_ranks: int) -> npt.NDArray[np.int64]:
+    """How many contributions folds of so many have, up to one more than any result may."""
+    if pattern.max_count == 1:
+        return counts
+    total: npt.NDArray[np.int64] = np.add.reduceat(counts, pattern.starts)
+    return np.minimum(total, num_ranks + 1)
+
+
+def _wanted_count(places: Places) -> int:
+    return places.schedule.num_ranks if places.schedule.kind.reduces else 1
 
 
 def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) -> Words:

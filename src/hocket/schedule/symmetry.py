@@ -200,9 +200,9 @@ class _Sums:
         sums = np.zeros((2, len(self.row_keys), num_ranks), np.uint64)
         stride = np.where(step.count == 1, 1, step.stride)
         last = step.dst_chunk + (step.count - 1) * stride
-        what = step.src_buffer + 4 * step.dst_buffer + 16 * step.reduce + 32 * (turned is None)
+        what = step.src_buffer + 4 * step.dst_buffer + 16 * step.reduce
         sources = source, source if turned is None else turned
-        limits = (64, int(index.max()) + 1, num_ranks, max(int(one.max()) for one in sources) + 1)
+        limits = (32, int(index.max()) + 1, num_ranks, max(int(one.max()) for one in sources) + 1)
         for begin in range(0, len(step), _SLAB):
             slab = slice(begin, begin + _SLAB)
             first, end, dst = step.dst_chunk[slab], last[slab], step.dst[slab]
@@ -211,7 +211,7 @@ class _Sums:
                 src = (step.src[slab] + turns * period) % num_ranks
                 packed = _packed((what[slab], index[slab], src, sources[turns][slab]), limits)
                 for key, row_key in enumerate(self.row_keys):
-                    factor = np.full(len(src), row_key, np.uint64)
+                    factor = np.full(len(src), row_key ^ (turned is None), np.uint64)  # Two kinds, two ways to pack.
                     for words in packed:
                         factor = mix(factor * np.uint64(0xD1342543DE82EF95) + words)
                     for rows, buffer, every in kinds:
