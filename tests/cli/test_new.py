@@ -85,7 +85,7 @@ def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (".py", "as my_algorithm.py; found"),
         ("random.py", "would hide the module random"),
         ("hocket.py", "would hide the module hocket"),
-        ("no/own.py", "No such file or directory"),
+        ("no/own.py", "expected a folder that exists"),
     ],
 )
 def test_names_that_will_not_do(file: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,9 @@ def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFi
 
 def test_no_rank_count_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", write(tmp_path), "--ranks", "3"]) == 2
-    assert "none of the algorithms allows" in capsys.readouterr().err
+    assert "ranks, found 3" in capsys.readouterr().err
+    assert main(["verify", "swing", "--ranks", "3,5"]) == 2
+    assert "found 3; nonuniform_hierarchical_ring takes any number" in capsys.readouterr().err
 
 
 def test_piped_output_has_no_progress(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def neighbor_exchange_all_gather(schedule: Builder) -> None:
     Sent: (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
-    Reference: Chen, Zhang, Liu, Wang and Yuan, "Performance evaluation of allgather algorithms on terascale Linux
+    Reference: Chen, Zhang, Zhang and Yuan, "Performance evaluation of allgather algorithms on terascale Linux
       cluster with fast Ethernet", 2005
     """
     p, rank = schedule.num_ranks, schedule.ranks
@@ -50,7 +50,7 @@ neighbor_exchange_reduce_scatter = algorithm(
     Sent: (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
-    Reference: Chen, Zhang, Liu, Wang and Yuan 2005, for all_gather
+    Reference: Chen, Zhang, Zhang and Yuan 2005, for all_gather
     """,
 )(neighbor_exchange_all_gather.reversed())
 
@@ -68,6 +68,6 @@ neighbor_exchange_all_reduce = algorithm(
     Sent: 2 * (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
-    Reference: Chen, Zhang, Liu, Wang and Yuan 2005, for all_gather
+    Reference: Chen, Zhang, Zhang and Yuan 2005, for all_gather
     """,
 )(neighbor_exchange_reduce_scatter.then(neighbor_exchange_all_gather))

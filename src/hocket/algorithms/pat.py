@@ -27,7 +27,8 @@ def pat_all_gather(schedule: Builder) -> None:
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
       (arXiv 2506.20252); NCCL 2.23
 
-    ceil(log2 P) steps up to 16 ranks, then about P / 8 of them. NCCL sends more blocks at once if they are small.
+    ceil(log2 P) steps up to 16 ranks, with the messages of `nonuniform_bruck`; then about P / 8 steps, and 8 blocks at
+    most in a message. NCCL sends more blocks at once if they are small.
     """
     apart = _trees(schedule.num_ranks)
     for distance in (apart << k for k in reversed(range(_steps(schedule.num_ranks) - apart + 1))):

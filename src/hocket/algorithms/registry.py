@@ -365,10 +365,10 @@ def _split(reference: str) -> tuple[str, str]:
 def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
     """That there is no such algorithm among those known, which are those of a file if there is a path."""
     names = sorted(one.name for one in known if one.collective == collective)
-    names = names or sorted(f"{one.name} ({one.collective})" for one in known)
     if not path:
+        names = names or sorted({one.name for one in known})  # With their collectives it would fill the screen.
         there = f"one of {', '.join(names)} or FILE.py:NAME"
-    elif names:
+    elif names := names or sorted(f"{one.name} ({one.collective})" for one in known):
         there = f"one of those in {path}, {', '.join(names)}"
     else:
         there = f"registered by @hocket.algorithm(...) in {path}, which registers none"

@@ -70,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
             opened.write(text)
     except FileExistsError:
         raise ValueError(f"expected a file that does not exist yet; found {file}, which stays as it is") from None
+    except FileNotFoundError:
+        raise ValueError(f"expected a folder that exists, for {file}; found none; make it first") from None
     if arguments.json:
         print(json.dumps({"file": str(file), "collective": "all_reduce", "name": name, "commands": commands}))
         return 0

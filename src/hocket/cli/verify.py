@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     proofs = {(one.collective, one.name): _Proof(one) for one in algorithms}
     if not jobs:
-        raise ValueError(f"none of the algorithms allows any of the rank counts {arguments.ranks}")
+        algorithms[0].layout(arguments.ranks[0])  # ValueError, which says what would do instead
     for result in _with_progress(_results(jobs), len(jobs)):
         proofs[result.job.collective, result.job.name].add(result)
     seconds = time.perf_counter() - started

@@ -117,7 +117,7 @@ class Symbolic:
 
 
 class Modular:
-    """Contents as random integers modulo 2**61 - 1, one for each contribution, and their sums; and how many these are."""
+    """Contents as random integers modulo 2**61 - 1, one for each contribution: how many there are, and their sum."""
 
     method = "modular"
 
