@@ -338,3 +338,19 @@ def test_schedules_of_other_chunk_counts_are_held_to_the_law_as_well(monkeypatch
     monkeypatch.setattr(races, "check_together", lambda some, modes: asked.append((list(some), tuple(modes))))
     verify_together(schedules, [Declared()] * 3)
     assert asked == [(schedules[:2], (False, True)), (schedules[2:], (False, True))]
+
+
+@pytest.mark.parametrize("key", [("broadcast", "chain"), ("reduce", "double_tree"), ("reduce", "binomial")])
+def test_roots_that_differ_in_names_only_are_proved_once(key: tuple[str, str]) -> None:
+    one, roots = ALGORITHMS[key], (0, 5, 17)
+    schedules, declared = [one.build(18, root) for root in roots], [one.declared(18, root) for root in roots]
+    assert verify_together(schedules, declared) == [one.verify(18, root) for root in roots]
+    for number in (1, 2):
+        for block, column in ((0, "src"), (-1, "dst"), (0, "reduce")):
+            blocks = list(schedules[number].blocks)
+            values = getattr(blocks[block].step, column).copy()
+            values[0] = ~values[0] if column == "reduce" else (values[0] + 1) % 18
+            blocks[block] = replace(blocks[block], step=replace(blocks[block].step, **{column: values}))
+            mutant = replace(schedules[number], blocks=tuple(blocks))
+            with pytest.raises(VerifyError):
+                verify_together([schedules[0], mutant], [declared[0], declared[number]])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hocket.schedule.verify import Certificate
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
-_MOST_JOB_WORK = 1 << 15  # above this, roots are shared out, so that all cores end together
+_MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores end together
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

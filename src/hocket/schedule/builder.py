@@ -192,7 +192,8 @@ class Builder:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise ScheduleError(f"{site}: expected arguments that broadcast to one shape, found {shapes}") from None
         rows: dict[str, Any] = {
-            name: np.broadcast_to(array, shape).astype(np.int32).ravel() for name, array in arrays.items()
+            name: (array if array.shape == shape else np.broadcast_to(array, shape)).astype(np.int32).ravel()
+            for name, array in arrays.items()
         }
         rows = self._unwrapped(rows, buffers)
         num_rows = len(rows["src"])
