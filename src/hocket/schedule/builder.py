@@ -254,6 +254,8 @@ class Builder:
             raise ScheduleError(f"{_site_of(calls, fault.row)}: {fault}")
         for name in COLUMNS:
             getattr(step, name).flags.writeable = False
+        if not repetition:
+            self._shape.passed(step)
         return step
 
     def _refuse_repetition(self, site: str, i: int, why: str) -> None:

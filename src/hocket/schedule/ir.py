@@ -56,6 +56,9 @@ class Step:
     reduce: Bools
     group: Ints | None = None
     _pattern: "tuple[Step, int, int] | None" = field(default=None, init=False, repr=False)  # replace() drops it
+    well_formed_for: "tuple[str, int, int, int] | None" = field(
+        default=None, init=False, repr=False
+    )  # see Shape.passed
 
     def __len__(self) -> int:
         return len(self.src)
@@ -146,7 +149,7 @@ class Step:
         return (self.dst.astype(np.int64) * len(Buffer) + self.dst_buffer) * span + self.dst_chunk
 
 
-COLUMNS = tuple(column.name for column in fields(Step) if column.name not in ("group", "_pattern"))
+COLUMNS = tuple(column.name for column in fields(Step) if column.name not in ("group", "_pattern", "well_formed_for"))
 
 
 def concatenate(steps: Sequence[Step]) -> Step:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import Collective
-from hocket.schedule.ir import Block, Bools, Buffer, Schedule, Step
+from hocket.schedule.ir import COLUMNS, Block, Bools, Buffer, Schedule, Step
 
 Sizes = npt.NDArray[np.integer[Any]]
 _UNKNOWN = -1  # the size class of what an empty slot of scratch holds
@@ -44,6 +44,7 @@ class Shape:
         if not 0 <= root < num_ranks:
             raise ScheduleError(f"{kind.name} of {num_ranks} ranks: expected a root below {num_ranks}, found {root}")
         self.kind, self.num_ranks, self.num_chunks, self.root = kind, num_ranks, num_chunks, root
+        self._key = kind.name, num_ranks, num_chunks, root
         self.chunks_per_block = kind.chunks_per_block(num_ranks, num_chunks)
         limits = np.empty((len(Buffer), num_ranks), np.int64)
         limits[Buffer.DATA] = num_chunks
@@ -59,7 +60,16 @@ class Shape:
 
     def find_fault(self, step: Step) -> Fault | None:
         """The first thing wrong with a step on its own, or None."""
+        if step.well_formed_for == self._key:
+            return None
         return self.find_range_fault(step) or self.find_size_fault(step) or self._groups(step)
+
+    def passed(self, step: Step) -> None:
+        """Remembers of a step whose columns cannot be written any more that find_fault found nothing."""
+        columns = (getattr(step, name) for name in COLUMNS)
+        scratch = (step.src_buffer == Buffer.SCRATCH) | (step.dst_buffer == Buffer.SCRATCH)  # How much is not settled.
+        if not scratch.any() and not any(column.flags.writeable for column in columns):
+            object.__setattr__(step, "well_formed_for", self._key)
 
     def find_range_fault(self, step: Step) -> Fault | None:
         """The first row that names a rank or chunk that does not exist, or None."""
