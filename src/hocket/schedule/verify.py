@@ -18,7 +18,7 @@ import numpy as np
 
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import shape
-from hocket.schedule.ir import COLUMNS, Schedule
+from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.order import LABELS, Order
 from hocket.schedule.places import Places, places_of
 from hocket.schedule.result import Contents, contents
@@ -133,9 +133,10 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
     """`verify` of an algorithm's schedules for several roots, as quick as it gets: law 3 is asked of many at a time.
 
     Above 16 ranks, a schedule that is another one with all ranks moved on is asked nothing again but law 4, which is
-    about the order of ranks. The others use their numbers only to tell them apart, lowering sees no names at all
-    (forms.py), and where the vector is one block all ranks but the root hold alike; so their answer is the same. To 16
-    ranks every root is asked, which also shows that it is; and every schedule is, by itself, before it runs.
+    about the order of ranks. The others use the numbers of ranks, and of the chunks that move with them, only to tell
+    them apart; lowering sees no names at all (forms.py); and what the collective asks of each rank but the root moves
+    on with the ranks. So their answer is the same. To 16 ranks every root is asked, which also shows that it is; and
+    every schedule is, by itself, before it runs.
     VerifyError if any of them breaks a law: to learn which one does, and where, verify them one by one.
     """
     from hocket.schedule import races
@@ -160,23 +161,41 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
 
 
 def _is_turned(first: Schedule, other: Schedule) -> bool:
-    """Whether the second is the first with every rank moved on by the same number, row by row, above 16 ranks."""
-    p = first.num_ranks
-    if p <= _EVERY_ROOT_TO or first.kind.blocks != "one" or not first.uses_data:
+    """Whether each rank does in the second what another rank, always as far from it, does in the first, in its order.
+
+    The chunks of `data` may move with the ranks; where each rank has a block of them, they have to.
+    """
+    p, n = first.num_ranks, first.num_chunks
+    if p <= _EVERY_ROOT_TO or not (first.uses_data and other.uses_data):
         return False
-    if (p, first.num_chunks, first.num_scratch) != (other.num_ranks, other.num_chunks, other.num_scratch):
+    if (p, n, first.num_scratch) != (other.num_ranks, other.num_chunks, other.num_scratch):
         return False
     if len(first.blocks) != len(other.blocks):
         return False
     by = other.root - first.root
+    moves = [0] if first.kind.blocks == "one" else []
+    moves += [by * (n // p)] if n % p == 0 else []
     for one, its in zip(first.blocks, other.blocks, strict=True):
-        if (one.repeat, one.shift, len(one.step)) != (its.repeat, its.shift, len(its.step)):
+        if (one.repeat, one.shift) != (its.repeat, its.shift) or one.step.count.sum() != its.step.count.sum():
             return False
-        for name in COLUMNS:
-            left, right = getattr(one.step, name), getattr(its.step, name)
-            if not np.array_equal((left + by) % p if name in ("src", "dst") else left, right):
-                return False
-    return True
+        step, right = one.step.expanded(), _by_rank(its.step.expanded())
+        turned = replace(step, src=(step.src + by) % p, dst=(step.dst + by) % p)
+        if not _are_equal(_by_rank(turned), right, ("src", "dst", "src_buffer", "dst_buffer", "reduce")):
+            return False
+        moves = [move for move in moves if _are_equal(_by_rank(turned.shifted(move, n)), right, _CHUNKS)]
+    return bool(moves)
+
+
+_CHUNKS = ("src_chunk", "dst_chunk")
+
+
+def _by_rank(step: Step) -> Step:
+    """The rows that each rank sends, and then those that each receives: these two orders lowering keeps."""
+    return step.take(np.concatenate((np.argsort(step.src, kind="stable"), np.argsort(step.dst, kind="stable"))))
+
+
+def _are_equal(left: Step, right: Step, columns: Sequence[str]) -> bool:
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in columns)
 
 
 def _run(places: Places, *carriers: Contents | Order) -> None:
