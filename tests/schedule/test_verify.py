@@ -395,3 +395,41 @@ def test_roots_whose_ranks_send_in_another_order_are_proved_each(monkeypatch: py
     monkeypatch.setattr(races, "check_together", lambda some, modes: asked.extend(some))
     verify_together([first, second], [Declared()] * 2)
     assert asked == [first, second]
+
+
+def test_a_range_that_runs_over_the_end_for_one_root_only_is_found() -> None:
+    p = 18
+
+    def in_thirds(root: int, first: int) -> Schedule:
+        others = (root + np.arange(1, p)) % p
+        schedule = build("broadcast", p, p, lambda s: s.copy(src=root, dst=others, chunk=first, count=6), root=root)
+        return replace(schedule, blocks=(replace(schedule.blocks[0], repeat=3, shift=6),))
+
+    verify_together([in_thirds(0, 0), in_thirds(2, 0)], [Declared()] * 2)
+    broken = in_thirds(2, 2)
+    assert refused(broken, law=1).step == 2
+    with pytest.raises(VerifyError, match="law 1"):
+        verify_together([in_thirds(0, 0), broken], [Declared()] * 2)
+
+
+@pytest.mark.parametrize(("column", "values"), [("stride", (0, 1)), ("count", (0, 1)), ("count", (-1, 3))])
+def test_a_root_whose_rows_make_no_sense_is_not_taken_for_another(column: str, values: tuple[int, ...]) -> None:
+    one = ALGORITHMS["broadcast", "direct"]
+    first, second = one.build(18, 0), one.build(18, 1)
+    (block,) = second.blocks
+    step = block.step.take(np.append(0, np.arange(len(block.step))))  # The first row twice, its counts 1 in all.
+    if column == "stride":
+        step = block.step
+    changed = getattr(step, column).copy()
+    changed[:2] = values
+    mutant = replace(second, blocks=(replace(block, step=replace(step, **{column: changed})),))
+    assert refused(mutant, law=1).step == 0
+    with pytest.raises(VerifyError, match="law 1"):
+        verify_together([first, mutant], [Declared()] * 2)
+
+
+def test_roots_of_another_collective_are_proved_each() -> None:
+    first = ALGORITHMS["broadcast", "direct"].build(18, 0)
+    second = replace(ALGORITHMS["broadcast", "direct"].build(18, 1), collective="reduce")
+    with pytest.raises(VerifyError, match="law 2"):
+        verify_together([first, second], [Declared()] * 2)
