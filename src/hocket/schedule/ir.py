@@ -214,6 +214,16 @@ class Schedule:
         """Single-chunk transfers, every repetition counted."""
         return sum(block.repeat * int(block.step.count.sum()) for block in self.blocks)
 
+    def sent(self) -> npt.NDArray[np.int64]:
+        """Chunks that each rank sends to others: int64[num_ranks]."""
+        sent = np.zeros(self.num_ranks, np.int64)
+        for block in self.blocks:
+            step = block.step
+            away = step.src != step.dst
+            chunks = np.bincount(step.src[away], step.count[away], self.num_ranks)
+            sent += block.repeat * chunks.astype(np.int64)
+        return sent
+
     @cached_property
     def uses_data(self) -> bool:
         """False where rows name INPUT or OUTPUT explicitly."""

@@ -109,7 +109,7 @@ def verify(
 
         races.check_together([schedule], sorted(set(modes)))
     labels = order.labels() if order else frozenset()
-    sent = _sent(schedule)
+    sent = schedule.sent()
     if declared is not None:
         if 4 in laws:
             _check_labels(declared, labels)
@@ -133,10 +133,10 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
     """`verify` of an algorithm's schedules for several roots, as quick as it gets: law 3 is asked of many at a time.
 
     Above 16 ranks, a schedule that is another one with all ranks moved on is asked nothing again but law 4, which is
-    about the order of ranks. The others use the numbers of ranks, and of the chunks that move with them, only to tell
-    them apart; lowering sees no names at all (forms.py); and what the collective asks of each rank but the root moves
-    on with the ranks. So their answer is the same. To 16 ranks every root is asked, which also shows that it is; and
-    every schedule is, by itself, before it runs.
+    about the order of ranks, law 5, and law 1 where rows move ranges. Laws 1 to 3 use the numbers of ranks, and of the
+    chunks that move with them, only to tell them apart; lowering sees no names at all (forms.py); and what the
+    collective asks of each rank but the root moves on with the ranks. So their answer is the same. To 16 ranks every
+    root is asked, which also shows that it is; and every schedule is, by itself, before it runs.
     VerifyError if any of them breaks a law: to learn which one does, and where, verify them one by one.
     """
     from hocket.schedule import races
@@ -147,7 +147,7 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
         if one in proved or one.kind.counts_contributions:
             found = verify(one, declared=its, laws=(1, 2, 4, 5) if one in proved else (1, 4, 5))
         else:
-            _check_promises(one, its, _sent(one))
+            _check_promises(one, its, one.sent())
             found = replace(certificates[0], root=one.root, digest=one.digest)
         method = found.method or certificates[0].method
         certificates.append(replace(found, method=method, laws=LAWS, modes=(False, True)))
@@ -204,17 +204,6 @@ def _run(places: Places, *carriers: Contents | Order) -> None:
     for fold in places.folds():
         for carrier in carriers:
             carrier.apply(fold)
-
-
-def _sent(schedule: Schedule) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Chunks that each rank sends to others: int64[num_ranks]."""
-    sent = np.zeros(schedule.num_ranks, np.int64)
-    for block in schedule.blocks:
-        step = block.step
-        away = step.src != step.dst
-        chunks = np.bincount(step.src[away], step.count[away], schedule.num_ranks)
-        sent += block.repeat * chunks.astype(np.int64)
-    return sent
 
 
 def _check_labels(declared: Declared, labels: frozenset[str]) -> None:
