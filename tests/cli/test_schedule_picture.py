@@ -165,8 +165,11 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["ring", "-n", "65", "--svg", "-"], "--svg: expected at most 64 ranks, as more cannot be seen; found 65"),
         (["ring", "-n", "34", "--svg", "-"], "--svg: expected at most 64 steps, as more cannot be seen; found 66"),
         (["ring", "--svg", "-", "--json"], "--json and --svg - exclude each other"),
-        (["ring", "--svg", "no/such/folder/ring.svg"], "no/such/folder/ring.svg"),
-        (["mesh", "--axes", "dp=2", "--svg", "-"], "--svg, --groups and --dims are for algorithms; found 'mesh'"),
+        (["ring", "--svg", "no/ring.svg"], "a folder that exists, for no/ring.svg; found none; make it first"),
+        (["ring", "--msccl", "no/such/ring.xml"], "a folder that exists, for no/such/ring.xml; found none"),
+        (["ring", "--svg", "."], "expected a file that can be written; found '.': Is a directory; name another"),
+        (["mesh", "--axes", "dp=2", "--svg", "-"], "--msccl, --groups and --dims are for algorithms; found 'mesh'"),
+        (["choice", "--msccl", "choice.xml"], "--msccl, --groups and --dims are for algorithms; found 'choice'"),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from hocket.cli.files import write
+
 _FILE = '''\
 """An all_reduce of my own. After each change of it: {verify}."""
 
@@ -65,13 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         "run": f"hocket run -n 4 -- {path}",
     }
     text = _FILE.format(name=name, verify=f"hocket verify {shlex.quote(file.name)}".replace("\\", "\\\\"))
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        raise ValueError(f"expected a file that does not exist yet; found {file}, which stays as it is") from None
-    except FileNotFoundError:
-        raise ValueError(f"expected a folder that exists, for {file}; found none; make it first") from None
+    write(file, text, new=True)
     if arguments.json:
         print(json.dumps({"file": str(file), "collective": "all_reduce", "name": name, "commands": commands}))
         return 0

@@ -7,8 +7,9 @@ import argparse
 import importlib
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hocket.cli.files import write
 
 if TYPE_CHECKING:
     from hocket.schedule.ir import Schedule, Step
@@ -47,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the steps. Returns 1 if the schedule breaks a law, which is then said below the steps."""
     if arguments.algorithm in _VIEWS:
-        if any(option is not None for option in (arguments.svg, arguments.groups, arguments.dims)):
-            raise ValueError(f"--svg, --groups and --dims are for algorithms; found {arguments.algorithm!r}")
+        given = (arguments.svg, arguments.msccl, arguments.groups, arguments.dims)
+        if any(option is not None for option in given):
+            raise ValueError(f"--svg, --msccl, --groups and --dims are for algorithms; found {arguments.algorithm!r}")
         shown: int = _view(arguments.algorithm).run(arguments)
         return shown
     if arguments.axes is not None or arguments.nodes is not None:
@@ -67,15 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may be for one count only
         num_ranks = ranks_of_layout(arguments) or next(allowed, _DEFAULT_RANKS)
     layout = one.layout(num_ranks, arguments.root, groups=arguments.groups, dims=arguments.dims)
-    given = {"root": arguments.root, "groups": arguments.groups, "dims": arguments.dims}
-    schedule = one.build(num_ranks, **given)
+    told = {"root": arguments.root, "groups": arguments.groups, "dims": arguments.dims}
+    schedule = one.build(num_ranks, **told)
     if arguments.msccl is not None:
-        Path(arguments.msccl).write_text(msccl.write(schedule, one.name), encoding="utf-8")
+        write(arguments.msccl, msccl.write(schedule, one.name))
     breach, labels = None, list[str]()
     laws = _LAWS if schedule.num_rows <= _MAX_PROVED_ROWS else ()
     try:
         if laws:
-            labels = sorted(one.verify(num_ranks, **given, laws=laws).labels)
+            labels = sorted(one.verify(num_ranks, **told, laws=laws).labels)
     except VerifyError as error:
         breach = error
     facts: dict[str, Any] = {
@@ -87,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         "dims": layout.dims,
         "num_chunks": schedule.num_chunks,
         "num_steps": schedule.num_steps,
-        "sent": _sent(schedule),
+        "sent": float(schedule.sent().max()) / schedule.num_chunks,
         "labels": labels,
         "source": one.source,
         "laws": laws,
@@ -113,27 +115,14 @@ def _view(name: str) -> Any:
     return importlib.import_module(f"hocket.cli.show_{name}")
 
 
-def _sent(schedule: "Schedule") -> float:
-    """The most that a rank sends to others, in units of the whole vector."""
-    import numpy as np
-
-    chunks = np.zeros(schedule.num_ranks)
-    for block in schedule.blocks:
-        step = block.step
-        chunks += block.repeat * np.bincount(step.src, step.count * (step.src != step.dst), schedule.num_ranks)
-    return float(chunks.max()) / schedule.num_chunks
-
-
 def _write_svg(file: str, schedule: "Schedule", facts: dict[str, Any], doc: str) -> None:
-    from pathlib import Path
-
     from hocket.cli.schedule_picture import draw
 
     picture = draw(schedule, facts, doc)
     if file == "-":
         print(picture, end="")
     else:
-        Path(file).write_text(picture, encoding="utf-8")
+        write(file, picture)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:
