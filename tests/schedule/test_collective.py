@@ -54,12 +54,11 @@ def test_reverse_swaps_input_and_output(kind) -> None:
         assert (back.reduces or kind.reduces) == ("whole" in (kind.input, kind.output))
 
 
-def test_contributors() -> None:
-    assert list(COLLECTIVES["all_reduce"].contributors(0, 3)) == [0, 1, 2]
-    assert list(COLLECTIVES["all_gather"].contributors(2, 3)) == [2]
-    assert list(COLLECTIVES["broadcast"].contributors(0, 3, root=1)) == [1]
-    assert list(COLLECTIVES["scatter"].contributors(2, 3, root=1)) == [1]
-    assert list(COLLECTIVES["all_to_all"].contributors(5, 3)) == [1]
+def test_owners() -> None:
+    assert COLLECTIVES["all_gather"].owner(2, 3) == 2
+    assert COLLECTIVES["broadcast"].owner(0, 3, root=1) == 1
+    assert COLLECTIVES["scatter"].owner(2, 3, root=1) == 1
+    assert COLLECTIVES["all_to_all"].owner(5, 3) == 1
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=lambda kind: kind.name)

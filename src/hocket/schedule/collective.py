@@ -71,13 +71,6 @@ class Collective:
         """Blocks that the rank's output memory holds, in its order."""
         return self._blocks(self.output, rank, num_ranks, root)
 
-    def contributors(self, block: int, num_ranks: int, root: int = 0) -> range:
-        """Ranks whose contribution every output copy of this block must hold."""
-        if self.reduces:
-            return range(num_ranks)
-        owner = int(self.owner(block, num_ranks, root))
-        return range(owner, owner + 1)
-
     # The others answer for many ranks and blocks at once: arguments are integers, or arrays that broadcast.
 
     def owner(self, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
