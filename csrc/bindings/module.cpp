@@ -4,6 +4,7 @@
 #include "blocking.h"
 #include "byte_stream.h"
 #include "communicator.h"
+#include "machine.h"
 #include "point_to_point.h"
 #include "reductions.h"
 
@@ -193,6 +194,7 @@ NB_MODULE(_core, m) {
 
     m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
     bind_reductions(m);
+    bind_machine(m);
     m.attr("PIECE_BYTES") = piece_bytes;
 
     nb::class_<Plan>(m, "Plan").def(

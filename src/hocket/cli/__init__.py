@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 _COMMANDS = {
     "demo": "train a small network on handwritten digits, every gradient summed by a proved algorithm",
     "run": "start a program as n ranks on this host",
+    "bench": "measure a collective, with NCCL's flags and columns and a lower bound beside",
     "show": "print the steps of an algorithm, the table of choices, or the groups of a mesh",
     "verify": "prove algorithms, built-in ones or your own",
     "new": "write an algorithm of your own to begin with",

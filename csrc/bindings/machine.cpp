@@ -1,0 +1,63 @@
+#include "machine.h"
+
+#include "../machine.h"
+#include "blocking.h"
+
+#include <algorithm>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace hocket;
+
+namespace {
+
+constexpr std::size_t least_footprint = 4096;
+constexpr int most_cores = 1024; // of a cpu_set_t
+
+/// Raises what a core refuses as an OSError.
+template <typename Measure> double measured(const Measure &measure) {
+    try {
+        const nb::gil_scoped_release release;
+        return measure();
+    } catch (const std::system_error &error) {
+        PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
+        throw nb::python_error();
+    }
+}
+
+void check_cores(const std::vector<int> &cores) {
+    if (cores.empty() || std::ranges::any_of(cores, [](int core) { return core < 0 || core >= most_cores; }))
+        throw nb::value_error("expected cores as numbers from 0 to 1023");
+}
+
+} // namespace
+
+void bind_machine(nb::module_ &module) {
+    nb::list names;
+    for (const char *name : pass_names) names.append(name);
+    module.attr("PASSES") = nb::tuple(names);
+    module.def(
+        "bytes_per_second",
+        [](std::string_view name, std::size_t footprint, const std::vector<int> &cores, double seconds) {
+            const auto *found = std::ranges::find(pass_names, name);
+            if (found == pass_names.end()) throw nb::value_error("bytes_per_second: expected one of PASSES");
+            if (footprint < least_footprint) throw nb::value_error("bytes_per_second: expected 4096 bytes or more");
+            check_cores(cores);
+            const auto pass = static_cast<Pass>(found - pass_names.begin());
+            return measured([&] { return bytes_per_second(pass, footprint, cores, duration(seconds)); });
+        },
+        "name"_a, "footprint"_a, "cores"_a, "seconds"_a);
+    module.def(
+        "hop_seconds",
+        [](int first_core, int second_core, double seconds) {
+            check_cores({first_core, second_core});
+            if (first_core == second_core) throw nb::value_error("hop_seconds: expected two cores");
+            return measured([&] { return hop_seconds(first_core, second_core, duration(seconds)); });
+        },
+        "first_core"_a, "second_core"_a, "seconds"_a);
+}

@@ -1,0 +1,169 @@
+"""`hocket bench all_reduce -b 8 -e 64M -f 2`: how long a collective takes, with the flags and columns of NCCL's tests.
+
+Beside each time stands a bound: what no algorithm could beat on this machine. Started as a rank (by `hocket run`,
+torchrun, MPI, Slurm) it measures among the ranks that are there; else it starts --ranks processes.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hocket.cli.bench_settings import Settings
+
+_FORMATS = ("nccl", "osu", "json", "csv")
+_ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which is not loaded for --help
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `hocket bench`."""
+    parser.description = "Measure a collective, with the flags and columns of NCCL's tests and a lower bound beside."
+    parser.epilog = (
+        "Sizes are bytes with K, M or G: of the larger of input and output, rounded down to whole blocks as NCCL's "
+        "tests do. The same buffers are used again in every iteration. sendrecv is a ping-pong; its time is one way. "
+        "The exit code is 1 if a result was wrong."
+    )
+    parser.add_argument("collective", metavar="COLLECTIVE", help="all_reduce, all_gather ... or barrier, sendrecv")
+    parser.add_argument("--ranks", type=_count(1), metavar="N", help="processes to start (default: one for each core)")
+    sizes = parser.add_argument_group("sizes")
+    sizes.add_argument("-b", "--minbytes", type=_size, default="32M", metavar="SIZE", help="the smallest (default 32M)")
+    sizes.add_argument("-e", "--maxbytes", type=_size, metavar="SIZE", help="the largest (default 32M, or --minbytes)")
+    sizes.add_argument("-f", "--stepfactor", type=_count(1), default=1, metavar="F", help="each is F times the last")
+    sizes.add_argument(
+        "-i", "--stepbytes", type=_size, default="1M", metavar="SIZE", help="or this much more (default 1M)"
+    )
+    calls = parser.add_argument_group("calls")
+    calls.add_argument("-o", "--op", default="sum", help="reduction, or all (default sum)")
+    calls.add_argument("-d", "--datatype", default="float32", metavar="TYPE", help="ours, NCCL's, or all")
+    calls.add_argument("-r", "--root", type=_root, default=0, metavar="RANK", help="the root, or all (default 0)")
+    calls.add_argument("--memory", choices=("private", "registered"), default="private", help="(default private)")
+    calls.add_argument("--algorithm", metavar="NAME", help="a registered name or FILE.py:NAME (default: by size)")
+    calls.add_argument("--order", choices=_ORDERS, help="the order of reduction (default fast)")
+    timing = parser.add_argument_group("timing")
+    timing.add_argument(
+        "-n",
+        "--iters",
+        type=_count(1),
+        metavar="N",
+        help="iterations (default: 20, and as many more of short operations as take 50 ms)",
+    )
+    timing.add_argument("-w", "--warmup_iters", type=_count(0), default=5, metavar="N", help="before them (default 5)")
+    timing.add_argument(
+        "-m", "--agg_iters", type=_count(1), default=1, metavar="N", help="operations launched at once (default 1)"
+    )
+    timing.add_argument(
+        "-a",
+        "--average",
+        type=int,
+        choices=range(4),
+        default=3,
+        help="time: 0 rank 0's, 1 average, 2 minimum, 3 maximum over ranks (default 3; 1 in NCCL's tests)",
+    )
+    timing.add_argument("-z", "--blocking", type=int, choices=(0, 1), default=0, help="1: a barrier after each")
+    timing.add_argument(
+        "-T", "--timeout", type=_count(0), default=0, metavar="SECONDS", help="of each operation (default 300)"
+    )
+    timing.add_argument("-c", "--check", type=_count(0), default=1, metavar="N", help="checks of results (default 1)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--percentiles", action="store_true", help="also p50 and p99 of single iterations")
+    output.add_argument("--format", choices=_FORMATS, default="nccl", help="(default nccl)")
+    output.add_argument("--json", action="store_true", help="print one JSON object, as --format json")
+    output.add_argument("-J", dest="json_file", metavar="FILE", help="also write JSON to this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and prints. Returns 1 if a result was wrong, else 0."""
+    from hocket.cli.bench_measure import run_as_rank
+    from hocket.cli.bench_settings import check
+    from hocket.runtime.environment import discover
+    from hocket.runtime.launch import run_ranks
+
+    environment = discover()
+    alone = environment.source == "alone"
+    settings = _settings(arguments, _default_ranks() if alone else environment.size)
+    check(settings)
+    if settings.json_file is not None and environment.rank == 0:
+        Path(settings.json_file).open("a").close()  # rather fail now than after the measurements
+    try:
+        if alone:
+            return int(run_ranks(run_as_rank, settings.num_ranks, args=(settings,), kind="process")[0] > 0)
+        return int(run_as_rank(settings) > 0)
+    except KeyboardInterrupt:
+        if environment.rank == 0:
+            print("hocket bench: interrupted; what is printed above was measured to the end", file=sys.stderr)
+        raise
+
+
+def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
+    from hocket.cli.bench_settings import Settings, find_collective, find_dtypes, find_ops
+    from hocket.runtime.bound import MESSAGE
+    from hocket.schedule.collective import COLLECTIVES
+
+    collective = find_collective(arguments.collective)
+    ranks = arguments.ranks or num_ranks
+    output = "json" if arguments.json else arguments.format
+    rooted = collective != MESSAGE and COLLECTIVES[collective].rooted
+    reduces = collective != MESSAGE and COLLECTIVES[collective].counts_contributions
+    roots = tuple(range(ranks)) if arguments.root == -1 else (arguments.root,)
+    dtypes = find_dtypes(arguments.datatype)
+    if collective != MESSAGE and not COLLECTIVES[collective].exactly_once:
+        dtypes = ("uint8",)
+    return Settings(
+        collective=collective,
+        num_ranks=ranks,
+        min_bytes=arguments.minbytes,
+        max_bytes=max(arguments.minbytes, _size("32M")) if arguments.maxbytes is None else arguments.maxbytes,
+        step_factor=arguments.stepfactor,
+        step_bytes=arguments.stepbytes,
+        iterations=arguments.iters,
+        warm_up=arguments.warmup_iters,
+        aggregated=arguments.agg_iters,
+        ops=find_ops(arguments.op) if reduces else ("",),
+        dtypes=dtypes,
+        roots=roots if rooted else (-1,),
+        num_checks=arguments.check,
+        blocking=bool(arguments.blocking),
+        average=arguments.average,
+        timeout=arguments.timeout,
+        registered=arguments.memory == "registered",
+        algorithm=arguments.algorithm,
+        order=arguments.order,
+        percentiles=arguments.percentiles or output in ("json", "csv") or arguments.json_file is not None,
+        format=output,
+        json_file=arguments.json_file,
+        arguments=tuple(sys.argv[2:]),
+    )
+
+
+def _default_ranks() -> int:
+    return max(2, len(os.sched_getaffinity(0)))
+
+
+def _size(text: str) -> int:
+    from hocket.cli.bench_settings import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _root(text: str) -> int:
+    """-1 for all."""
+    if text in ("all", "-1"):
+        return -1
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a rank, or all; found {text!r}")
+    return int(text)
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, found {text!r}")
+        return int(text)
+
+    return count

@@ -1,0 +1,112 @@
+"""What this machine's cores and memory cost: measured once, kept on disk, used for lower bounds.
+
+Everything is the fastest that was seen, as a bound must not be above what can be reached. How fast Hocket itself is
+plays no part.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hocket import _core
+from hocket.runtime.plans import cache_folder
+
+PASSES: tuple[str, ...] = _core.PASSES
+"""What a core does to memory: load, store, copy (y[:] = x) or add (y += x)."""
+
+_FOOTPRINTS = (1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 25, 1 << 27)  # bytes; from a first-level cache to main memory
+_MOST_TOGETHER_BYTES = 1 << 31  # of all cores, where all work at once
+_SECONDS_EACH = 0.05
+_SECONDS_TOGETHER = 0.2
+_SECONDS_HOP = 0.02
+
+
+@dataclass(frozen=True)
+class MachineCosts:
+    """What was measured on one machine.
+
+    num_cores: those that this process may use. hop_seconds: from a store on one core to its being seen on another, the
+    nearest; 0 where there is one core. bytes_per_second: by pass of PASSES and footprint, the bytes that one core
+    touches again and again; copy and add count the bytes of the destination. together_bytes_per_second: by pass, of
+    all cores at work at once in main memory.
+    """
+
+    num_cores: int
+    hop_seconds: float
+    bytes_per_second: dict[str, dict[int, float]]
+    together_bytes_per_second: dict[str, float]
+
+    def rate(self, kind: str, footprint: float, num_cores: int) -> float:
+        """The most bytes per second of a pass of this kind by num_cores cores, each in `footprint` bytes."""
+        measured = self.bytes_per_second[kind]
+        below = max((size for size in measured if size <= footprint), default=min(measured))
+        alone = max(rate for size, rate in measured.items() if size >= below) * num_cores
+        if footprint < max(measured):
+            return alone
+        return min(alone, max(self.together_bytes_per_second[kind], measured[max(measured)]))
+
+
+def measure() -> MachineCosts:
+    """Measures, in about 3 seconds, during which nothing else should run. OSError where a core may not be used."""
+    cores = sorted(os.sched_getaffinity(0))
+    alone = {
+        kind: {size: _core.bytes_per_second(kind, size, cores[:1], _SECONDS_EACH) for size in _FOOTPRINTS}
+        for kind in PASSES
+    }
+    each = min(_FOOTPRINTS[-1], _MOST_TOGETHER_BYTES // len(cores))
+    together = {kind: _core.bytes_per_second(kind, each, cores, _SECONDS_TOGETHER) for kind in PASSES}
+    partners = [cores[1 << i] for i in range(len(cores).bit_length()) if 1 << i < len(cores)]  # near ones and far ones
+    hops = [_core.hop_seconds(cores[0], partner, _SECONDS_HOP) for partner in partners]
+    return MachineCosts(len(cores), min(hops, default=0.0), alone, together)
+
+
+def store(costs: MachineCosts) -> Path:
+    """Keeps the costs for this machine, and returns the file. OSError if the cache folder cannot be written."""
+    file = _file()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as unfinished:
+            unfinished.write(msgspec.json.encode(costs))
+        Path(name).replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    return file
+
+
+def load() -> MachineCosts | None:
+    """What was stored for this machine, None if nothing was or it cannot be read."""
+    try:
+        costs = msgspec.json.decode(_file().read_bytes(), type=MachineCosts)
+    except (OSError, RuntimeError, msgspec.DecodeError, UnicodeDecodeError):  # RuntimeError: no home directory
+        return None
+    together, alone = costs.together_bytes_per_second, costs.bytes_per_second
+    complete = all(together.get(kind) and alone.get(kind) for kind in PASSES)
+    rates = [*together.values(), *(rate for each in alone.values() for rate in each.values())]
+    positive = all(0 < rate < float("inf") for rate in rates)
+    return costs if complete and positive and costs.num_cores > 0 and costs.hop_seconds >= 0 else None
+
+
+def _file() -> Path:
+    """One for each kind of processor and number of cores: a cache folder may be shared by many machines."""
+    identity = f"{platform.machine()} {_processor()} {len(os.sched_getaffinity(0))}"
+    return cache_folder() / "machines" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+
+def _processor() -> str:
+    """What /proc/cpuinfo says of the model of the first core; other architectures than x86 number it."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
+        fields = dict(line.partition(":")[::2] for line in lines)
+        named = {name.strip(): value.strip() for name, value in fields.items()}
+        wanted = ("model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant")
+        return " ".join(named[name] for name in wanted if name in named)
+    return platform.processor()

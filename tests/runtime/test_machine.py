@@ -1,0 +1,96 @@
+"""Measured costs of this machine: that they are measured, and that they come back from disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hocket import _core
+from hocket.runtime import machine
+from hocket.runtime.machine import PASSES, MachineCosts
+
+COSTS = MachineCosts(2, 1e-7, {kind: {16384: 1e11, 1 << 27: 1e10} for kind in PASSES}, dict.fromkeys(PASSES, 2e10))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_what_was_stored_is_loaded() -> None:
+    assert machine.load() is None
+    file = machine.store(COSTS)
+    assert machine.load() == COSTS
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_another_processor_has_other_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = machine.store(COSTS)
+    monkeypatch.setattr(machine, "_processor", lambda: "another")
+    assert machine.load() is None
+    assert machine.store(COSTS) != file
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b'{"num_cores": 2, "hop_seconds": 1e-7, "bytes_per_second": {}, "together_bytes_per_second": {}}',
+        b'{"num_cores": 2, "hop_seconds": 1e-7, "bytes_per_second": {"load": 3}, "together_bytes_per_second": {}}',
+    ],
+)
+def test_what_is_no_measurement_is_none(content: bytes) -> None:
+    machine.store(COSTS).write_bytes(content)
+    assert machine.load() is None
+
+
+def test_rates_of_zero_are_no_measurement() -> None:
+    machine.store(MachineCosts(2, 1e-7, COSTS.bytes_per_second, dict.fromkeys(PASSES, 0.0)))
+    assert machine.load() is None
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cache / "file").touch()
+    monkeypatch.setenv("HOCKET_CACHE", str(cache / "file"))
+    with pytest.raises(OSError, match="file"):
+        machine.store(COSTS)
+    assert machine.load() is None
+
+
+def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little memory and time: the figures are not looked at, as other programs run."""
+    for name, value in (
+        ("_FOOTPRINTS", (4096, 1 << 20)),
+        ("_SECONDS_EACH", 1e-3),
+        ("_SECONDS_TOGETHER", 1e-3),
+        ("_SECONDS_HOP", 1e-3),
+    ):
+        monkeypatch.setattr(machine, name, value)
+    before = os.sched_getaffinity(0)
+    found = machine.measure()
+    assert os.sched_getaffinity(0) == before
+    assert found.num_cores == len(before)
+    assert (found.hop_seconds > 0) == (len(before) > 1)
+    assert set(found.bytes_per_second) == set(found.together_bytes_per_second) == set(PASSES)
+    assert all(rate > 0 for rates in found.bytes_per_second.values() for rate in rates.values())
+    machine.store(found)
+    assert machine.load() == found
+
+
+def test_what_the_core_refuses() -> None:
+    for arguments in (
+        ("jump", 4096, [0], 0.0),
+        ("load", 100, [0], 0.0),
+        ("load", 4096, [], 0.0),
+        ("load", 4096, [-1], 0.0),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            _core.bytes_per_second(*arguments)
+    with pytest.raises(ValueError, match="expected two cores"):
+        _core.hop_seconds(0, 0, 0.0)
+    absent = max(os.sched_getaffinity(0)) + 500
+    with pytest.raises(OSError, match=f"cannot run on core {absent}"):
+        _core.bytes_per_second("load", 4096, [0, absent], 0.0)
