@@ -4,6 +4,7 @@
 #include "types.h"
 
 #include <functional>
+#include <vector>
 
 namespace hocket {
 
@@ -29,13 +30,16 @@ struct Fold {
 /// Whether the reduction exists for the type: no order on complex numbers, no bits of floats, no average of integers.
 bool has_meaning(Op op, Dtype dtype);
 
+/// The sets of kernels that this processor can run, the widest first. Their bits are the same.
+std::vector<const char *> kernel_set_names();
+
 /// Folds `sources` from the left, element by element, in the accumulator type, and stores the result, rounded once.
 ///
 /// Every pointer is aligned to the element. `destination` may be one of the sources, but may not overlap one partly.
 /// `raw` is empty, or says of each source whether it is the untouched contribution of a rank: premul_sum multiplies it
 /// as it is read. One source is copied, unless there is something to multiply or divide, or a raw one to make true or
-/// false.
+/// false. Tests and benchmarks choose another of the sets of kernels.
 void fold(const Fold &what, std::byte *destination, std::span<const std::byte *const> sources,
-          std::span<const bool> raw, std::size_t num_elements);
+          std::span<const bool> raw, std::size_t num_elements, std::size_t kernel_set = 0);
 
 } // namespace hocket

@@ -29,7 +29,8 @@ template <typename Names> nb::tuple tuple_of(const Names &names) {
 
 /// One fold of whole arrays, for tests and tables: exactly what the executor does to a piece.
 void fold_arrays(nb::handle destination, const std::vector<nb::object> &sources, int op, const std::vector<bool> &raw,
-                 int divisor, const std::tuple<double, double, std::uint64_t> &factor, const nb::object &function) {
+                 int divisor, const std::tuple<double, double, std::uint64_t> &factor, const nb::object &function,
+                 std::size_t kernel_set) {
     const Array to = array_of(destination, true, "fold: destination");
     Fold what{.dtype = to.dtype,
               .op = static_cast<Op>(op),
@@ -37,6 +38,8 @@ void fold_arrays(nb::handle destination, const std::vector<nb::object> &sources,
               .factor = {std::get<0>(factor), std::get<1>(factor), std::get<2>(factor)}};
     if (op < 0 || static_cast<std::size_t>(op) >= num_ops)
         throw nb::value_error("fold: expected op as an index of OPS");
+    if (kernel_set >= kernel_set_names().size())
+        throw nb::value_error("fold: expected kernel_set as an index of KERNEL_SETS");
     if (!has_meaning(what.op, what.dtype)) {
         throw nb::type_error(
             (std::string("fold: ") + name_of(what.op) + " has no meaning for " + name_of(what.dtype)).c_str());
@@ -62,7 +65,7 @@ void fold_arrays(nb::handle destination, const std::vector<nb::object> &sources,
     const auto flags = std::make_unique<bool[]>(raw.size()); // a vector of bool has no bool to point at
     std::copy(raw.begin(), raw.end(), flags.get());
     const nb::gil_scoped_release release;
-    fold(what, reinterpret_cast<std::byte *>(to.address), operands, {flags.get(), raw.size()}, to.count);
+    fold(what, reinterpret_cast<std::byte *>(to.address), operands, {flags.get(), raw.size()}, to.count, kernel_set);
 }
 
 } // namespace
@@ -88,9 +91,11 @@ CustomFold custom_fold(nb::object function, Dtype dtype) {
 void bind_reductions(nb::module_ &module) {
     module.attr("DTYPES") = tuple_of(dtype_names);
     module.attr("OPS") = tuple_of(op_names);
+    module.attr("KERNEL_SETS") = tuple_of(kernel_set_names());
     module.def(
         "has_meaning", [](int op, int dtype) { return has_meaning(static_cast<Op>(op), static_cast<Dtype>(dtype)); },
         "op"_a, "dtype"_a);
     module.def("fold", &fold_arrays, "destination"_a, "sources"_a, "op"_a, "raw"_a = std::vector<bool>{},
-               "divisor"_a = 1, "factor"_a = std::make_tuple(1.0, 0.0, std::uint64_t{1}), "function"_a = nb::none());
+               "divisor"_a = 1, "factor"_a = std::make_tuple(1.0, 0.0, std::uint64_t{1}), "function"_a = nb::none(),
+               "kernel_set"_a = 0);
 }

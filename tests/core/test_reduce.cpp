@@ -148,7 +148,8 @@ struct Shape {
     std::size_t skew; // elements before the first one: vectors seldom begin on a boundary
 };
 
-template <typename Model> void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape) {
+template <typename Model>
+void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape, std::size_t kernel_set) {
     using Stored = typename Model::Stored;
     using Value = decltype(Model::widen(Stored{}));
     const auto &[num_sources, n, aliased, divisor, raw, skew] = shape;
@@ -181,16 +182,17 @@ template <typename Model> void compare(std::mt19937_64 &random, Dtype dtype, Op 
     for (std::size_t s = 0; s < num_sources; ++s) flags[s] = raw >> s & 1;
     Stored *to = (aliased < 0 ? separate : arrays[static_cast<std::size_t>(aliased)]).data() + skew;
     fold({.dtype = dtype, .op = op, .divisor = divisor, .factor = factor}, reinterpret_cast<std::byte *>(to), sources,
-         raw == 0 ? std::span<const bool>{} : std::span<const bool>(flags.get(), num_sources), n);
+         raw == 0 ? std::span<const bool>{} : std::span<const bool>(flags.get(), num_sources), n, kernel_set);
     for (std::size_t i = 0; i < n; ++i) {
         CHECK(same(Model::widen(to[i]), Model::rounded(expected[i])), name_of(op), "of", num_sources, "sources of",
               name_of(dtype), "element", i, "of", n, "expected", +Model::rounded(expected[i]), "found",
-              +Model::widen(to[i]), "aliased", aliased, "divisor", divisor, "raw", raw);
+              +Model::widen(to[i]), "aliased", aliased, "divisor", divisor, "raw", raw, "kernels",
+              kernel_set_names()[kernel_set]);
     }
     if (aliased < 0 && skew > 0) CHECK(separate[skew - 1] == Stored{77}, "wrote before its destination");
 }
 
-template <typename Model> void compare_all(Dtype dtype) {
+template <typename Model> void compare_all(Dtype dtype, std::size_t kernel_set) {
     std::mt19937_64 random(11);
     for (std::size_t number = 0; number < num_ops; ++number) {
         const Op op = static_cast<Op>(number);
@@ -199,10 +201,10 @@ template <typename Model> void compare_all(Dtype dtype) {
             for (std::size_t n : {0U, 1U, 3U, 7U, 31U, 64U, 255U, 1031U, 4099U}) {
                 for (int aliased = -1; aliased < static_cast<int>(std::min<std::size_t>(num_sources, 3)); ++aliased) {
                     Shape shape{num_sources, n, aliased, 1, 0, (n + num_sources) % 3};
-                    compare<Model>(random, dtype, op, shape);
+                    compare<Model>(random, dtype, op, shape, kernel_set);
                     if (op == Op::avg) shape.divisor = 7;
                     shape.raw = static_cast<unsigned>(n) % 3 == 0 ? 0b11111 : 0b01101;
-                    compare<Model>(random, dtype, op, shape);
+                    compare<Model>(random, dtype, op, shape, kernel_set);
                 }
             }
         }
@@ -210,14 +212,14 @@ template <typename Model> void compare_all(Dtype dtype) {
 }
 
 /// Every value plus zero: widened and rounded, it is what it was.
-template <typename Model> void compare_conversions(Dtype dtype) {
+template <typename Model> void compare_conversions(Dtype dtype, std::size_t kernel_set) {
     using Stored = typename Model::Stored;
     const std::size_t count = std::size_t{1} << (8 * sizeof(Stored));
     std::vector<Stored> all(count), found(count), zeros(count);
     for (std::size_t i = 0; i < count; ++i) all[i] = static_cast<Stored>(i);
     const std::byte *sources[] = {reinterpret_cast<const std::byte *>(all.data()),
                                   reinterpret_cast<const std::byte *>(zeros.data())};
-    fold({.dtype = dtype, .op = Op::sum}, reinterpret_cast<std::byte *>(found.data()), sources, {}, count);
+    fold({.dtype = dtype, .op = Op::sum}, reinterpret_cast<std::byte *>(found.data()), sources, {}, count, kernel_set);
     for (std::size_t i = 0; i < count; ++i) {
         const float value = Model::widen(all[i]);
         CHECK(same(Model::widen(found[i]), value + 0.0F), name_of(dtype), "of bits", i, "expected", value, "found",
@@ -225,9 +227,14 @@ template <typename Model> void compare_conversions(Dtype dtype) {
     }
 }
 
+/// With every set of kernels that this processor runs.
+template <typename Model> void compare_sets(Dtype dtype) {
+    for (std::size_t set = 0; set < kernel_set_names().size(); ++set) compare_all<Model>(dtype, set);
+}
+
 template <typename Model> void compare_narrow(Dtype dtype) {
-    compare_conversions<Model>(dtype);
-    compare_all<Model>(dtype);
+    for (std::size_t set = 0; set < kernel_set_names().size(); ++set) compare_conversions<Model>(dtype, set);
+    compare_sets<Model>(dtype);
 }
 
 template <typename T> std::byte *bytes_of(T &value) { return reinterpret_cast<std::byte *>(&value); }
@@ -238,19 +245,19 @@ TEST(fold_float16) { compare_narrow<Narrow<std::uint16_t, 5, 10, true>>(Dtype::f
 TEST(fold_bfloat16) { compare_narrow<Narrow<std::uint16_t, 8, 7, true>>(Dtype::bfloat16); }
 TEST(fold_float8_e4m3fn) { compare_narrow<Narrow<std::uint8_t, 4, 3, false>>(Dtype::float8_e4m3fn); }
 TEST(fold_float8_e5m2) { compare_narrow<Narrow<std::uint8_t, 5, 2, true>>(Dtype::float8_e5m2); }
-TEST(fold_float32) { compare_all<Native<float>>(Dtype::float32); }
-TEST(fold_float64) { compare_all<Native<double>>(Dtype::float64); }
-TEST(fold_int8) { compare_all<Native<std::int8_t>>(Dtype::int8); }
-TEST(fold_int16) { compare_all<Native<std::int16_t>>(Dtype::int16); }
-TEST(fold_int32) { compare_all<Native<std::int32_t>>(Dtype::int32); }
-TEST(fold_int64) { compare_all<Native<std::int64_t>>(Dtype::int64); }
-TEST(fold_uint8) { compare_all<Native<std::uint8_t>>(Dtype::uint8); }
-TEST(fold_uint16) { compare_all<Native<std::uint16_t>>(Dtype::uint16); }
-TEST(fold_uint32) { compare_all<Native<std::uint32_t>>(Dtype::uint32); }
-TEST(fold_uint64) { compare_all<Native<std::uint64_t>>(Dtype::uint64); }
-TEST(fold_bool) { compare_all<Boolean>(Dtype::boolean); }
-TEST(fold_complex64) { compare_all<Native<std::complex<float>>>(Dtype::complex64); }
-TEST(fold_complex128) { compare_all<Native<std::complex<double>>>(Dtype::complex128); }
+TEST(fold_float32) { compare_sets<Native<float>>(Dtype::float32); }
+TEST(fold_float64) { compare_sets<Native<double>>(Dtype::float64); }
+TEST(fold_int8) { compare_sets<Native<std::int8_t>>(Dtype::int8); }
+TEST(fold_int16) { compare_sets<Native<std::int16_t>>(Dtype::int16); }
+TEST(fold_int32) { compare_sets<Native<std::int32_t>>(Dtype::int32); }
+TEST(fold_int64) { compare_sets<Native<std::int64_t>>(Dtype::int64); }
+TEST(fold_uint8) { compare_sets<Native<std::uint8_t>>(Dtype::uint8); }
+TEST(fold_uint16) { compare_sets<Native<std::uint16_t>>(Dtype::uint16); }
+TEST(fold_uint32) { compare_sets<Native<std::uint32_t>>(Dtype::uint32); }
+TEST(fold_uint64) { compare_sets<Native<std::uint64_t>>(Dtype::uint64); }
+TEST(fold_bool) { compare_sets<Boolean>(Dtype::boolean); }
+TEST(fold_complex64) { compare_sets<Native<std::complex<float>>>(Dtype::complex64); }
+TEST(fold_complex128) { compare_sets<Native<std::complex<double>>>(Dtype::complex128); }
 
 TEST(fold_averages_once_at_the_end) {
     // 0.1 three times: the sum is rounded twice, the quotient once. Dividing first would give other bits.

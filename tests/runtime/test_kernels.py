@@ -53,13 +53,24 @@ def bits(array: Array) -> Array:
     return result
 
 
+@pytest.fixture(params=range(len(_core.KERNEL_SETS)), ids=_core.KERNEL_SETS)
+def kernels(request: pytest.FixtureRequest) -> int:
+    """The number of each set of kernels that this processor can run."""
+    return int(request.param)
+
+
 def native(
-    arrays: Sequence[Array], reduction: Reduction, raw: Sequence[bool] = (), divisor: int = 1, target: int | None = None
+    arrays: Sequence[Array],
+    reduction: Reduction,
+    raw: Sequence[bool] = (),
+    divisor: int = 1,
+    target: int | None = None,
+    kernels: int = 0,
 ) -> Array:
     """The core's fold, into a new array or into the operand with the number `target`."""
     out = np.empty_like(arrays[0]) if target is None else arrays[target]
     number = REDUCTIONS.index(reduction.name)
-    _core.fold(out, list(arrays), number, list(raw), divisor, reduction.factor_parts(), reduction.function)
+    _core.fold(out, list(arrays), number, list(raw), divisor, reduction.factor_parts(), reduction.function, kernels)
     return out
 
 
@@ -82,7 +93,7 @@ def test_names_and_numbers_are_those_of_the_schedule() -> None:
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fold_has_the_bits_of_its_definition(dtype: str, name: str) -> None:
+def test_a_fold_has_the_bits_of_its_definition(dtype: str, name: str, kernels: int) -> None:
     kind, reduction = numpy_dtype(dtype), reduction_of(name, dtype)
     if not has_meaning(name, dtype):
         out = np.zeros(1, kind)
@@ -95,19 +106,19 @@ def test_a_fold_has_the_bits_of_its_definition(dtype: str, name: str) -> None:
                 arrays = [values(dtype, size, seed) for seed in range(num_sources)]
                 expected = bits(fold(arrays, reduction, kind, completes, 7, raw))
                 for target in (None, 0, num_sources - 1):
-                    found = native([x.copy() for x in arrays], reduction, raw, 7 if completes else 1, target)
+                    found = native([x.copy() for x in arrays], reduction, raw, 7 if completes else 1, target, kernels)
                     np.testing.assert_array_equal(bits(found), expected, f"{size} {num_sources} {raw} {target}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fold_may_begin_at_any_element(dtype: str) -> None:
+def test_a_fold_may_begin_at_any_element(dtype: str, kernels: int) -> None:
     left, right = values(dtype, 300, 1), values(dtype, 300, 2)
     reduction = as_reduction("prod")
     for skew in range(9):
         for length in (1, 15, 16, 17, 67, 200):
             memory = np.zeros(300, left.dtype)
             operands = [left[skew : skew + length], right[2 * skew : 2 * skew + length]]
-            _core.fold(memory[skew : skew + length], operands, REDUCTIONS.index("prod"))
+            _core.fold(memory[skew : skew + length], operands, REDUCTIONS.index("prod"), kernel_set=kernels)
             expected = fold(operands, reduction, left.dtype, True, 2)
             np.testing.assert_array_equal(bits(memory[skew : skew + length]), bits(expected))
             assert not memory[:skew].view(np.uint8).any() and not memory[skew + length :].view(np.uint8).any()
@@ -115,27 +126,27 @@ def test_a_fold_may_begin_at_any_element(dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["sum", "prod", "min", "max"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_every_pair_of_eight_bit_floats(dtype: str, name: str) -> None:
+def test_every_pair_of_eight_bit_floats(dtype: str, name: str, kernels: int) -> None:
     every = np.arange(256, dtype=np.uint8)
     pair = [np.repeat(every, 256).view(numpy_dtype(dtype)), np.tile(every, 256).view(numpy_dtype(dtype))]
     expected = fold(pair, name, pair[0].dtype, True, 2)
-    np.testing.assert_array_equal(bits(native(pair, as_reduction(name))), bits(expected))
+    np.testing.assert_array_equal(bits(native(pair, as_reduction(name), kernels=kernels)), bits(expected))
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_every_narrow_float_is_widened_and_comes_back(dtype: str) -> None:
+def test_every_narrow_float_is_widened_and_comes_back(dtype: str, kernels: int) -> None:
     kind = numpy_dtype(dtype)
     every = np.arange(1 << 8 * kind.itemsize).astype(f"uint{8 * kind.itemsize}").view(kind)
     # Times one: widened, multiplied, rounded.
-    np.testing.assert_array_equal(bits(native([every], premul_sum(1.0), [True])), bits(every))
+    np.testing.assert_array_equal(bits(native([every], premul_sum(1.0), [True], kernels=kernels)), bits(every))
 
 
-def rounded(numbers: Array, dtype: str) -> Array:
+def rounded(numbers: Array, dtype: str, kernels: int) -> Array:
     """float32 to narrow floats by the core: each as the factor of a one, which gives it to the rounding as it is."""
     one, out = np.ones(1, numpy_dtype(dtype)), np.empty(len(numbers), numpy_dtype(dtype))
     number = REDUCTIONS.index("premul_sum")
     for i, value in enumerate(numbers.tolist()):
-        _core.fold(out[i : i + 1], [one], number, [True], 1, (value, 0.0, 0))
+        _core.fold(out[i : i + 1], [one], number, [True], 1, (value, 0.0, 0), kernel_set=kernels)
     return out
 
 
@@ -151,7 +162,7 @@ def halfway(dtype: str) -> Array:
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_rounding_is_that_of_ml_dtypes(dtype: str) -> None:
+def test_rounding_is_that_of_ml_dtypes(dtype: str, kernels: int) -> None:
     with np.errstate(all="ignore"):
         middles, random = halfway(dtype), np.random.default_rng(5)
         middles *= random.choice(np.float32([-1, 1]), len(middles))
@@ -159,10 +170,10 @@ def test_rounding_is_that_of_ml_dtypes(dtype: str) -> None:
         near = (random.standard_normal(2000) * 2.0 ** random.integers(-28, 18, 2000)).astype(np.float32)
         numbers = np.concatenate([middles, some, near, np.float32([np.inf, -np.inf, np.nan, 0, -0.0])])
         expected = numbers.astype(numpy_dtype(dtype))
-    np.testing.assert_array_equal(bits(rounded(numbers, dtype)), bits(expected))
+    np.testing.assert_array_equal(bits(rounded(numbers, dtype, kernels)), bits(expected))
 
 
-def test_bytes_of_a_bool_that_are_neither_0_nor_1_are_true() -> None:
+def test_bytes_of_a_bool_that_are_neither_0_nor_1_are_true(kernels: int) -> None:
     odd = np.array([0, 2, 255, 0], np.uint8).view(bool)
     other = np.array([0, 1, 0, 4], np.uint8).view(bool)
     for name, expected in {
@@ -171,7 +182,8 @@ def test_bytes_of_a_bool_that_are_neither_0_nor_1_are_true() -> None:
         "bxor": [0, 0, 1, 1],
         "max": [0, 1, 1, 1],
     }.items():
-        for result in (native([odd, other], as_reduction(name)), fold([odd, other], name, bool, True, 2)):
+        found = native([odd, other], as_reduction(name), kernels=kernels)
+        for result in (found, fold([odd, other], name, bool, True, 2)):
             assert result.view(np.uint8).tolist() == expected
 
 
@@ -203,6 +215,7 @@ def test_a_fold_refuses_what_it_cannot_do() -> None:
         ("raw for each source", (x, [x, x], plus, [True])),
         ("only avg divides", (x, [x, x], plus, [], 2)),
         ("takes a function", (x, [x, x], REDUCTIONS.index("custom"))),
+        ("index of KERNEL_SETS", (x, [x], plus, [], 1, (1, 0, 1), None, len(_core.KERNEL_SETS))),
         ("read-only", (memoryview(bytes(8)), [bytes(8)], plus)),
     ]:
         with pytest.raises(ValueError, match=words):
