@@ -10,17 +10,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # requirements(KEYS): one list of pyproject.toml, so that versions stand in one place.
 requirements = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")'
 CORE := $(shell find csrc -type f) $(shell find csrc -type d)
-CPP := $(shell find csrc tests -name '*.h' -o -name '*.cpp')
+CPP := $(shell find csrc tests benchmarks -name '*.h' -o -name '*.cpp')
 CONFIGURE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON
 SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench matrix backends algorithms sanitize mutation format build size clean
+.PHONY: help demo test check bench compare matrix backends algorithms sanitize mutation format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." is handed on by demo, test, bench, matrix, backends and mutation, as in: make test ARGS="-k ring -x"'
+	@echo '  ARGS="..." is handed on by demo, test, bench, compare, matrix, backends and mutation, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -36,6 +36,9 @@ check: src/hocket/_core.pyi $(STAMPS)/check ## Lint, types and layout, Python an
 
 bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
 	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+
+compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 10 minutes)
+	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
 matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/matrix.md
 	@$(BIN)/python -m tests.matrix $(ARGS)

@@ -28,8 +28,10 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, os.fspath(Path(__file__).parent))
+from load import QUIET, Load
+
 REQUIRED_RATIOS = {8: 100.0, 1 << 20: 8.0, 64 << 20: 4.0}  # Gloo's time over Hocket's, ordinary memory, 2 ranks
-QUIET = 0.05  # of all cores' time
 BATCHES_PER_ROUND = 5
 BATCH_SECONDS = 0.02
 FEWEST_CALLS, MOST_CALLS = 3, 20_000
@@ -162,30 +164,6 @@ class Group:
             process.join(10)
 
 
-class Load:
-    """What else ran on this machine, in CPU seconds, from /proc."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._ids = [os.getpid(), *(process.pid for group in groups for process in group.processes)]
-        self._before = self._read()
-
-    def _read(self) -> np.ndarray:
-        """All CPU seconds that passed, were busy, were stolen by the host, and were spent by us."""
-        ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen = ticks
-        busy = user + nice + system + interrupts + soft_interrupts
-        ours = 0
-        for process in self._ids:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            ours += int(fields[11]) + int(fields[12])
-        return np.array([busy + idle + waiting + stolen, busy, stolen, ours]) / os.sysconf("SC_CLK_TCK")
-
-    def since(self) -> dict[str, float]:
-        """Fractions of all cores' time since the beginning."""
-        passed, busy, stolen, ours = self._read() - self._before
-        return {"other_load": max(0.0, float((busy - ours) / passed)), "stolen": float(stolen / passed)}
-
-
 def compare(groups: dict[str, Group], sizes: Sequence[int], rounds: int) -> dict[int, dict[str, list[float]]]:
     """Return seconds per call by size and contender, one value a round."""
     present = [name for name, (library, _) in CONTENDERS.items() if library in groups]
@@ -268,7 +246,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = {"hocket": f"hocket-benchmark-{secrets.token_hex(8)}", "gloo": f"{folder}/store"}
         groups = {library: Group(library, arguments.ranks, place[library]) for library in libraries}
-        load = Load(list(groups.values()))
+        load = Load(process.pid for group in groups.values() for process in group.processes)
         results = compare(groups, arguments.sizes, arguments.rounds)
         noise = load.since()
         for group in groups.values():

@@ -27,13 +27,10 @@ from pathlib import Path
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
 import backend_ranks
+import peers
 from backend_ranks import COLLECTIVES, DTYPES, OPS, Cell, Verdict
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {  # peer -> what to install for it; the first that can be installed and started
-    "gloo": (("torch==2.13.0", "numpy"),),
-    "mpi": (("mpi4py", "openmpi", "numpy"), ("mpi4py", "mpich", "numpy"), ("mpi4py", "impi-rt", "numpy")),
-}
 MOST_LETTERS = 140  # of a note
 MOST_HANGS = 10  # that are tried a second time, in case the machine was only busy
 # The other rank's error may end the connection; what is then said of the connection is not what went wrong.
@@ -71,20 +68,13 @@ def interpreter_of(library: str, limit: float) -> Path | None:
     """The Python that has the library; makes its environment if need be. None where it cannot be had."""
     if library == "hocket":
         return Path(sys.executable)
-    folder = ROOT / "build" / "peers" / library
-    python, stamp = folder / "bin" / "python", folder / "installed"
-    if stamp.exists():
-        return python
-    for packages in PACKAGES[library]:
-        print(f"installing {', '.join(packages)} in {folder.relative_to(ROOT)}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1"]
-        if subprocess.run([*install, *packages], check=False).returncode:
-            continue
-        found = probe_all(library, python, limit, FIRST)
-        if [verdict.kind for verdict in found.values()] == ["yes"]:
-            stamp.touch()
-            return python
+
+    def works(python: Path) -> bool:
+        return [verdict.kind for verdict in probe_all(library, python, limit, FIRST).values()] == ["yes"]
+
+    for peer in peers.MPIS if library == "mpi" else (library,):
+        with contextlib.suppress(peers.Absent):
+            return peers.interpreter(peer, works)
     return None
 
 
@@ -177,14 +167,7 @@ def wait_for(ranks: Sequence[multiprocessing.process.BaseProcess], folder: Path,
 def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     command = [mpiexec, "-n", "2", sys.executable, __file__, "--rank", json.dumps(cell), "--limit", str(limit)]
-    environment = os.environ | {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_btl_sm_backing_directory": os.fspath(folder),  # not /dev/shm, where it would outlive a killed rank
-        "TMPDIR": os.fspath(folder),
-        "BACKENDS_FOLDER": os.fspath(folder),
-    }
+    environment = os.environ | peers.mpi_environment(folder) | {"BACKENDS_FOLDER": os.fspath(folder)}
     process = subprocess.Popen(
         command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

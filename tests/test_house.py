@@ -41,7 +41,7 @@ def test_every_target_is_explained() -> None:
     phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert phony is not None
     assert sorted(targets()) == sorted(phony[1].split())
-    expected = "demo test check bench matrix backends algorithms sanitize mutation format build size clean"
+    expected = "demo test check bench compare matrix backends algorithms sanitize mutation format build size clean"
     assert set(expected.split()) <= set(targets())
 
 

@@ -1,0 +1,151 @@
+"""Hocket beside Open MPI, MPICH, Intel MPI and Gloo, and the floor, in one run; and whether the goals are reached.
+
+    python benchmarks/compare.py [--quick] [--ranks 2,4,8] [--sizes 8,1K,64M] [--operations all_reduce,barrier]
+                                 [--peers openmpi,impi] [--settings default,pinned] [--rounds N] [--no-costs]
+                                 [--json FILE] [--plot FILE] [--read FILE,FILE] [--report-only]
+
+Each peer has a virtual environment of its own under build/peers/, made on the first run, and is measured with the best
+of its settings, which a short trial finds for every rank count. All are called from Python, on the same buffers, by the
+protocol of comparison/measuring.py. What counts are ratios within a round: times belong to the machine and the hour.
+Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold; one
+whose cells were not measured is not reached.
+"""
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import NoReturn
+
+sys.path.insert(0, os.fspath(Path(__file__).parent))
+from comparison import building, costs, goals, report
+from comparison.contenders import Contender
+from comparison.measuring import FULL, QUICK, Comparison, Effort, say
+from comparison.results import Row, Run
+from comparison.values import OPERATIONS
+from peers import PACKAGES, ROOT
+
+SIZES = "8,64,1K,8K,64K,512K,1M,16M,64M"
+QUICK_SIZES = "8,1K,8K,64K,1M,16M,64M"
+BFLOAT16_OPERATIONS = ("all_reduce",)
+QUICK_BFLOAT16 = (8, 64 << 20)
+GLOO_QUICK = ("all_reduce",)
+
+
+def num_bytes(text: str) -> int:
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    value = int(text if factor == 1 else text[:-1]) * factor
+    if value < 4 or value % 4:
+        raise argparse.ArgumentTypeError(f"{text}: expected a positive multiple of 4 bytes")
+    return value
+
+
+def listed(kind: type | object, known: Sequence[str] = ()) -> object:
+    """A reader of comma-separated values."""
+
+    def read(text: str) -> list[object]:
+        words = [word for word in text.split(",") if word]
+        if unknown := [word for word in words if known and word not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]}: expected some of {', '.join(known)}")
+        return [kind(word) for word in words]  # type: ignore[operator]
+
+    return read
+
+
+def cells(operations: Sequence[str], sizes: Sequence[int], num_ranks: int, quick: bool) -> list[Row]:
+    rows = []
+    for operation in operations:
+        if operation == "barrier":
+            rows.append(Row(operation, 0, "float32", num_ranks))
+            continue
+        rows += [Row(operation, size, "float32", num_ranks) for size in sizes]
+        if operation in BFLOAT16_OPERATIONS:
+            halves = [size for size in sizes if not quick or (num_ranks == 2 and size in QUICK_BFLOAT16)]
+            rows += [Row(operation, size, "bfloat16", num_ranks) for size in halves]
+    return rows
+
+
+def wanted(row: Row, contender: Contender, quick: bool) -> bool:
+    """Whether the contender is measured there: Gloo takes up to a second for what others do in milliseconds."""
+    if contender.name == "gloo" and quick:
+        return row.operation in GLOO_QUICK and row.num_ranks == 2
+    if contender.name == "no cma" and quick:
+        return row.num_bytes == 0 or row.num_bytes >= 64 << 10  # smaller messages never go that way
+    return True
+
+
+def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
+    """Measure everything asked for, into run.rows."""
+    build = ROOT / "build" / "compare"
+    building.touch_module(build)
+    floor = building.floor_program(build)
+    names = ["hocket", "registered", "no cma", *arguments.peers]
+    for num_ranks in arguments.ranks:
+        rows = cells(arguments.operations, arguments.sizes, num_ranks, arguments.quick)
+        run.rows += rows
+        say(f"{num_ranks} ranks: {len(rows)} cells")
+        group = Comparison(run, names, num_ranks, max(arguments.sizes), effort, build, floor, arguments.settings)
+        with group as comparison:
+            for number in range(effort.rounds):
+                began = time.monotonic()
+                comparison.round(number, rows, lambda row, contender: wanted(row, contender, arguments.quick))
+                say(f"  round {number + 1} of {effort.rounds}: {time.monotonic() - began:.0f} s")
+    if not arguments.no_costs:
+        run.costs = costs.measure(build, (2, 8) if arguments.quick else (2, 8, 64))
+
+
+def stop(number: int, _: object) -> NoReturn:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the ending
+    sys.exit(128 + number)  # through every `with`, which ends what was started
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and shorter batches: under ten minutes")
+    parser.add_argument("--ranks", type=listed(int), default="2,4,8")
+    parser.add_argument("--sizes", type=listed(num_bytes), help=f"bytes of the larger buffer ({SIZES})")
+    parser.add_argument("--operations", type=listed(str, OPERATIONS), default=",".join(OPERATIONS))
+    parser.add_argument("--peers", type=listed(str, tuple(PACKAGES)), default=",".join(PACKAGES))
+    parser.add_argument("--settings", type=listed(str), default="", help="of the peers: try these only, by name")
+    parser.add_argument("--rounds", type=int, help=f"({FULL.rounds}; quick: {QUICK.rounds})")
+    parser.add_argument("--no-costs", action="store_true", help="leave out setting up, memory and waiting")
+    parser.add_argument(
+        "--read", type=listed(Path), metavar="FILES", help="report on these, of --json; measure nothing"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib, the extra `plot`")
+    parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
+    arguments = parser.parse_args()
+    arguments.sizes = arguments.sizes or listed(num_bytes)(QUICK_SIZES if arguments.quick else SIZES)
+    effort = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        effort = effort.with_rounds(arguments.rounds)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+    if arguments.read:
+        run = report.read_json(arguments.read)
+    else:
+        began, run = time.monotonic(), Run()
+        compare(arguments, effort, run)
+        machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
+        run.machine = f"{date.today()}, {machine}, {effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+    known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
+    outcomes = [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
+    print(report.text(run, outcomes))
+    if arguments.json:
+        report.write_json(arguments.json, run, outcomes)
+    if arguments.plot:
+        report.plot(arguments.plot, run.rows)
+    print(goals.summary(run.rows))
+    return 0 if arguments.report_only or all(outcome.reached for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Compiles touch.cpp, which every rank loads, and floor.cpp."""
+
+import subprocess
+import sysconfig
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[1]
+COMPILE = ("g++", "-std=c++20", "-O3", "-march=native", "-Wall", "-Wextra")
+
+
+def compiled(source: Path, target: Path, *flags: str) -> Path:
+    """The target, made again where the source or a header is newer. Raises subprocess.CalledProcessError."""
+    newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h")))
+    if not target.exists() or target.stat().st_mtime < newest:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*COMPILE, *flags, source, "-o", target], check=True)
+    return target
+
+
+def touch_module(build: Path) -> Path:
+    """The folder that holds the module `touch`."""
+    include = sysconfig.get_path("include")
+    compiled(SOURCES / "comparison" / "touch.cpp", build / "touch.so", "-shared", "-fPIC", "-I", include)
+    return build
+
+
+def floor_program(build: Path) -> Path:
+    return compiled(SOURCES / "floor.cpp", build / "floor", "-pthread")

@@ -1,0 +1,95 @@
+"""Who is compared, with which settings each may be tried, and how its ranks are started."""
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import peers
+
+BENCHMARKS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to start a library: arguments of mpiexec, and environment."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULT = Setting("default")
+SETTINGS = {
+    "openmpi": (
+        DEFAULT,
+        Setting("yield", environment={"OMPI_MCA_mpi_yield_when_idle": "1"}),
+        Setting("shared memory", environment={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}),
+        Setting("pinned", ("--bind-to", "core:overload-allowed")),
+        Setting("unpinned", ("--bind-to", "none")),
+    ),
+    "mpich": (
+        DEFAULT,
+        Setting("yield", environment={"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}),
+        Setting("shared memory", environment={"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}),
+        Setting("pinned", ("-bind-to", "core")),
+        Setting("unpinned", ("-bind-to", "none")),
+    ),
+    "impi": (
+        DEFAULT,
+        Setting("yield", environment={"I_MPI_THREAD_YIELD": "2"}),
+        Setting("shared memory", environment={"I_MPI_FABRICS": "shm"}),
+        Setting("pinned", environment={"I_MPI_PIN": "1"}),
+        Setting("unpinned", environment={"I_MPI_PIN": "0"}),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A column of the table: which library with which memory; those of one `group` share their processes."""
+
+    name: str
+    group: str
+    memory: str = "private"
+
+
+CONTENDERS = {
+    each.name: each
+    for each in (
+        Contender("hocket", "hocket"),
+        Contender("registered", "hocket", "registered"),
+        Contender("no cma", "hocket without cma"),
+        Contender("openmpi", "openmpi"),
+        Contender("mpich", "mpich"),
+        Contender("impi", "impi"),
+        Contender("gloo", "gloo"),
+    )
+}
+OWN_ENVIRONMENT = {"hocket": {}, "hocket without cma": {"HOCKET_CMA": "0"}}
+
+
+def settings(group: str, tried: Collection[str] = ()) -> list[Setting]:
+    """What the group is tried with before it is measured; only those of these names, if there are names."""
+    known = SETTINGS.get(group, (DEFAULT,))
+    return [each for each in known if each.name in tried] or list(known if not tried else known[:1])
+
+
+def commands(
+    group: str, setting: Setting, num_ranks: int, address: Path, place: str, python: Path
+) -> tuple[list[list[str]], dict[str, str]]:
+    """The processes to start, and their environment. `place`: where ranks meet that no mpiexec brings together."""
+    library = "mpi" if group in peers.MPIS else group.split()[0]
+    rank = [os.fspath(python), "-m", "comparison.rank", library, os.fspath(address)]
+    environment = {**OWN_ENVIRONMENT.get(group, {}), **setting.environment}
+    if library != "mpi":
+        return [[*rank, str(each), str(num_ranks), place] for each in range(num_ranks)], environment
+    mpiexec = os.fspath(python.with_name("mpiexec"))
+    command = [mpiexec, "-n", str(num_ranks), *setting.arguments, *rank, "0", "0", place]
+    return [command], {**peers.mpi_environment(address.parent), **environment}
+
+
+def interpreter(group: str) -> Path:
+    """The Python of the group; raises peers.Absent."""
+    return Path(sys.executable) if group in OWN_ENVIRONMENT else peers.interpreter(group)

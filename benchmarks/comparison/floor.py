@@ -1,0 +1,32 @@
+"""The floor of each cell that has one, measured by benchmarks/floor.cpp."""
+
+import subprocess
+from pathlib import Path
+
+from comparison.results import Row
+
+SECONDS = 30.0
+
+
+def measure(program: Path, row: Row, memory: str, batch_seconds: float, batches: int) -> dict[str, float] | None:
+    """Seconds of a call by protocol; None where there is no such floor on this machine."""
+    arguments = [row.operation, memory, row.num_ranks, row.num_bytes, batch_seconds, batches]
+    command = [program, *map(str, arguments)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if found.returncode:
+        return None
+    touched, untouched = map(float, found.stdout.split())
+    return {"touched": touched, "untouched": untouched}
+
+
+def exchange(program: Path) -> float | None:
+    """Seconds in which two cores exchange a line of cache; it tells whether they share a cache at the moment."""
+    found = measure(program, Row("all_reduce", 8, "float32", 2), "private", 0.005, 3)
+    return found["untouched"] if found else None
+
+
+def has(row: Row, memory: str) -> bool:
+    """all_reduce and broadcast between two ranks; all_reduce in shared memory for any number."""
+    if row.dtype != "float32" or row.operation not in ("all_reduce", "broadcast"):
+        return False
+    return row.num_ranks == 2 or (row.operation == "all_reduce" and memory == "registered")

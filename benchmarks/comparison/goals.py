@@ -1,0 +1,187 @@
+"""What has to be reached, as data, and whether it is.
+
+Ratios are against the best MPI of each cell, by medians over rounds of the touched protocol; float32 unless said. What
+all protections together cost is not here: it is too little to be seen in a time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comparison.results import Row, geometric_mean
+
+KIB, MIB = 1 << 10, 1 << 20
+REDUCING = ("all_reduce", "reduce_scatter", "reduce", "broadcast")
+MOVING = ("all_gather", "all_to_all", "send_recv")
+MESSAGES = REDUCING + MOVING
+ALL = (*MESSAGES, "barrier")
+ANY = 1 << 60
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Which rows a goal is about; sizes from `least` to `most` bytes."""
+
+    ranks: tuple[int, ...]
+    operations: tuple[str, ...] = MESSAGES
+    least: int = 0
+    most: int = ANY
+    sizes: tuple[int, ...] = ()
+    dtype: str = "float32"
+
+    def has(self, row: Row) -> bool:
+        """Whether the goal is about this cell."""
+        if row.num_ranks not in self.ranks or row.operation not in self.operations or row.dtype != self.dtype:
+            return False
+        return row.num_bytes in self.sizes if self.sizes else self.least <= row.num_bytes <= self.most
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`value` of each cell, put together by `aggregate` ("worst" or "mean"), must be at least or at most the limit.
+
+    Without cells, `value` names one of the values that `outcome` is given.
+    """
+
+    name: str
+    value: Callable[[Row], float | None] | str
+    limit: float
+    cells: Cells | None = None
+    aggregate: str = "worst"
+    at_most: bool = False
+    unit: str = "x"
+    scale: float = 1.0  # from the value to what is printed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a goal; value None: not measured."""
+
+    goal: Goal
+    value: float | None
+    worst: str
+
+    @property
+    def reached(self) -> bool:
+        """What was not measured is not reached."""
+        if self.value is None:
+            return False
+        return self.value <= self.goal.limit if self.goal.at_most else self.value >= self.goal.limit
+
+
+def faster(ours: str, peer: str | None = None) -> Callable[[Row], float | None]:
+    return lambda row: row.ratio(ours, peer)
+
+
+def above_floor(row: Row) -> float | None:
+    """The time with registered memory over that of the floor, of the same rounds."""
+    return row.ratio("floor registered", "registered")
+
+
+def seconds(row: Row) -> float | None:
+    return row.median("hocket")
+
+
+PRIVATE, REGISTERED, STAGED = faster("hocket"), faster("registered"), faster("no cma")
+LARGE = (MIB, 16 * MIB, 64 * MIB)
+GOALS = [
+    Goal("2 ranks, private, to 1 KiB, every operation", PRIVATE, 2.5, Cells((2,), most=KIB)),
+    Goal("2 ranks, barrier", PRIVATE, 1.5, Cells((2,), ("barrier",))),
+    Goal(
+        "2 ranks, all_reduce of 8 B",
+        seconds,
+        0.5e-6,
+        Cells((2,), ("all_reduce",), sizes=(8,)),
+        at_most=True,
+        unit="us",
+        scale=1e6,
+    ),
+    Goal("2 ranks, private, from 8 KiB, reducing or broadcast", PRIVATE, 1.6, Cells((2,), REDUCING, 8 * KIB), "mean"),
+    Goal("2 ranks, private, from 8 KiB, reducing or broadcast, each", PRIVATE, 1.2, Cells((2,), REDUCING, 8 * KIB)),
+    Goal("2 ranks, private, from 8 KiB, moving", PRIVATE, 1.2, Cells((2,), MOVING, 8 * KIB), "mean"),
+    Goal("2 ranks, private, from 8 KiB, moving, each", PRIVATE, 1.0, Cells((2,), MOVING, 8 * KIB)),
+    Goal(
+        "2 ranks, registered, all_reduce and reduce_scatter",
+        REGISTERED,
+        3.0,
+        Cells((2,), ("all_reduce", "reduce_scatter"), sizes=LARGE),
+    ),
+    Goal(
+        "2 ranks, registered, the others",
+        REGISTERED,
+        1.3,
+        Cells((2,), ("reduce", "broadcast", *MOVING), sizes=LARGE),
+    ),
+    Goal(
+        "2 ranks, registered, all_reduce over the zero-copy floor",
+        above_floor,
+        1.3,
+        Cells((2,), ("all_reduce",), sizes=LARGE),
+        at_most=True,
+    ),
+    Goal(
+        "4 ranks, private, to 64 KiB, all_reduce, all_gather, reduce_scatter",
+        PRIVATE,
+        2.0,
+        Cells((4,), ("all_reduce", "all_gather", "reduce_scatter"), most=64 * KIB),
+    ),
+    Goal("4 ranks, private, all_reduce above 64 KiB", PRIVATE, 1.6, Cells((4,), ("all_reduce",), 64 * KIB + 1)),
+    Goal("4 ranks, private, each", PRIVATE, 1.0, Cells((4,), ALL)),
+    Goal("8 ranks, private, 8 B", PRIVATE, 3.0, Cells((8,), sizes=(8,))),
+    Goal("8 ranks, private, 64 KiB", PRIVATE, 1.5, Cells((8,), sizes=(64 * KIB,))),
+    Goal("8 ranks, private, above 64 KiB, each", PRIVATE, 1.0, Cells((8,), least=64 * KIB + 1)),
+    Goal("8 ranks, registered, all_reduce of 64 MiB", REGISTERED, 2.0, Cells((8,), ("all_reduce",), sizes=(64 * MIB,))),
+    Goal("without cross-memory attach, each", STAGED, 0.85, Cells((2, 4, 8), ALL)),
+    Goal("2 ranks, Gloo, 8 B", faster("hocket", "gloo"), 100.0, Cells((2,), sizes=(8,))),
+    Goal("2 ranks, Gloo, 64 MiB", faster("hocket", "gloo"), 6.0, Cells((2,), sizes=(64 * MIB,))),
+    Goal("4 ranks, registered, 64 MiB: reduce_scatter over all_reduce", "reduce_scatter", 0.65, at_most=True),
+    Goal("2 ranks, 64 MiB, all_reduce: bfloat16's element rate over float32's", "bfloat16", 1.8),
+    Goal("CPU burnt while a peer is late", "late", 0.03, at_most=True, unit="% of a core", scale=100.0),
+    Goal("8 ranks: from hocket.init to the end of the first all_reduce", "first", 0.05, None, "worst", True, "ms", 1e3),
+    Goal("8 ranks: staging memory of a rank", "staging", 2.0 * MIB, None, "worst", True, "MiB", 1 / MIB),
+]
+
+
+def across_rows(rows: Sequence[Row]) -> dict[str, float]:
+    """The values that compare cells with each other, where both were measured."""
+
+    def median(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> float | None:
+        for row in rows:
+            if (row.operation, row.num_bytes, row.num_ranks, row.dtype) == (operation, 64 * MIB, num_ranks, dtype):
+                return row.median(contender)
+        return None
+
+    found = {}
+    scatter, reduce = median("reduce_scatter", 4, "registered"), median("all_reduce", 4, "registered")
+    if scatter and reduce:
+        found["reduce_scatter"] = scatter / reduce
+    floats, halves = median("all_reduce", 2, "hocket"), median("all_reduce", 2, "hocket", "bfloat16")
+    if floats and halves:
+        found["bfloat16"] = 2 * floats / halves  # as many bytes are twice as many elements
+    return found
+
+
+def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcome:
+    """What became of the goal. costs: the values of goals without cells."""
+    if goal.cells is None:
+        value = costs.get(str(goal.value))
+        return Outcome(goal, value, "" if value is not None else "not measured")
+    assert callable(goal.value)
+    cells = [row for row in rows if goal.cells.has(row)]
+    found = [(value, row.name()) for row in cells if (value := goal.value(row)) is not None]
+    if not found:
+        return Outcome(goal, None, "not measured")
+    worst, name = (max if goal.at_most else min)(found)
+    value = worst if goal.aggregate == "worst" else geometric_mean(each for each, _ in found)
+    return Outcome(goal, value, f"worst {worst * goal.scale:.3g} {goal.unit}: {name}, of {len(found)}")
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The last line: private memory against the best MPI of each cell."""
+    found = [(ratio, row.name()) for row in rows if (ratio := row.ratio("hocket")) is not None]
+    if not found:
+        return "cells ahead 0 of 0"
+    ahead = sum(ratio > 1 for ratio, _ in found)
+    mean = geometric_mean(ratio for ratio, _ in found)
+    worst, name = min(found)
+    return f"cells ahead {ahead} of {len(found)}, geometric mean {mean:.2f}, worst {worst:.2f} ({name})"

@@ -1,0 +1,241 @@
+"""The order of measurements, and what a time is.
+
+**One batch** is some thousand calls (fewer for large messages), begun together after a barrier. It is made in two ways.
+*touched*: between two calls every rank reads its last result, one word of each cache line, and rewrites its input, as a
+program would. The same loop without the calls is timed beside it on all ranks at once, with the same buffers, and
+subtracted; so the touching itself is not counted, but what a library did to the caches is: lines that it left with
+another core have to be fetched by whoever touches them, and that is part of the price of the call. Of all ranks the
+slowest counts, before the subtraction, because a call that synchronises waits for it. *untouched*: calls alone.
+
+**One round** visits all cells, and in each all contenders, in an order that turns; a value is the median of its
+batches. So each ratio compares what ran within a second, and its spread shows what the machine did meanwhile.
+
+Of send_recv a call is a message there and one back, and half of its time is reported.
+
+Every result is checked: of each call by a checksum over its lines, of each batch bit for bit.
+"""
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import peers
+from load import Load
+
+from comparison import contenders, floor, results
+from comparison.contenders import CONTENDERS, Contender, Setting
+from comparison.groups import Failed, Group, Unsupported
+from comparison.results import Row, Run
+
+MOST_CALLS = 20_000
+TRIAL = [(operation, size) for operation in ("all_reduce", "all_gather") for size in (8, 64 << 10, 1 << 20, 16 << 20)]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure."""
+
+    rounds: int
+    batches: int
+    batch_seconds: float
+    cell_seconds: float  # of a contender in a round: long calls get fewer batches
+    untouched_rounds: int
+    long_seconds: float  # a cell that took longer in a round is visited in two rounds only
+
+    def with_rounds(self, rounds: int) -> "Effort":
+        """The same with another number of rounds."""
+        return replace(self, rounds=rounds)
+
+
+QUICK = Effort(rounds=3, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
+FULL = Effort(rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0)
+TRIAL_EFFORT = Effort(rounds=1, batches=3, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0, long_seconds=4.0)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Batches(NamedTuple):
+    """What a rank is asked for."""
+
+    num_calls: int
+    num_batches: int
+
+
+def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, untouched: bool) -> dict[str, float]:
+    """Seconds of a call in each protocol; "loop": of a call with its touching."""
+    ranks = group.ask(
+        "measure",
+        operation=row.operation,
+        num_bytes=row.num_bytes,
+        dtype=row.dtype,
+        memory=memory,
+        most=most,
+        num_calls=batches.num_calls,
+        num_batches=batches.num_batches,
+        untouched=untouched,
+    )
+    slowest = {}
+    for name in ("touched", "touch", *(["untouched"] if untouched else [])):
+        by_batch = zip(*(rank[name] for rank in ranks), strict=True)
+        slowest[name] = statistics.median(map(max, by_batch)) / batches.num_calls
+    loop, touch = slowest["touched"], slowest.pop("touch")
+    # Disturbed, the touching alone may have taken longer: then the call is known to be short, and no more.
+    slowest["touched"] = max(loop - touch, loop / 100)
+    ways = 2 if row.operation == "send_recv" else 1  # there and back
+    return {name: seconds / ways for name, seconds in slowest.items()} | {"loop": loop}
+
+
+def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) -> Batches:
+    """So many calls that a batch is as long as it should be."""
+    num_calls = 1
+    for _ in range(2):
+        seconds = values_of(group, row, memory, most, Batches(num_calls, 1), untouched=False)["loop"]
+        if seconds * 20 > effort.batch_seconds:
+            break
+        num_calls = 50
+    num_calls = max(1, min(MOST_CALLS, round(effort.batch_seconds / seconds)))
+    return Batches(num_calls, max(1, min(effort.batches, int(effort.cell_seconds / (num_calls * seconds)))))
+
+
+class Comparison:
+    """The contenders of one rank count, alive from the choice of their settings to the last round."""
+
+    def __init__(
+        self,
+        run: Run,
+        names: Sequence[str],
+        num_ranks: int,
+        most: int,
+        effort: Effort,
+        build: Path,
+        floor_program: Path | None = None,
+        tried: Collection[str] = (),
+    ) -> None:
+        """names: of CONTENDERS; most: bytes of the largest message; tried: names of settings, else all are."""
+        self._run, self._num_ranks, self._most, self._effort, self._build = run, num_ranks, most, effort, build
+        self._floor, self._tried = floor_program, tried
+        self.groups: dict[str, Group] = {}
+        self._contenders = [CONTENDERS[name] for name in names]
+        self._batches: dict[tuple[str, str], Batches] = {}
+        self._spent: dict[str, float] = {}  # seconds of each row in the last round
+
+    def __enter__(self) -> "Comparison":
+        try:
+            for name in dict.fromkeys(each.group for each in self._contenders):
+                if name not in self._run.absent:
+                    self._begin(name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for group in self.groups.values():
+            group.close()
+        self.groups.clear()
+
+    def _begin(self, name: str) -> None:
+        """Start the group with the best of its settings."""
+        try:
+            contenders.interpreter(name)
+        except peers.Absent as error:
+            self._run.absent[name] = str(error)
+            return
+        best, least, reasons = None, float("inf"), []
+        settings = contenders.settings(name, self._tried)
+        for setting in settings:
+            group = None
+            try:
+                group = Group(name, setting, self._num_ranks, self._build)
+                score = self._trial(group) if len(settings) > 1 else 0.0
+            except Failed as error:
+                reasons.append(str(error))
+                say(f"  {error}")
+                continue
+            except BaseException:
+                if group:
+                    group.kill()
+                if best:
+                    best.kill()
+                raise
+            if score < least:
+                best, group, least = group, best, score
+            if group:
+                group.close()
+            if len(settings) > 1:
+                say(f"  {name}, {self._num_ranks} ranks, {setting.name}: {score * 1e6:.1f} us")
+        if best is None:
+            self._run.absent[f"{name}, {self._num_ranks} ranks"] = reasons[0]
+            return
+        self.groups[name] = best
+        self._run.settings.setdefault(self._num_ranks, {})[name] = best.setting.name
+
+    def _trial(self, group: Group) -> float:
+        """The geometric mean of the times of some calls."""
+        times = []
+        for operation, size in TRIAL:
+            row = Row(operation, min(size, self._most), "float32", self._num_ranks)
+            batches = batches_for(group, row, "private", self._most, TRIAL_EFFORT)
+            times.append(values_of(group, row, "private", self._most, batches, untouched=False)["loop"])
+        return results.geometric_mean(times)
+
+    def round(self, number: int, rows: Sequence[Row], wanted: Callable[[Row, Contender], bool]) -> None:
+        """Measure every cell once more."""
+        if self._floor and (found := floor.exchange(self._floor)):
+            self._run.hops.append(found)
+        for place, row in enumerate(rows):
+            if number > 1 and self._spent.get(row.name(), 0.0) > self._effort.long_seconds:
+                continue
+            began, turn = time.monotonic(), number + place
+            load = Load(itertools.chain.from_iterable(group.processes for group in self.groups.values()))
+            order = self._contenders[turn % len(self._contenders) :] + self._contenders[: turn % len(self._contenders)]
+            for contender in order:
+                if contender.group in self.groups and wanted(row, contender):
+                    self._measure(row, contender, untouched=number < self._effort.untouched_rounds)
+            found = load.since()
+            row.loads.append(found["other_load"] + found["stolen"])
+            self._measure_floor(row)
+            self._spent[row.name()] = time.monotonic() - began
+
+    def _measure(self, row: Row, contender: Contender, untouched: bool) -> None:
+        key, group = (contender.name, row.name()), self.groups[contender.group]
+        kind = f"{contender.name}: {row.operation} of {row.dtype}"
+        if kind in self._run.absent or f"{contender.name}: {row.name()}" in self._run.absent:
+            return
+        try:
+            if key not in self._batches:
+                self._batches[key] = batches_for(group, row, contender.memory, self._most, self._effort)
+            found = values_of(group, row, contender.memory, self._most, self._batches[key], untouched)
+        except Unsupported as error:
+            self._run.absent[kind] = f"it has no {error}"
+            return
+        except Failed as error:
+            say(f"  {row.name()}: {error}")
+            self._run.absent[f"{contender.name}: {row.name()}"] = str(error)
+            del self.groups[contender.group]
+            self._restart(contender.group, group.setting)
+            return
+        for protocol in results.PROTOCOLS:
+            if protocol in found:
+                row.seconds.setdefault(contender.name, {}).setdefault(protocol, []).append(found[protocol])
+
+    def _measure_floor(self, row: Row) -> None:
+        for memory in ("private", "registered") if self._floor else ():
+            if floor.has(row, memory):
+                effort = self._effort
+                found = floor.measure(self._floor, row, memory, effort.batch_seconds, effort.batches)
+                for protocol, seconds in (found or {}).items():
+                    row.seconds.setdefault(f"floor {memory}", {}).setdefault(protocol, []).append(seconds)
+
+    def _restart(self, name: str, setting: Setting) -> None:
+        try:
+            self.groups[name] = Group(name, setting, self._num_ranks, self._build)
+        except Failed as error:
+            self._run.absent[f"{name}, {self._num_ranks} ranks"] = str(error)

@@ -1,0 +1,186 @@
+"""One rank of one contender: joins, then does what it is asked until its parent is gone. See measuring.py for why.
+
+    python -m comparison.rank LIBRARY ADDRESS RANK SIZE PLACE      (MPI ranks know RANK and SIZE themselves)
+
+Asleep between tasks. Two connections: tasks come over the first; the second only tells that the parent ended, even
+while this rank is inside a call that never returns.
+"""
+
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from itertools import repeat
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import touch  # compiled by building.py
+
+from comparison import values
+from comparison.libraries import LIBRARIES, Unsupported
+
+Call = Callable[[], object]
+
+
+def repeated(num_calls: int, call: Call) -> float:
+    began = perf_counter()
+    for _ in repeat(None, num_calls):
+        call()
+    return perf_counter() - began
+
+
+def touched(num_calls: int, call: Call, touch: Call) -> float:
+    began = perf_counter()
+    for _ in repeat(None, num_calls):
+        touch()
+        call()
+    return perf_counter() - began
+
+
+class Rank:
+    """One member of the group, its buffers, and what it can be asked."""
+
+    def __init__(self, library: str, rank: int, size: int, place: str) -> None:
+        self.library = LIBRARIES[library](rank, size, place)
+        self.rank, self.size = self.library.rank, self.library.size
+        self._buffers: dict[tuple[str, int], np.ndarray] = {}
+
+    def _array(self, memory: str, which: int, count: int, dtype: str, most: int) -> np.ndarray:
+        """Part of a buffer that is used for all sizes, so that no cell pays for new pages."""
+        kept = self._buffers.get((memory, which))
+        if kept is None or kept.nbytes < most:
+            kept = self.library.memory(most, memory)
+            kept[:] = 0
+            self._buffers[memory, which] = kept
+        item = np.float32 if dtype == "float32" else np.uint16
+        return kept[: count * values.ITEM_BYTES[dtype]].view(item)
+
+    def measure(
+        self,
+        operation: str,
+        num_bytes: int,
+        dtype: str,
+        memory: str,
+        most: int,
+        num_calls: int,
+        num_batches: int,
+        untouched: bool,
+    ) -> dict[str, list[float]]:
+        """Seconds of each batch of `num_calls`, in both protocols; "touch" is the touching alone.
+
+        memory: of the buffers, which are as long as the longest of all cells, `most` bytes. Raises RuntimeError for a
+        wrong result.
+        """
+        shape = values.shape(operation, num_bytes, dtype, self.size)
+        x = self._array(memory, 0, shape.given, dtype, most)
+        y = x if shape.in_place else self._array(memory, 1, shape.got, dtype, most)
+        blocks = values.expected(operation, shape, dtype, self.rank, self.size)
+        gives = operation != "barrier" and (operation != "broadcast" or self.rank == 0)
+        toucher = touch.Touch(x if gives else None, values.table(self.rank, dtype), y if blocks else None)
+        call, barrier = self.library.bind(operation, x, y), self.library.barrier
+        cell = f"{operation}, {num_bytes} bytes of {dtype}"
+
+        def once() -> None:
+            toucher.touch()
+            call()
+            for block in blocks:
+                part = y[block.start : block.start + block.count]
+                if touch.differs(part, block.table, block.offset * part.itemsize):
+                    raise RuntimeError(f"wrong result: {cell}")
+
+        once()
+        toucher.learn()
+        seconds: dict[str, list[float]] = {"touched": [], "touch": [], "untouched": []}
+        for _ in range(num_batches):
+            barrier()
+            seconds["touched"].append(touched(num_calls, call, toucher.touch))
+            if wrong := toucher.num_wrong():
+                raise RuntimeError(f"{wrong} of {num_calls} results are wrong: {cell}")
+            barrier()
+            seconds["touch"].append(repeated(num_calls, toucher.touch))
+            if untouched:
+                barrier()
+                seconds["untouched"].append(repeated(num_calls, call))
+            once()
+            toucher.num_wrong()  # in place, the result was gone
+        return seconds
+
+    def late(self, seconds: float) -> dict[str, float]:
+        """The CPU seconds that this rank burns in an all_reduce to which the last rank comes `seconds` late."""
+        x = np.zeros(1, np.float32)
+        call = self.library.bind("all_reduce", x, x)
+        call()
+        self.library.barrier()
+        if self.rank == self.size - 1:
+            time.sleep(seconds)
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        began = perf_counter()
+        call()
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        burnt = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return {"burnt": burnt, "waited": perf_counter() - began}
+
+    def staging(self, num_bytes: int) -> int:
+        """The bytes of shared memory that this rank of Hocket takes once every collective of this size was called."""
+        from hocket.runtime import memory
+
+        for operation in values.OPERATIONS:
+            shape = values.shape(operation, num_bytes, "float32", self.size)
+            x, y = np.zeros(shape.given, np.float32), np.zeros(shape.got, np.float32)
+            self.library.bind(operation, x, x if shape.in_place else y)()
+        return os.fstat(memory.arena().descriptor).st_blocks * 512
+
+
+def segments() -> list[str]:
+    """The files of shared memory that this process has mapped, which outlive it where it is killed."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({words[5] for words in map(str.split, lines) if len(words) == 6 and words[5].startswith("/dev/shm/")})
+
+
+def end_with(parent: socket.socket) -> None:
+    parent.recv(1)
+    os._exit(1)
+
+
+def answer(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
+    """What the task returns, or why not. A rank that failed has left its group; the parent ends it."""
+    arguments = dict(task)
+    try:
+        return {"value": getattr(rank, arguments.pop("task"))(**arguments)}
+    except Unsupported as error:
+        return {"unsupported": str(error)}
+    except Exception:
+        return {"failed": traceback.format_exc()}
+
+
+def main() -> None:
+    library, address, *place = sys.argv[1:]
+    watch = socket.socket(socket.AF_UNIX)
+    watch.connect(address)
+    watch.sendall(b"w")
+    threading.Thread(target=end_with, args=(watch,), daemon=True).start()
+    LIBRARIES[library].load()
+    connection: Connection = Client(address, family="AF_UNIX")
+    os.write(connection.fileno(), b"t")
+    began = connection.recv()  # all are loaded; the clock is the same for all processes
+    rank = Rank(library, int(place[0]), int(place[1]), place[2])
+    x = np.zeros(2, np.float32)
+    rank.library.bind("all_reduce", x, x)()
+    seconds = time.monotonic() - began
+    connection.send({"rank": rank.rank, "process": os.getpid(), "segments": segments(), "seconds": seconds})
+    while (task := connection.recv()) is not None:
+        connection.send(answer(rank, task))
+    rank.library.close()
+    connection.send(None)
+    os._exit(0)  # what libraries do at exit is not compared, and some hang there
+
+
+if __name__ == "__main__":
+    main()

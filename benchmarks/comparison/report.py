@@ -1,0 +1,127 @@
+"""What a person reads of a run: tables, goals, the plot; and what a program reads."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from load import QUIET
+from peers import TITLES
+
+from comparison.goals import Outcome
+from comparison.results import Row, Run
+
+OURS = ("hocket", "registered", "no cma")
+COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round."""
+    shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
+    ours = [name for name in OURS if name in shown]
+    head = f"{'cell':<36}" + "".join(f"{name.replace('floor ', 'floor:')[:12]:>13}" for name in shown)
+    head += "".join(f"{'best/' + name:>24}" for name in ours) + f"{'untouched':>11}{'other load':>12}"
+    lines = [head]
+    for row in rows:
+        line = f"{row.name():<36}"
+        for name in shown:
+            median = row.median(name)
+            line += f"{median * 1e6:>13.2f}" if median is not None else f"{'-':>13}"
+        for name in ours:
+            line += f"{spread(row.ratios(name, row.best_mpi())):>24}"
+        untouched = row.ratio("hocket", protocol="untouched")
+        line += f"{untouched:>10.2f}x" if untouched else f"{'-':>11}"
+        busy = statistics.median(row.loads) if row.loads else 0.0
+        line += f"{busy:>11.0%}" + ("!" if busy > QUIET else " ")
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def spread(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}..{max(ratios):.2f})" if ratios else "-"
+
+
+def goal_lines(outcomes: Sequence[Outcome]) -> str:
+    lines = []
+    for outcome in outcomes:
+        goal = outcome.goal
+        sign = "<=" if goal.at_most else ">="
+        word = "reached " if outcome.reached else "MISSED  " if outcome.value is not None else "unknown "
+        value = "-" if outcome.value is None else f"{outcome.value * goal.scale:.3g}"
+        kind = "mean " if goal.aggregate == "mean" else ""
+        limit = f"{kind}{sign} {goal.limit * goal.scale:.3g} {goal.unit}"
+        lines.append(f"{word} {goal.name:<66} {limit:<20} {value:>8}  {outcome.worst}".rstrip())
+    return "\n".join(lines)
+
+
+def text(run: Run, outcomes: Sequence[Outcome]) -> str:
+    """All that a person reads, but for the last line."""
+    lines = [f"# {run.machine}"]
+    for num_ranks, chosen in run.settings.items():
+        names = ", ".join(f"{TITLES.get(name, name)} {how}" for name, how in chosen.items())
+        lines.append(f"# {num_ranks} ranks: {names}")
+    hops = ", ".join(f"{seconds * 1e9:.0f}" for seconds in run.hops)
+    lines.append(f"# nanoseconds in which two cores exchange a line, by round: {hops}")
+    lines += [f"# absent: {what}: {why.splitlines()[-1]}" for what, why in run.absent.items()]
+    lines.append(table(run.rows))
+    if run.costs:
+        lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")
+        lines += [f"# {line}" for line in run.costs["communicators"].splitlines()]
+    return "\n".join([*lines, goal_lines(outcomes)])
+
+
+def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
+    """Everything measured, and what became of the goals."""
+    reached = [
+        {"goal": each.goal.name, "limit": each.goal.limit, "value": each.value, "reached": each.reached}
+        | {"worst": each.worst}
+        for each in outcomes
+    ]
+    path.write_text(json.dumps({**asdict(run), "goals": reached}, indent=1) + "\n")
+
+
+def read_json(paths: Sequence[Path]) -> Run:
+    """Several runs as one; a cell that is in two of them stays two rows."""
+    run = Run()
+    for path in paths:
+        found = json.loads(path.read_text())
+        run.machine = "; ".join(filter(None, [run.machine, found["machine"]]))
+        run.rows += [Row(**row) for row in found["rows"]]
+        run.settings |= {int(num_ranks): chosen for num_ranks, chosen in found["settings"].items()}
+        run.absent |= found["absent"]
+        run.costs |= found["costs"]
+        run.hops += found["hops"]
+    return run
+
+
+def plot(path: Path, rows: Sequence[Row]) -> None:
+    """Seconds against bytes, one picture for each operation and rank count. Needs matplotlib (the extra `plot`)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [row for row in rows if row.num_bytes and row.dtype == "float32"]
+    operations = list(dict.fromkeys(row.operation for row in rows))
+    counts = sorted({row.num_ranks for row in rows})
+    figure, grid = pyplot.subplots(
+        len(operations), len(counts), figsize=(5 * len(counts), 3.2 * len(operations)), squeeze=False, sharex=True
+    )
+    for line, operation in enumerate(operations):
+        for column, count in enumerate(counts):
+            axes = grid[line][column]
+            cells = [row for row in rows if (row.operation, row.num_ranks) == (operation, count)]
+            for name in COLUMNS:
+                points = [(row.num_bytes, median * 1e6) for row in cells if (median := row.median(name)) is not None]
+                if points:
+                    axes.loglog(*zip(*points, strict=True), marker=".", label=name, lw=2.5 if name in OURS else 1)
+            axes.set_title(f"{operation}, {count} ranks")
+            axes.set_ylabel("microseconds")
+            axes.grid(alpha=0.3)
+    for axes in grid[-1]:
+        axes.set_xlabel("bytes")
+    grid[0][0].legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,77 @@
+"""What was measured, and the ratios in it."""
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import peers
+
+PROTOCOLS = ("touched", "untouched")
+
+
+@dataclass
+class Row:
+    """One cell: by contender and protocol, seconds of a call, one value a round."""
+
+    operation: str
+    num_bytes: int
+    dtype: str
+    num_ranks: int
+    seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    loads: list[float] = field(default_factory=list)  # of all cores, what others used and the host stole, by round
+
+    def times(self, contender: str, protocol: str = "touched") -> list[float]:
+        """Seconds by round; empty where this contender was not measured."""
+        return self.seconds.get(contender, {}).get(protocol, [])
+
+    def median(self, contender: str, protocol: str = "touched") -> float | None:
+        """Seconds, over rounds."""
+        times = self.times(contender, protocol)
+        return statistics.median(times) if times else None
+
+    def best_mpi(self, protocol: str = "touched") -> str | None:
+        """The MPI with the least median."""
+        present = [name for name in peers.MPIS if self.times(name, protocol)]
+        return min(present, key=lambda name: statistics.median(self.times(name, protocol)), default=None)
+
+    def ratios(self, ours: str, peer: str | None, protocol: str = "touched") -> list[float]:
+        """How many times faster ours was than the peer, by round."""
+        theirs = self.times(peer, protocol) if peer else []
+        return [their / our for their, our in zip(theirs, self.times(ours, protocol), strict=False)]
+
+    def ratio(self, ours: str, peer: str | None = None, protocol: str = "touched") -> float | None:
+        """The median over rounds, against the best MPI unless a peer is given."""
+        found = self.ratios(ours, peer or self.best_mpi(protocol), protocol)
+        return statistics.median(found) if found else None
+
+    def name(self) -> str:
+        """The cell in words."""
+        text = f"{self.operation} {size_name(self.num_bytes)}" if self.num_bytes else self.operation
+        return f"{text} {self.num_ranks} ranks" + ("" if self.dtype == "float32" else f" {self.dtype}")
+
+
+@dataclass
+class Run:
+    """All that one run found out."""
+
+    machine: str = ""
+    rows: list[Row] = field(default_factory=list)
+    settings: dict[int, dict[str, str]] = field(default_factory=dict)  # rank count -> group -> name of its setting
+    absent: dict[str, str] = field(default_factory=dict)  # group, or group and cell -> why
+    hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
+    costs: dict[str, Any] = field(default_factory=dict)  # of costs.measure
+
+
+def size_name(num_bytes: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit and num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} B"
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of positive values; at least one."""
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))

@@ -1,0 +1,138 @@
+// A Python module with which the ranks of every contender touch their buffers between calls: alike, and for a few
+// nanoseconds more than the memory itself costs.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "touching.h"
+
+namespace {
+
+struct View {
+    Py_buffer buffer{};
+
+    View() = default;
+    View(const View &) = delete;
+    View &operator=(const View &) = delete;
+    ~View() {
+        if (buffer.obj != nullptr) { PyBuffer_Release(&buffer); }
+    }
+
+    [[nodiscard]] bool get(PyObject *object, int flags) { return PyObject_GetBuffer(object, &buffer, flags) == 0; }
+    [[nodiscard]] std::span<std::byte> bytes() const {
+        return {static_cast<std::byte *>(buffer.buf), static_cast<std::size_t>(buffer.len)};
+    }
+};
+
+struct Touch {
+    PyObject_HEAD;
+    View *input; // what touch() writes, or nullptr
+    View *table;
+    View *output; // what touch() reads, or nullptr
+    std::uint64_t expected;
+    std::uint64_t num_wrong;
+};
+
+Touch *self_of(PyObject *object) { return reinterpret_cast<Touch *>(object); }
+
+int touch_init(PyObject *object, PyObject *arguments, PyObject *) {
+    PyObject *input;
+    PyObject *table;
+    PyObject *output;
+    if (!PyArg_ParseTuple(arguments, "OOO", &input, &table, &output)) { return -1; }
+    Touch *self = self_of(object);
+    self->table = new View;
+    if (!self->table->get(table, PyBUF_SIMPLE)) { return -1; }
+    if (input != Py_None) {
+        self->input = new View;
+        if (!self->input->get(input, PyBUF_WRITABLE)) { return -1; }
+    }
+    if (output != Py_None) {
+        self->output = new View;
+        if (!self->output->get(output, PyBUF_SIMPLE)) { return -1; }
+    }
+    return 0;
+}
+
+void touch_free(PyObject *object) {
+    Touch *self = self_of(object);
+    delete self->input;
+    delete self->table;
+    delete self->output;
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type); // an instance holds its type
+}
+
+PyObject *touch_touch(PyObject *object, PyObject *) {
+    Touch *self = self_of(object);
+    if (self->output != nullptr) { self->num_wrong += touching::sum_of_lines(self->output->bytes()) != self->expected; }
+    if (self->input != nullptr) { touching::write(self->input->bytes(), self->table->bytes()); }
+    Py_RETURN_NONE;
+}
+
+PyObject *touch_learn(PyObject *object, PyObject *) {
+    Touch *self = self_of(object);
+    self->expected = self->output != nullptr ? touching::sum_of_lines(self->output->bytes()) : 0;
+    self->num_wrong = 0;
+    Py_RETURN_NONE;
+}
+
+PyObject *touch_num_wrong(PyObject *object, PyObject *) {
+    const std::uint64_t found = self_of(object)->num_wrong;
+    self_of(object)->num_wrong = 0;
+    return PyLong_FromUnsignedLongLong(found);
+}
+
+PyObject *module_differs(PyObject *, PyObject *arguments) {
+    PyObject *array;
+    PyObject *wanted;
+    Py_ssize_t offset;
+    View whole;
+    View table;
+    if (!PyArg_ParseTuple(arguments, "OOn", &array, &wanted, &offset) || !whole.get(array, PyBUF_SIMPLE) ||
+        !table.get(wanted, PyBUF_SIMPLE)) {
+        return nullptr;
+    }
+    bool equal = true;
+    touching::along(whole.bytes(), table.bytes(), static_cast<std::size_t>(offset),
+                    [&equal](std::span<std::byte> part, std::span<const std::byte> from) {
+                        equal = std::memcmp(part.data(), from.data(), part.size()) == 0;
+                        return equal;
+                    });
+    return PyBool_FromLong(!equal);
+}
+
+PyMethodDef touch_methods[] = {
+    {"touch", touch_touch, METH_NOARGS, "Reads the output, compares it with what learn() saw, then writes the input."},
+    {"learn", touch_learn, METH_NOARGS, "Takes the present output for right, and forgets what was wrong."},
+    {"num_wrong", touch_num_wrong, METH_NOARGS, "How many outputs were not as learnt since this was asked last."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot touch_slots[] = {
+    {Py_tp_doc, const_cast<char *>("Touch(input or None, table, output or None): what is touched between calls.")},
+    {Py_tp_init, reinterpret_cast<void *>(touch_init)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(touch_free)},
+    {Py_tp_methods, touch_methods},
+    {0, nullptr},
+};
+
+PyType_Spec touch_type = {"touch.Touch", sizeof(Touch), 0, Py_TPFLAGS_DEFAULT, touch_slots};
+
+PyMethodDef module_methods[] = {
+    {"differs", module_differs, METH_VARARGS, "differs(array, table, offset): is it not the repetition of table?"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "touch", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
+
+} // namespace
+
+PyMODINIT_FUNC PyInit_touch() {
+    PyObject *made = PyModule_Create(&module);
+    PyObject *type = made != nullptr ? PyType_FromSpec(&touch_type) : nullptr;
+    if (type == nullptr || PyModule_AddObjectRef(made, "Touch", type) < 0) { Py_CLEAR(made); }
+    Py_XDECREF(type);
+    return made;
+}

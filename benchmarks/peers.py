@@ -1,0 +1,59 @@
+"""Other libraries to compare with: where they live, and how a rank of theirs is started.
+
+Each has a virtual environment of its own under build/peers/, made when it is first asked for. MPI ranks are started by
+the mpiexec of the same wheel.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "gloo": ("torch==2.13.0", "numpy"),
+    "openmpi": ("mpi4py", "openmpi", "numpy"),
+    "mpich": ("mpi4py", "mpich", "numpy"),
+    "impi": ("mpi4py", "impi-rt", "numpy"),
+}
+TITLES = {"gloo": "Gloo (torch.distributed)", "openmpi": "Open MPI", "mpich": "MPICH", "impi": "Intel MPI"}
+MPIS = ("openmpi", "mpich", "impi")
+
+
+class Absent(Exception):
+    """A peer that cannot be had, and why."""
+
+
+def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) -> Path:
+    """The Python that has the peer; makes its environment if need be. Raises Absent.
+
+    works: is asked once, after the installation, whether the peer can be started.
+    """
+    folder = ROOT / "build" / "peers" / peer
+    python, stamp = folder / "bin" / "python", folder / "installed"
+    if stamp.exists():
+        return python
+    packages = PACKAGES[peer]
+    print(f"installing {', '.join(packages)} in {folder.relative_to(ROOT)}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1", *packages]
+    found = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    if found.returncode:
+        last = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise Absent(f"{', '.join(packages)} cannot be installed: {last}")
+    if not works(python):
+        raise Absent("it is installed and cannot be started")
+    stamp.touch()
+    return python
+
+
+def mpi_environment(folder: Path) -> dict[str, str]:
+    """What mpiexec of any MPI needs to run more ranks than cores, as any user; temporary files go to `folder`."""
+    return {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_btl_sm_backing_directory": os.fspath(folder),  # not /dev/shm itself: it would outlive a killed rank
+        "TMPDIR": os.fspath(folder),
+    }

@@ -1,0 +1,151 @@
+"""The arithmetic of benchmarks/compare.py: what must come out of a call, the ratios, the goals. No peer is needed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import compare
+from comparison import goals, report, values
+from comparison.goals import Cells, Goal
+from comparison.results import Row, Run, geometric_mean, size_name
+
+
+def row(operation: str = "all_reduce", num_bytes: int = 8, num_ranks: int = 2, **medians: list[float]) -> Row:
+    seconds = {name.replace("_", " "): {"touched": times} for name, times in medians.items()}
+    return Row(operation, num_bytes, "float32", num_ranks, seconds)
+
+
+def test_ratios_are_against_the_mpi_with_the_least_median() -> None:
+    cell = row(hocket=[1.0, 2.0, 1.0], openmpi=[3.0, 3.0, 9.0], impi=[1.0, 4.0, 5.0], gloo=[0.5, 0.5, 0.5])
+    assert cell.best_mpi() == "openmpi"
+    assert cell.ratios("hocket", "openmpi") == [3.0, 1.5, 9.0]
+    assert cell.ratio("hocket") == 3.0
+    assert cell.ratio("hocket", "gloo") == 0.5
+    assert cell.ratio("registered") is None
+    assert row(hocket=[1.0]).ratio("hocket") is None
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+
+
+def test_sizes_are_read_and_written() -> None:
+    assert [size_name(compare.num_bytes(text)) for text in ("8", "64K", "16M")] == ["8 B", "64 KiB", "16 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "at_most", "limit", "value", "reached"),
+    [
+        ("worst", False, 2.0, 2.0, True),  # the limit itself will do
+        ("worst", False, 2.1, 2.0, False),
+        ("mean", False, 4.0, 4.0, True),
+        ("worst", True, 8.0, 8.0, True),  # the worst is now the greatest
+        ("worst", True, 7.0, 8.0, False),
+    ],
+)
+def test_goal(aggregate: str, at_most: bool, limit: float, value: float, reached: bool) -> None:
+    cells = [row(num_bytes=8, hocket=[1.0], impi=[2.0]), row(num_bytes=64, hocket=[1.0], impi=[8.0])]
+    goal = Goal("a goal", goals.PRIVATE, limit, Cells((2,)), aggregate, at_most)
+    outcome = goals.outcome(goal, cells, {})
+    assert outcome.value == pytest.approx(value)
+    assert outcome.reached is reached
+
+
+def test_what_was_not_measured_is_not_reached() -> None:
+    outcome = goals.outcome(Goal("a goal", goals.PRIVATE, 0.0, Cells((4,))), [row(hocket=[1.0], impi=[2.0])], {})
+    assert (outcome.value, outcome.reached, outcome.worst) == (None, False, "not measured")
+    assert not goals.outcome(Goal("a cost", "late", 0.03, at_most=True), [], {}).reached
+    assert goals.outcome(Goal("a cost", "late", 0.03, at_most=True), [], {"late": 0.01}).reached
+
+
+def test_goals_across_cells() -> None:
+    size = 64 << 20
+    cells = [
+        row("all_reduce", size, 4, registered=[4.0]),
+        row("reduce_scatter", size, 4, registered=[2.0]),
+        row("all_reduce", size, 2, hocket=[3.0]),
+    ]
+    assert goals.across_rows(cells) == {"reduce_scatter": 0.5}
+    halves = row("all_reduce", size, 2, hocket=[4.0])
+    halves.dtype = "bfloat16"
+    assert goals.across_rows([*cells, halves])["bfloat16"] == pytest.approx(1.5)
+
+
+def test_time_over_the_floor() -> None:
+    assert goals.above_floor(row(registered=[3.0], floor_registered=[2.0])) == 1.5
+
+
+def test_a_quick_run_has_cells_for_every_goal() -> None:
+    sizes = [compare.num_bytes(size) for size in compare.QUICK_SIZES.split(",")]
+    cells = [cell for ranks in (2, 4, 8) for cell in compare.cells(values.OPERATIONS, sizes, ranks, quick=True)]
+    for goal in goals.GOALS:
+        assert goal.cells is None or any(goal.cells.has(cell) for cell in cells), goal.name
+        assert goal.cells is not None or isinstance(goal.value, str), goal.name
+
+
+def test_summary_counts_cells_ahead() -> None:
+    cells = [row(hocket=[1.0], impi=[4.0]), row(num_bytes=64, hocket=[2.0], impi=[1.0]), row(hocket=[1.0])]
+    assert goals.summary(cells) == "cells ahead 1 of 2, geometric mean 1.41, worst 0.50 (all_reduce 64 B 2 ranks)"
+    assert goals.summary([]) == "cells ahead 0 of 0"
+
+
+def test_a_busy_row_is_marked() -> None:
+    quiet, busy = row(hocket=[1e-6], impi=[2e-6]), row(hocket=[1e-6], impi=[2e-6])
+    quiet.loads, busy.loads = [0.01, 0.9, 0.02], [0.2, 0.3, 0.01]
+    head, first, second = report.table([quiet, busy]).splitlines()
+    assert "best/hocket" in head
+    assert "2.00x (2.00..2.00)" in first
+    assert first.endswith("2%")
+    assert second.endswith("20%!")
+
+
+def test_runs_are_read_back_as_one(tmp_path: Path) -> None:
+    one = Run("a machine", [row(hocket=[1e-6], impi=[2e-6])], {2: {"impi": "yield"}}, {"mpich": "why"}, [5e-8])
+    other = Run(
+        "another", [row(num_ranks=4, hocket=[1e-6])], costs={"late": 0.01, "first cold": 0.1, "communicators": ""}
+    )
+    for name, run in (("one", one), ("other", other)):
+        report.write_json(tmp_path / name, run, [goals.outcome(goal, run.rows, {}) for goal in goals.GOALS])
+    both = report.read_json([tmp_path / "one", tmp_path / "other"])
+    assert both == Run("a machine; another", one.rows + other.rows, one.settings, one.absent, [5e-8], other.costs)
+    assert "# 2 ranks: Intel MPI yield" in report.text(both, [])
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("operation", values.OPERATIONS)
+def test_expected_results_are_those_of_the_definition(operation: str, dtype: str, num_ranks: int) -> None:
+    num_bytes = 100_000  # several tables, and not a whole number of them
+    shape = values.shape(operation, num_bytes, dtype, num_ranks)
+    inputs = [np.resize(values.table(rank, dtype), shape.given) for rank in range(num_ranks)]
+    sums = values.encode(sum(np.resize(values.numbers(rank, dtype), shape.given) for rank in range(num_ranks)), dtype)
+    for rank in range(num_ranks):
+        wanted = {
+            "all_reduce": lambda rank: sums,
+            "reduce": lambda rank: None if rank else sums,
+            "reduce_scatter": lambda rank: np.split(sums, num_ranks)[rank],
+            "broadcast": lambda rank: inputs[0] if rank else None,
+            "all_gather": lambda rank: np.concatenate(inputs),
+            "all_to_all": lambda rank: np.concatenate([np.split(given, num_ranks)[rank] for given in inputs]),
+            "send_recv": lambda rank: inputs[rank ^ 1],
+            "barrier": lambda rank: None,
+        }[operation](rank)
+        blocks = values.expected(operation, shape, dtype, rank, num_ranks)
+        if wanted is None:
+            assert blocks == []
+            continue
+        found = np.zeros(shape.got, wanted.dtype)
+        for block in blocks:
+            repeated = np.resize(block.table, block.offset + block.count)
+            found[block.start : block.start + block.count] = repeated[block.offset :]
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_every_rank_gets_an_element() -> None:
+    assert values.shape("all_gather", 8, "float32", 8) == (1, 8, False)
+    assert values.shape("reduce_scatter", 8, "float32", 8) == (8, 1, False)
+    assert values.shape("all_to_all", 8, "bfloat16", 4) == (4, 4, False)
