@@ -16,6 +16,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr unsigned polls_before_wait = 300; // some microseconds
+
+/// A clock of unknown, constant speed, which takes less than half the time of the one that the system keeps.
+std::uint64_t ticks() {
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+#endif
+}
+
 } // namespace
 
 // Work ----------------------------------------------------------------------------------------------------------------
@@ -46,11 +57,14 @@ void Work::finish(std::optional<Failure> failure) {
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
     : context_(std::move(context)), spin_(spin), transport_(*context_, members, rank, offsets, Lane::collectives),
-      members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin) {
+      members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin),
+      first_ticks_(ticks()), first_time_(Clock::now()) {
     for (int member = 0; member < size(); ++member) {
         const ControlPage &page = members_.control(member);
         pages_.push_back(
             {members[static_cast<std::size_t>(member)], &page, page.generation.load(std::memory_order_acquire)});
+        if (member != rank && context_->shares_process(members[static_cast<std::size_t>(member)]))
+            shares_process_ = true;
     }
 }
 
@@ -169,7 +183,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
 
 // Order ---------------------------------------------------------------------------------------------------------------
 
-void Communicator::run(Call call, const std::function<void()> &interrupted) {
+void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
     const auto me = std::this_thread::get_id();
     {
@@ -181,13 +195,14 @@ void Communicator::run(Call call, const std::function<void()> &interrupted) {
         }
         if (queue_->busy || !queue_->works.empty()) {
             lock.unlock();
-            return run_on_stream(std::move(call), interrupted);
+            before_wait();
+            return run_on_stream(call, interrupted);
         }
         queue_->busy = true;
         queue_->runner = me;
     }
     try {
-        run_to_end(call, interrupted);
+        run_to_end(call, interrupted, before_wait);
     } catch (...) {
         end_turn();
         throw;
@@ -203,8 +218,8 @@ void Communicator::end_turn() {
     leave();
 }
 
-void Communicator::run_on_stream(Call call, const std::function<void()> &interrupted) {
-    const auto work = submit(std::move(call));
+void Communicator::run_on_stream(const Call &call, const Hook &interrupted) {
+    const auto work = submit(call);
     try {
         while (!work->wait(attention)) interrupted();
     } catch (...) {
@@ -219,7 +234,7 @@ void Communicator::hand_on() {
     const std::scoped_lock lock(queue_->mutex);
     queue_->busy = false;
     queue_->runner = {};
-    queue_->changed.notify_all();
+    if (queue_->closing || !queue_->works.empty()) queue_->changed.notify_all(); // others wait for nothing else
 }
 
 std::shared_ptr<Work> Communicator::submit(Call call) {
@@ -258,7 +273,7 @@ void Communicator::serve() {
         std::optional<Failure> failure;
         try {
             work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
-            run_to_end(work->call_, [] {});
+            run_to_end(work->call_, [] {}, [] {});
         } catch (const Failure &error) {
             failure = error;
         } catch (const std::exception &error) { // out of memory, for example
@@ -271,26 +286,39 @@ void Communicator::serve() {
 
 // One call ------------------------------------------------------------------------------------------------------------
 
-void Communicator::run_to_end(Call &call, const std::function<void()> &interrupted) {
-    const auto start = Clock::now();
+void Communicator::run_to_end(const Call &call, const Hook &interrupted, const Hook &before_wait) {
+    const std::uint64_t start = ticks();
     try {
-        begin(call, interrupted);
-        for (auto until = start + attention; !drive(call, until); until = Clock::now() + attention) interrupted();
+        begin(call, interrupted, before_wait);
+        if (!poll(call)) {
+            before_wait();
+            while (!drive(call, Clock::now() + attention)) interrupted();
+        }
         end();
     } catch (Failure &failure) {
+        before_wait();
         if (failure.cause == Cause::aborted && failure.rank < 0) failure.rank = rank(); // a user's op, for example
         give_up(failure.text, failure);
         failure.self = rank();
         if (failure.sequence == 0 || failure.sequence == sequence_) failure.label = call.plan->label();
         throw;
     } catch (const std::bad_alloc &) {
+        before_wait();
         give_up("out of memory", std::nullopt);
         throw;
     } catch (...) { // out of `interrupted`
+        before_wait();
         give_up("interrupted", std::nullopt);
         throw;
     }
-    busy_time_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
+    busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (ticks() - start), std::memory_order_relaxed);
+}
+
+std::chrono::nanoseconds Communicator::busy_time() const {
+    const auto ticks_so_far = static_cast<double>(std::max<std::uint64_t>(ticks() - first_ticks_, 1));
+    const auto time_so_far = std::chrono::duration<double>(Clock::now() - first_time_);
+    const double busy = static_cast<double>(busy_ticks_.load(std::memory_order_relaxed)) / ticks_so_far;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time_so_far * busy);
 }
 
 /// Ends this rank's part in a call that failed. Trouble that is only its own is told to the peers, which else would
@@ -305,16 +333,18 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     members_.await_readers(transport_, &ControlPage::in_call);
 }
 
-void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
+void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     if (failure_) throw *failure_;
     // Before the look at the alarm: a member that fails either waits until this call ends, or is heard now.
     own().in_call.store(1, std::memory_order_seq_cst);
-    if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted);
-    call.fingerprint.sequence = ++sequence_;
+    if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted, before_wait);
+    Fingerprint fingerprint = call.fingerprint;
+    fingerprint.sequence = ++sequence_;
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
-    call.launch.tag = call.fingerprint.tag();
-    own().calls[sequence_ % ControlPage::history].write(call.fingerprint);
+    Launch launch = call.launch;
+    launch.tag = fingerprint.tag();
+    own().calls[sequence_ % ControlPage::history].write(fingerprint);
     own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {
         errno = ENOMEM;
@@ -327,7 +357,7 @@ void Communicator::begin(Call &call, const std::function<void()> &interrupted) {
             executor = std::make_unique<Executor>(*plan, transport_);
         }
         executor_ = executor.get();
-        executor_->start(call.launch);
+        executor_->start(launch);
         in_progress_ = true;
     } catch (const std::bad_alloc &) {
         no_memory();
@@ -352,14 +382,33 @@ void Communicator::end() {
     own().in_call.store(0, std::memory_order_release);
 }
 
+/// True when the call is done. Most are so after a few tries, and read no clock. Where a rank has no core of its own,
+/// no other can go on while this one tries.
+bool Communicator::poll(const Call &call) {
+    return attempt(call, [this] {
+        for (unsigned polls = spin_ ? polls_before_wait : 1;; relax()) {
+            if (executor_->advance()) return true;
+            if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
+            if (--polls == 0) return false;
+        }
+    });
+}
+
 /// True when the call is done, false when `until` has passed.
 bool Communicator::drive(const Call &call, Clock::time_point until) {
-    try {
+    return attempt(call, [this, &call, until] {
         while (!executor_->advance()) {
             if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
             if (!rest(call, until)) return false;
         }
         return true;
+    });
+}
+
+/// Moves the data of a call, which another message or another size than it expects ends.
+template <typename Move> bool Communicator::attempt(const Call &call, const Move &move) {
+    try {
+        return move();
     } catch (const ForeignMessage &message) { fail_at_message_of(message.peer); } catch (const ForeignSize &size) {
         fail_at_size(call, size);
     }

@@ -21,11 +21,14 @@
 
 namespace hocket {
 
+/// What a caller wants to be told of during a call.
+using Hook = std::function<void()>;
+
 /// One collective call.
 struct Call {
     std::shared_ptr<const Plan> plan;
-    Fingerprint fingerprint; // its sequence is set when the call's turn comes
-    Launch launch;           // so is its tag
+    Fingerprint fingerprint; // without a sequence, which it gets when its turn comes
+    Launch launch;           // so does its tag
     std::chrono::nanoseconds timeout{};
     std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
 };
@@ -70,8 +73,10 @@ class Communicator {
     ~Communicator();
 
     /// Runs a call to its end: in this thread where the communicator is idle, else on its stream. `interrupted` is
-    /// asked every tenth of a second and after each signal; it may throw, which aborts the communicator.
-    void run(Call call, const std::function<void()> &interrupted);
+    /// asked every tenth of a second and after each signal; it may throw, which aborts the communicator. Before this
+    /// waits, other than for a few microseconds and for no thread of this process, it calls `before_wait`, and perhaps
+    /// again.
+    void run(const Call &call, const Hook &interrupted, const Hook &before_wait = [] {});
 
     /// Puts a call on the stream. Its memory must stay until the work is completed.
     std::shared_ptr<Work> submit(Call call);
@@ -88,7 +93,10 @@ class Communicator {
     void close(const std::function<void()> &interrupted);
 
     /// Wall time that calls have taken so far, their waits included.
-    std::chrono::nanoseconds busy_time() const { return std::chrono::nanoseconds(busy_time_.load()); }
+    std::chrono::nanoseconds busy_time() const;
+
+    /// Whether another member is a thread of this process.
+    bool shares_process() const { return shares_process_; }
 
     int rank() const { return members_.rank(); }
     int size() const { return members_.size(); }
@@ -97,13 +105,15 @@ class Communicator {
     PointToPoint &messages() { return messages_; }
 
   private:
-    void begin(Call &call, const std::function<void()> &interrupted);
+    void begin(const Call &call, const Hook &interrupted, const Hook &before_wait);
     void end();
+    template <typename Move> bool attempt(const Call &call, const Move &move);
+    bool poll(const Call &call);
     bool drive(const Call &call, Clock::time_point until);
     bool drain(const std::function<void()> &interrupted);
-    void run_on_stream(Call call, const std::function<void()> &interrupted);
+    void run_on_stream(const Call &call, const Hook &interrupted);
     void hand_on();
-    void run_to_end(Call &call, const std::function<void()> &interrupted);
+    void run_to_end(const Call &call, const Hook &interrupted, const Hook &before_wait);
     void give_up(const std::string &reason, const std::optional<Failure> &own_failure);
     bool rest(const Call &call, Clock::time_point until);
     void look_at_clock(const Call &call, Clock::time_point now);
@@ -114,7 +124,7 @@ class Communicator {
     std::optional<Failure> concerning_failure();
     std::optional<Failure> find_mismatch(std::uint64_t num_calls = ControlPage::history) const;
     void await_members(const std::function<void()> &interrupted) const;
-    void await_followers(const Call &call, const std::function<void()> &interrupted);
+    void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
@@ -126,7 +136,7 @@ class Communicator {
     ControlPage &own() const { return members_.own(); }
 
     std::shared_ptr<Context> context_;
-    bool spin_;
+    bool spin_, shares_process_ = false;
     ShmTransport transport_;
     Members members_;
     PointToPoint messages_;
@@ -146,7 +156,9 @@ class Communicator {
     bool passed_over_ = false;       // a failure is recorded that concerned no call so far
     std::uint64_t sequence_ = 0;
     std::chrono::nanoseconds last_timeout_{}; // of the last call
-    std::atomic<std::int64_t> busy_time_{0};  // nanoseconds; atomic for readers
+    std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
+    Clock::time_point first_time_;
+    std::atomic<std::uint64_t> busy_ticks_{0}; // atomic for readers
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
     unsigned polls_ = 0; // since the last move

@@ -87,6 +87,7 @@ void Communicator::fail_at_size(const Call &call, const ForeignSize &size) {
     failure.sequence = sequence_;
     failure.text = "of what rank " + std::to_string(size.peer) + " sends to rank " + std::to_string(rank());
     failure.calls[rank()] = failure.calls[size.peer] = call.fingerprint;
+    failure.calls[rank()].sequence = failure.calls[size.peer].sequence = sequence_;
     failure.calls[rank()].count = size.expected;
     failure.calls[size.peer].count = size.found;
     fail(failure);
@@ -133,12 +134,13 @@ std::vector<int> Communicator::missing() const {
 
 /// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait
 /// here: the messages of a call keep ranks closer together.
-void Communicator::await_followers(const Call &call, const std::function<void()> &interrupted) {
+void Communicator::await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     const auto start = Clock::now();
     auto pause = std::chrono::microseconds(50);
     for (int member = 0; member < size(); ++member) {
         const auto follows = [&] { return last_call(member) + ControlPage::lead > sequence_; };
         while (!follows()) {
+            before_wait();
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
             Failure failure;
             failure.sequence = sequence_ + 1;

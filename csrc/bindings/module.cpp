@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "blocking.h"
 #include "byte_stream.h"
+#include "cached_calls.h"
 #include "communicator.h"
 #include "machine.h"
 #include "point_to_point.h"
@@ -46,6 +47,14 @@ static void translate(const std::exception_ptr &pointer, void *) {
             error.restore(); // a signal that came meanwhile, for example: KeyboardInterrupt goes before
         }
     }
+}
+
+void set_python_error(const std::exception_ptr &pointer) {
+    try {
+        translate(pointer, nullptr);
+    } catch (nb::python_error &error) { error.restore(); } catch (const std::bad_alloc &) {
+        PyErr_NoMemory();
+    } catch (const std::exception &error) { PyErr_SetString(PyExc_RuntimeError, error.what()); }
 }
 
 /// Between slices of a wait: lets Python run its signal handlers, whose exceptions end the wait.
@@ -114,13 +123,13 @@ void add_extra(Launch &launch, const Extra &extra) {
     launch.output_counts = extra.output_counts;
 }
 
-Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root, std::uint64_t schedule,
-               std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
-               std::shared_ptr<Extra> extra) {
+Call make_call(Launched &launched, int kind, int dtype, int op, int root, std::size_t block, std::uintptr_t input,
+               std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
+    ++launched.num_calls;
     Call call;
-    call.plan = std::move(plan);
+    call.plan = launched.plan;
     call.fingerprint.count = block;
-    call.fingerprint.schedule = schedule;
+    call.fingerprint.schedule = launched.schedule;
     call.fingerprint.kind = kind;
     call.fingerprint.dtype = dtype;
     call.fingerprint.op = op;
@@ -140,13 +149,13 @@ Call make_call(std::shared_ptr<const Plan> plan, int kind, int dtype, int op, in
 }
 
 /// Where a user's own reduction raised, the caller sees just that.
-void run(Communicator &self, std::shared_ptr<const Plan> plan, int kind, int dtype, int op, int root,
-         std::uint64_t schedule, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
-         std::shared_ptr<Extra> extra) {
-    Call call = make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout, extra);
+void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
+         std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
+    const Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
+    if (!extra) note_call(self, launched, call);
     try {
         const nb::gil_scoped_release release;
-        self.run(std::move(call), check_signals);
+        self.run(call, check_signals);
     } catch (const Failure &) {
         const nb::object raised = extra && extra->custom ? extra->custom->error() : nb::object();
         if (!raised.is_valid()) throw;
@@ -155,11 +164,10 @@ void run(Communicator &self, std::shared_ptr<const Plan> plan, int kind, int dty
     }
 }
 
-std::shared_ptr<Work> submit(Communicator &self, std::shared_ptr<const Plan> plan, int kind, int dtype, int op,
-                             int root, std::uint64_t schedule, std::size_t block, std::uintptr_t input,
-                             std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
-    Call call =
-        make_call(std::move(plan), kind, dtype, op, root, schedule, block, input, output, timeout, std::move(extra));
+std::shared_ptr<Work> submit(Communicator &self, Launched &launched, int kind, int dtype, int op, int root,
+                             std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
+                             std::shared_ptr<Extra> extra) {
+    Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, std::move(extra));
     const nb::gil_scoped_release release;
     return self.submit(std::move(call));
 }
@@ -349,10 +357,10 @@ NB_MODULE(_core, m) {
                const std::vector<std::size_t> &offsets,
                bool spin) { new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin); },
             "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
-        .def("run", &run, "plan"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "schedule"_a, "block"_a, "input"_a,
-             "output"_a, "timeout"_a, "extra"_a.none())
-        .def("submit", &submit, "plan"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "schedule"_a, "block"_a, "input"_a,
-             "output"_a, "timeout"_a, "extra"_a.none())
+        .def("run", &run, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
+             "timeout"_a, "extra"_a.none())
+        .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
+             "timeout"_a, "extra"_a.none())
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
         .def("close",
@@ -363,6 +371,7 @@ NB_MODULE(_core, m) {
         .def_prop_ro("busy_seconds",
                      [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
         .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
+    bind_cached_calls(m);
     bind_point_to_point(m, communicator);
 
     m.def("fork_generation", &fork_generation);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 using namespace hocket;
 using namespace hocket::test;
@@ -68,6 +69,32 @@ TEST(communicator_blocks_beside_its_stream) {
             }
             beside.join();
             if (error) std::rethrow_exception(error);
+        });
+    }
+}
+
+TEST(communicator_tells_before_it_waits) {
+    // What the hook gives up may be what another member needs to come: an interpreter lock, for example.
+    const Fixture &direct = fixture("all_reduce", "direct", 2);
+    for (const bool others_run : {false, true}) {
+        World world(2);
+        world.run([&direct, &world, others_run](Rank &rank) {
+            if (rank.rank == 1) {
+                world.meet();
+                run_and_check(rank.communicator(), direct, rank, 5);
+                if (others_run) run_and_check(rank.communicator(), direct, rank, 5);
+                return;
+            }
+            Reduction first(direct, rank, 5), second(direct, rank, 5);
+            std::shared_ptr<Work> work; // on the stream, it holds up the one that is watched
+            if (others_run) work = rank.communicator().submit(first.call());
+            bool told = false;
+            rank.communicator().run(second.call(), do_nothing, [&] {
+                if (!std::exchange(told, true)) world.meet();
+            });
+            CHECK(told);
+            second.check();
+            if (work) CHECK(work->wait(patience) && !work->failure());
         });
     }
 }

@@ -1,13 +1,14 @@
 """The way of a collective call into the core, once its arrays are checked: reduction, order, algorithm, plan."""
 
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from hocket import _core
 from hocket.runtime.arguments import NOTHING, RESIZABLE, Described, cannot_split, in_place, new_like, shape_of
 from hocket.runtime.failures import DTYPES, KINDS, OPS
 from hocket.runtime.mesh import Cartesian
-from hocket.runtime.plans import Launched, launched
+from hocket.runtime.plans import launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.select import ORDERS, Policy, choose
 from hocket.runtime.settings import Settings, check_order, check_timeout
@@ -15,7 +16,7 @@ from hocket.runtime.work import Work
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import ITEM_BYTES
 
-Ready = tuple[Launched, int, int, Any, float]
+Found = tuple[_core.Launched, int, int, Any, float]
 """The plan, the numbers of collective and reduction, the core's Extra, and seconds where a call does not say."""
 
 Options = tuple[str | None, str | None, float | None, bool]
@@ -25,10 +26,20 @@ _KIND = {name: number for number, name in enumerate(KINDS)}
 _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces and one.exactly_once)
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
-_MOST_READY = 4096
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-class Calls:
+def cached(method: _Method) -> _Method:
+    """Puts the core's cache before a method of Calls: a call like one before goes from its caller to the core at once.
+
+    The method stays what says what is taken, given and refused. The cache knows a call by plain NumPy arrays `x` and
+    `out` (their type, shape, layout, and where they overlap) and by the identity of all else, which has to be None, a
+    string or a number. It serves calls that return x, out or None.
+    """
+    return cast(_Method, _core.cached_method(method))
+
+
+class Calls(_core.Caller):
     """What every part of a Communicator needs to call the core; the attributes are the Communicator's."""
 
     _core: Any
@@ -38,8 +49,7 @@ class Calls:
     _policy: Policy
     _default: Settings
     _settings: dict[str, Settings]
-    _plans: dict[tuple[str, str, int, bool], Launched]
-    _ready: dict[tuple[Any, ...], Ready]  # of calls made before; emptied when settings change
+    _plans: dict[tuple[str, str, int, bool], _core.Launched]
     _token: Any
 
     if TYPE_CHECKING:
@@ -76,33 +86,12 @@ class Calls:
             aliased = input[1] > 0
         else:
             aliased = in_place(collective, input, output, ahead, ITEM_BYTES[dtype])
-        # Programs repeat their calls: what was found out for one serves all like it.
-        key = (collective, algorithm, order, op, dtype, block, root, aliased) if type(op) is str else None
-        try:
-            ready = self._ready.get(key) if key is not None and lengths is None else None
-        except TypeError:  # an algorithm or order that cannot be a key is none
-            ready = None
-        if ready is None:
-            ready = self._find(collective, algorithm, order, op, dtype, block, root, aliased, lengths)
-            if key is not None and lengths is None:
-                if len(self._ready) >= _MOST_READY:
-                    self._ready.clear()
-                self._ready[key] = ready
-        planned, kind, number, extra, seconds = ready
-        planned.num_calls += 1
-        call = (
-            planned.plan,
-            kind,
-            dtype,
-            number,
-            root,
-            planned.schedule,
-            block,
-            input[0],
-            output[0],
-            seconds if timeout is None else check_timeout(collective, timeout),
-            extra,
+        planned, kind, number, extra, seconds = self._find(
+            collective, algorithm, order, op, dtype, block, root, aliased, lengths
         )
+        if timeout is not None:
+            seconds = check_timeout(collective, timeout)
+        call = (planned, kind, dtype, number, root, block, input[0], output[0], seconds, extra)
         # An export keeps what can be resized from being moved while its bytes are in use.
         held: tuple[memoryview, ...] = ()
         if type(x) in RESIZABLE or type(result) in RESIZABLE:
@@ -127,7 +116,7 @@ class Calls:
         root: int,
         aliased: bool,
         lengths: tuple[list[int], list[int]] | None,
-    ) -> Ready:
+    ) -> Found:
         """What a call like this needs of the core. Every check of what it asks for is here, before anything is sent."""
         settings = self._settings.get(collective, self._default)
         order = settings.order if order is None else check_order(collective, order)

@@ -10,15 +10,13 @@ import numpy as np
 
 from hocket import _core
 from hocket.runtime.arguments import NOTHING, cannot_split, check_like, needed, new_like, shape_of
-from hocket.runtime.calls import Calls
-from hocket.runtime.failures import DTYPES
-
-_UINT8 = DTYPES.index("uint8")
+from hocket.runtime.calls import Calls, cached
 
 
 class Collectives(Calls):
     """One part of a Communicator. Everyone gets ValueError or TypeError for bad arguments before anything is sent."""
 
+    @cached
     def all_reduce(
         self,
         x: Any,
@@ -40,6 +38,7 @@ class Collectives(Calls):
         options = (algorithm, order, timeout, async_op)
         return self._launch("all_reduce", input, output, 0, input[1], op, 0, options, out, x)
 
+    @cached
     def all_gather(
         self,
         x: Any,
@@ -62,6 +61,7 @@ class Collectives(Calls):
         ahead = self._rank * input[1]
         return self._launch("all_gather", input, output, ahead, input[1], "sum", 0, options, out, x)
 
+    @cached
     def reduce_scatter(
         self,
         x: Any,
@@ -87,6 +87,7 @@ class Collectives(Calls):
         ahead = -self._rank * output[1]
         return self._launch("reduce_scatter", input, output, ahead, output[1], op, 0, options, out, x)
 
+    @cached
     def broadcast(
         self,
         x: Any,
@@ -111,6 +112,7 @@ class Collectives(Calls):
         given = input if at_root else NOTHING
         return self._launch("broadcast", given, output, 0, count, "sum", root, options, out, x)
 
+    @cached
     def reduce(
         self,
         x: Any,
@@ -141,6 +143,7 @@ class Collectives(Calls):
         options = (algorithm, order, timeout, async_op)
         return self._launch("reduce", input, output, 0, input[1], op, root, options, out, x)
 
+    @cached
     def gather(
         self,
         x: Any,
@@ -168,6 +171,7 @@ class Collectives(Calls):
         ahead = self._rank * input[1]
         return self._launch("gather", input, output, ahead, input[1], "sum", root, options, out, x)
 
+    @cached
     def scatter(
         self,
         x: Any = None,
@@ -196,6 +200,7 @@ class Collectives(Calls):
         ahead = -self._rank * output[1]
         return self._launch("scatter", input, output, ahead, output[1], "sum", root, options, out, x)
 
+    @cached
     def all_to_all(
         self,
         x: Any,
@@ -221,9 +226,10 @@ class Collectives(Calls):
         options = (algorithm, None, timeout, async_op)
         return self._launch("all_to_all", input, output, 0, input[1] // self._size, "sum", 0, options, out, x)
 
+    @cached
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns, None, once every rank has called it."""
         token = self._token if not async_op else np.zeros(1, np.uint8)
-        described = (token.ctypes.data, 1, _UINT8)
+        described = _core.describe(token, True, "barrier: token")
         options = (algorithm, None, timeout, async_op)
         return self._launch("barrier", described, described, 0, 1, "max", 0, options, None, token)

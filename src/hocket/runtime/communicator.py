@@ -20,11 +20,10 @@ import numpy as np
 from hocket import _core
 from hocket.errors import CommunicationError
 from hocket.runtime import groups, memory
-from hocket.runtime.calls import Ready
 from hocket.runtime.collectives import Collectives
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover
 from hocket.runtime.mesh import Cartesian
-from hocket.runtime.plans import Launched, find
+from hocket.runtime.plans import find
 from hocket.runtime.point_to_point import PointToPoint
 from hocket.runtime.rendezvous import join
 from hocket.runtime.select import Policy
@@ -135,8 +134,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         # Where every rank of the job has a core of its own, waiting spins first.
         spin = context.size <= len(os.sched_getaffinity(0))
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), spin)
-        self._plans: dict[tuple[str, str, int, bool], Launched] = {}
-        self._ready: dict[tuple[Any, ...], Ready] = {}
+        self._plans: dict[tuple[str, str, int, bool], _core.Launched] = {}
         self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
         self._num_pending = 0  # of _works, when they were last looked through
         self._lock = threading.Lock()  # guards both
@@ -200,7 +198,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         for name, one in settings.items():
             self._check_kept(name, one)
         self._default, self._settings = default, settings
-        self._ready.clear()
+        _core.forget_calls(self)
 
     def _check_kept(self, name: str, settings: Settings) -> None:
         """ValueError if an algorithm and an order are fixed that do not go together."""
@@ -282,7 +280,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         finally:
             self._works.clear()
             self._plans.clear()
-            self._ready.clear()
+            _core.forget_calls(self)
 
     def __enter__(self) -> Self:
         return self

@@ -45,22 +45,15 @@ class Prepared:
     labels: frozenset[str]
 
 
-@dataclass(slots=True)
-class Launched:
-    """What one communicator uses of a prepared plan, and how often it has."""
-
-    plan: Any
-    schedule: int
-    labels: frozenset[str]
-    num_calls: int = 0
-
-
 def launched(
     collective: str, name: str, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
-) -> Launched:
-    """Arguments and errors as `prepare`; dims for an algorithm that takes no grid are none."""
+) -> _core.Launched:
+    """What one communicator uses of a prepared plan.
+
+    Arguments and errors as `prepare`; dims for an algorithm that takes no grid are none.
+    """
     prepared = prepare(collective, name, rank, size, root, in_place, dims if find(collective, name).dims else None)
-    return Launched(prepared.plan, prepared.schedule, prepared.labels)
+    return _core.Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
 def find(collective: str, name: str) -> Algorithm:

@@ -1,0 +1,97 @@
+"""Where the time of a small call goes, from Python to the first store: nanoseconds per call, 8 bytes of each rank.
+
+    python benchmarks/call_path.py [--calls 5000] [--batches 21] [--json]
+
+Least and median over batches of back-to-back calls, of the slower rank:
+
+- `empty`: a function of the core that does nothing, called from the same loop: what Python itself takes;
+- `1 rank`: everything but the wire, and so all that a call does to be safe: what it is called is written down (the
+  fingerprint), hashed (the tag of its messages), and alarms are looked at before and after. What `1 rank` has above
+  `empty` is an upper bound of what these protections take, as it also has the look at the arguments and the executor;
+- `2 ranks`: as processes, with the wire. On a machine with less than 2 idle cores look at the least value only;
+- `python`: the same with 1 rank through the Python method, as the first call of its kind goes.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+import hocket
+from hocket import _core
+
+Times = tuple[float, float]
+"""Nanoseconds per call of the best batch, and of the median one."""
+
+
+def calls_of(comm: hocket.Communicator) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """Methods with their arguments: every rank's block has 8 bytes."""
+    x, all_blocks, others = np.zeros(2, "f4"), np.zeros(2 * comm.size, "f4"), np.zeros(2 * comm.size, "f4")
+    return {
+        "all_reduce": (comm.all_reduce, (x,), {}),
+        "barrier": (comm.barrier, (), {}),
+        "broadcast": (comm.broadcast, (x,), {}),
+        "reduce": (comm.reduce, (x,), {}),
+        "all_gather": (comm.all_gather, (x,), {"out": all_blocks}),
+        "reduce_scatter": (comm.reduce_scatter, (all_blocks,), {"out": x}),
+        "all_to_all": (comm.all_to_all, (all_blocks,), {"out": others}),
+    }
+
+
+def timed(
+    call: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any], meet: Callable[[], Any], shape: list[int]
+) -> Times:
+    num_calls, num_batches = shape
+    batches = []
+    for _ in range(num_batches):
+        meet()
+        started = perf_counter_ns()
+        for _ in range(num_calls):
+            call(*args, **keywords)
+        batches.append((perf_counter_ns() - started) / num_calls)
+    return min(batches), statistics.median(batches)
+
+
+def measure(shape: list[int]) -> dict[str, Times]:
+    with hocket.init() as comm:
+        return {name: timed(*call, comm.barrier, shape) for name, call in calls_of(comm).items()}
+
+
+def measure_python(shape: list[int]) -> dict[str, Times]:
+    with hocket.init() as comm:
+        found = {}
+        for name, (call, args, keywords) in calls_of(comm).items():
+            method = getattr(hocket.Communicator, name).__wrapped__.__get__(comm)
+            assert method.__name__ == call.__name__
+            found[name] = timed(method, args, keywords, comm.barrier, shape)
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=5000, help="of one batch (5000)")
+    parser.add_argument("--batches", type=int, default=21, help="(21)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    arguments = parser.parse_args()
+    shape = [arguments.calls, arguments.batches]
+    empty = timed(_core.fork_generation, (), {}, lambda: None, shape)
+    [python] = hocket.run_ranks(measure_python, 1, args=(shape,), kind="process")
+    [one] = hocket.run_ranks(measure, 1, args=(shape,), kind="process")
+    ranks = hocket.run_ranks(measure, 2, args=(shape,), kind="process")
+    two = {name: (max(of[name][0] for of in ranks), max(of[name][1] for of in ranks)) for name in one}
+    if arguments.json:
+        print(json.dumps({"empty": empty, "python": python, "1 rank": one, "2 ranks": two}))
+        return
+    print(f"empty call of the core: {empty[0]:.0f} ns (median {empty[1]:.0f})")
+    print(f"{'ns: least (median)':<20}{'python':>16}{'1 rank':>16}{'2 ranks':>16}")
+    for name in one:
+        columns = "".join(f"{f'{of[name][0]:.0f} ({of[name][1]:.0f})':>16}" for of in (python, one, two))
+        print(f"{name:<20}{columns}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+// Calls that a program repeats: the way from a method of the Python class Communicator to the core, without Python.
+#pragma once
+
+#include "communicator.h"
+
+#include <cstdint>
+#include <memory>
+#include <nanobind/nanobind.h>
+
+/// What one communicator uses of a prepared plan, and how often it has. The interpreter lock guards it.
+struct Launched {
+    std::shared_ptr<const hocket::Plan> plan;
+    std::uint64_t schedule;
+    nanobind::object labels;
+    std::uint64_t num_calls = 0;
+};
+
+/// The communicator runs this call. A cached method of it that is under way on this thread remembers that.
+void note_call(hocket::Communicator &communicator, Launched &launched, const hocket::Call &call);
+
+void bind_cached_calls(nanobind::module_ &module);

@@ -1,0 +1,406 @@
+"""Calls that were made before skip Python: they have to do, return and refuse exactly what the Python methods do."""
+
+import gc
+import inspect
+import pydoc
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CommunicationError, PeerAborted
+from hocket.runtime.launch import run_ranks
+
+SIZE = 2
+TURNS, NUM_THREADS = 100, 3
+SYMMETRIC = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+METHODS = [*SYMMETRIC, "broadcast", "reduce", "gather", "scatter"]
+
+Comm = hocket.Communicator
+Built = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of one call."""
+
+
+def count_misses(comm: Comm) -> list[str]:
+    """Grows with each call of this communicator that goes through Python."""
+    missed: list[str] = []
+    launch = comm._launch
+
+    def counted(collective: str, *args: Any, **keywords: Any) -> Any:
+        missed.append(collective)
+        return launch(collective, *args, **keywords)
+
+    comm._launch = counted  # type: ignore[method-assign]
+    return missed
+
+
+def values(rank: int, count: int, dtype: str = "float32") -> Any:
+    return (np.arange(count) % 5 + rank + 1).astype(dtype)
+
+
+def whole(rank: int, size: int, count: int = 6) -> tuple[Any, Any]:
+    """An array, and this rank's block of it."""
+    x = values(rank, size * count)
+    return x, x[rank * count : (rank + 1) * count]
+
+
+def frozen(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+class Subclass(np.ndarray[Any, Any]):
+    """What NumPy would treat otherwise, perhaps."""
+
+
+def alike(rank: int, size: int, method: str) -> list[Callable[[], Built]]:
+    """Calls that differ from plain ones in one way each, right and wrong ones.
+
+    Where a root does what others do not, some are wrong on some ranks only.
+    """
+    long = 6 * size
+    n = {"all_gather": (6, long), "gather": (6, long), "reduce_scatter": (long, 6), "scatter": (long, 6)}.get(
+        method, (6, 6)
+    )
+
+    def call(x: Any = None, out: Any = None, *more: Any, **keywords: Any) -> Built:
+        x = values(rank, n[0]) if x is None else x
+        return (x, *more), {"out": np.zeros(n[1], getattr(x, "dtype", "float32")) if out is None else out, **keywords}
+
+    def overlapping() -> Built:
+        memory = values(rank, sum(n))
+        return (memory[: n[0]],), {"out": memory[1 : n[1] + 1]}
+
+    def in_place() -> Built:
+        x, block = whole(rank, size)
+        return ((x,), {"out": block}) if n[0] > n[1] else ((block,), {"out": x}) if n[0] < n[1] else ((x,), {"out": x})
+
+    return [
+        call,
+        lambda: call(timeout=20.0),
+        lambda: call(timeout=float("20.0")),  # equal, and another object
+        lambda: call(timeout=20),
+        lambda: ((), {"x": values(rank, n[0]), "out": np.zeros(n[1], "float32")}),
+        lambda: call(values(rank, n[0], "int64")),
+        lambda: call(values(rank, n[0], "float64").reshape(2, -1), np.zeros(n[1]).reshape(2, -1)),
+        lambda: call(values(rank, n[0], "complex128")),
+        lambda: call(frozen(values(rank, n[0]))),
+        lambda: call(values(rank, n[0]).view(Subclass)),
+        lambda: call(values(rank, n[0]).tobytes(), bytearray(n[1])),
+        lambda: call(values(rank, 0), values(rank, 0)),
+        lambda: call(algorithm="".join(["di", "rect"])),
+        lambda: call(algorithm=None),
+        in_place,
+        # Refused, each beside a call that is not.
+        lambda: call(out=np.zeros(n[1] + 1, "float32")),
+        lambda: call(out=np.zeros(n[1], "int32")),
+        lambda: call(out=frozen(np.zeros(n[1], "float32"))),
+        lambda: call(out=np.zeros(2 * n[1], "float32")[::2]),
+        lambda: call(values(rank, 2 * n[0])[::2]),
+        lambda: call(np.frombuffer(bytearray(4 * n[0] + 1), "float32", n[0], 1)),
+        lambda: call(out=np.frombuffer(bytearray(4 * n[1] + 1), "float32", n[1], 1)),
+        lambda: call(values(rank, n[0], ">f4"), np.zeros(n[1], ">f4")),
+        lambda: call(out=[0.0] * n[1]),
+        lambda: call(timeout=0),
+        lambda: call(timeout=True),
+        lambda: call(timeout="1"),
+        lambda: call(algorithm="magic"),
+        lambda: call(algorithm=["direct"]),
+        lambda: call(x="x"),
+        lambda: call(unknown=1),
+        lambda: ((), {}),
+        lambda: call(None, None, 0, 0, 0),
+        overlapping,
+    ]
+
+
+def particular(rank: int) -> list[tuple[str, Callable[[], Built]]]:
+    """Calls with what only some collectives have."""
+    x, y = (lambda n=6: values(rank, n)), (lambda n=6: np.zeros(n, "float32"))
+    calls: list[tuple[str, Callable[[], Built]]] = [
+        ("all_reduce", lambda: ((x(),), {})),
+        ("all_reduce", lambda: ((x(12),), {})),
+        ("all_reduce", lambda: ((np.float32(3),), {})),
+        ("all_reduce", lambda: ((np.array(3.0),), {})),
+        ("all_reduce", lambda: ((frozen(x()),), {})),  # refused
+        ("all_gather", lambda: ((x(),), {})),  # a new array
+        ("all_to_all", lambda: ((x(7),), {"out": y(7)})),  # refused
+        ("all_to_all", lambda: ((x().reshape(2, 3),), {"out": y()})),
+        ("all_to_all", lambda: ((x().reshape(3, 2),), {"out": y()})),  # refused: 3 rows for 2 ranks
+        ("barrier", lambda: ((), {})),
+        ("barrier", lambda: ((), {"timeout": 9.0})),
+        ("barrier", lambda: ((), {"async_op": 0})),
+        ("barrier", lambda: ((1,), {})),  # refused
+    ]
+    for op in ("sum", "max", "avg", "mean", "", np.add, hocket.premul_sum(2.0), None, ["sum"], 1):
+        calls += [(name, lambda op=op: ((x(),), {"op": op})) for name in ("all_reduce", "reduce")]
+        calls += [("all_reduce", lambda op=op: ((values(rank, 6, "int32"),), {"op": op}))]
+        calls += [("reduce_scatter", lambda op=op: ((x(12),), {"op": op, "out": y()}))]
+    for order in ("fast", "rank", "invariant", "slow", 1):
+        calls += [(name, lambda order=order: ((x(),), {"order": order})) for name in ("all_reduce", "reduce")]
+    for root in (0, 1, True, np.int64(1), 1.0, 2, -1, None, [0]):
+        calls += [(name, lambda root=root: ((x(), root), {})) for name in ("broadcast", "reduce")]
+        calls += [(name, lambda root=root: ((x(),), {"root": root})) for name in ("broadcast", "reduce")]
+        calls += [("gather", lambda root=root: ((x(), root), {"out": y(12)}))]
+        calls += [("scatter", lambda root=root: ((x(12), root), {"out": y()}))]
+        calls += [("scatter", lambda root=root: ((None if rank != 1 else x(12), 1), {"out": y(), "timeout": 7.0}))]
+    return calls
+
+
+def outcome(call: Callable[..., Any], built: Built) -> Any:
+    """What a call returns and leaves in its arrays, or how it refuses them."""
+    args, keywords = built
+    try:
+        result = call(*args, **keywords)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    arrays = [*args, *keywords.values()]
+    same = [at for at, one in enumerate(arrays) if one is result]
+    return same, np.asarray(result).tolist(), [np.asarray(one).tolist() for one in arrays if hasattr(one, "dtype")]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_cached_call_does_what_the_python_method_does(size: int) -> None:
+    """Calls in random order, each beside the same one through Python alone; results, arrays and errors are equal."""
+
+    def main() -> tuple[int, int]:
+        with hocket.init() as comm:
+            names = SYMMETRIC if size > 1 else METHODS
+            calls = [(name, one) for name in names for one in alike(comm.rank, size, name)]
+            calls += particular(comm.rank) if size == 2 else []
+            choose = random.Random(5)  # the same on all ranks
+            missed, plain = count_misses(comm), 0
+            order = [at for at in range(len(calls)) for _ in range(3)]
+            choose.shuffle(order)
+            for at in order:
+                name, build = calls[at]
+                before = len(missed)
+                found = outcome(getattr(comm, name), build())
+                plain += len(missed) == before
+                expected = outcome(getattr(Comm, name).__wrapped__.__get__(comm), build())
+                assert found == expected, (name, build())
+            return plain, len(order)
+
+    for hits_and_refused, all_calls in run_ranks(main, size, kind="thread"):
+        assert hits_and_refused > all_calls / 2
+
+
+def plain_calls(rank: int) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    return [
+        ("all_reduce", (values(rank, 6),), {}),
+        ("all_reduce", (values(rank, 6),), {"op": "max", "out": np.zeros(6, "float32")}),
+        ("all_gather", (values(rank, 6),), {"out": np.zeros(12, "float32")}),
+        ("reduce_scatter", (values(rank, 12),), {"out": np.zeros(6, "float32")}),
+        ("broadcast", (values(rank, 6),), {}),
+        ("broadcast", (values(rank, 6), 1), {}),
+        ("reduce", (values(rank, 6),), {"root": 1}),
+        ("gather", (values(rank, 6),), {"out": np.zeros(12, "float32")}),
+        ("scatter", (values(rank, 12),), {"out": np.zeros(6, "float32")}),
+        ("all_to_all", (values(rank, 6),), {"out": np.zeros(6, "float32")}),
+        ("barrier", (), {}),
+    ]
+
+
+def repeat_plain_calls() -> None:
+    with hocket.init() as comm:
+        missed = count_misses(comm)
+        for turn in range(4):
+            for number, (name, args, keywords) in enumerate(plain_calls(comm.rank)):
+                getattr(comm, name)(*args, **keywords)
+                assert len(missed) == (number + 1 if turn == 0 else len(plain_calls(comm.rank)))
+            assert comm.statistics["calls"] == (turn + 1) * len(plain_calls(comm.rank))
+        assert comm.statistics["seconds"] > 0
+
+
+def test_only_the_first_of_equal_calls_goes_through_python_and_all_are_counted() -> None:
+    run_ranks(repeat_plain_calls, SIZE, kind="process")
+
+
+def test_names_defaults_and_positions_are_one_call() -> None:
+    with hocket.init(0, 1) as comm:
+        missed, x = count_misses(comm), np.ones(3)
+        comm.broadcast(x)
+        comm.broadcast(x, 0)
+        comm.broadcast(root=0, x=x)
+        comm.broadcast(x, **{"timeout": None, "out": None})
+        comm.broadcast(np.zeros(3))
+        Comm.broadcast(comm, x)
+        assert missed == ["broadcast"]
+        comm.broadcast(x.reshape(3, 1))
+        comm.broadcast(x.astype("float32"))
+        comm.broadcast(x, out=np.zeros(3))
+        assert missed == ["broadcast"] * 4
+
+
+def test_settings_closing_and_aborts_are_noticed() -> None:
+    def main() -> None:
+        x = np.ones(3)
+        with hocket.init() as comm:
+            other = comm.dup()
+            for algorithm in ("ring", "tree", "direct"):
+                comm.configure("all_reduce", algorithm=algorithm)
+                comm.all_reduce(x)
+                comm.all_reduce(x)
+                assert comm.statistics["algorithms"][f"all_reduce:{algorithm}"] == 2
+            comm.configure("all_reduce", order="invariant", algorithm="")
+            with pytest.raises(ValueError, match="balanced_tree"):
+                comm.all_reduce(x, algorithm="ring")
+            for _ in range(2):
+                other.all_reduce(x)
+            comm.barrier()
+            if comm.rank == 0:
+                other.abort("enough")
+            with pytest.raises(PeerAborted, match="enough"):
+                other.all_reduce(x)
+        for closed in (comm, other):
+            closed.close()
+            with pytest.raises(CommunicationError, match="the communicator is closed"):
+                closed.all_reduce(x)
+
+    run_ranks(main, SIZE, kind="thread")
+
+
+def test_an_array_that_has_moved_is_found_where_it_is() -> None:
+    with hocket.init(0, 1) as comm:
+        x, y = np.arange(6.0), np.zeros(6)
+        assert comm.all_reduce(x, out=y) is y
+        for count in (6, 1000, 6):
+            x.resize(count, refcheck=False)
+            x[:] = np.arange(count)
+            if count != y.size:
+                with pytest.raises(ValueError, match=f"expected out with {count} elements"):
+                    comm.all_reduce(x, out=y)
+            else:
+                y[:] = 0
+                assert (comm.all_reduce(x, out=y) == np.arange(count)).all()
+
+
+def test_nothing_is_kept_but_what_the_cache_needs() -> None:
+    """Arrays are never kept; a communicator dies with its last reference, and what its cache holds with it."""
+    timeout, x, y = float("12.5"), np.ones(5), np.zeros(5)
+
+    def counts() -> list[int]:
+        return [sys.getrefcount(one) for one in (timeout, x, y, None)]
+
+    with hocket.init(0, 1) as comm:
+        before = counts()
+        for _ in range(50):
+            comm.all_reduce(x, out=y, timeout=timeout)
+            with pytest.raises(ValueError, match="out"):
+                comm.all_reduce(x, out=y[:2], timeout=timeout)
+        after = counts()
+        assert after[0] == before[0] + 1 and after[1:3] == before[1:3]
+        assert after[3] - before[3] < 20
+        comm.close()
+        assert counts()[0] == before[0]
+    last = weakref.ref(comm)
+    del comm
+    gc.collect()
+    assert last() is None
+
+
+def test_more_calls_than_are_remembered() -> None:
+    with hocket.init(0, 1) as comm:
+        memory = np.ones(5000)
+        for count in [*range(4200), *range(4190, 4200)]:
+            assert comm.all_reduce(memory[:count]).size == count
+
+
+def call_from_threads() -> None:
+    with hocket.init() as comm:
+        errors: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                for _ in range(TURNS):
+                    assert (comm.all_reduce(np.ones(4)) == SIZE).all()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=call) for _ in range(NUM_THREADS)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert not errors
+        assert comm.statistics["calls"] == TURNS * NUM_THREADS
+
+
+def test_threads_share_a_communicator_and_its_calls() -> None:
+    """One at a time uses what is remembered of a call; whoever comes meanwhile goes through Python."""
+    for kind in ("thread", "process"):
+        run_ranks(call_from_threads, SIZE, kind=kind)
+
+
+def wait_beside_a_thread() -> None:
+    with hocket.init() as comm:
+        beside = comm.dup()
+        comm.barrier()
+        missed = count_misses(comm)
+        if comm.rank == 1:
+            beside.recv(np.zeros(1), 0)
+            comm.barrier()
+            return
+        begun = threading.Event()
+
+        def talk() -> None:
+            begun.wait()
+            beside.send(np.zeros(1), 1)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        begun.set()
+        comm.barrier()
+        thread.join()
+        assert missed == []
+
+
+def test_other_threads_run_while_a_cached_call_waits() -> None:
+    """Rank 1 comes only when it has heard from a thread of rank 0 that starts to talk while rank 0 waits."""
+
+    for kind in ("thread", "process"):
+        run_ranks(wait_beside_a_thread, SIZE, kind=kind)
+
+
+def test_a_call_inside_another_is_refused_as_ever() -> None:
+    """A user's op calls; the call that it stands in goes through Python, as those with such ops do."""
+
+    def main() -> None:
+        with hocket.init() as comm:
+            comm.barrier()
+
+            def calling(a: Any, b: Any) -> Any:
+                if a.size > 1:
+                    comm.barrier()
+                return a + b
+
+            with pytest.raises((RuntimeError, CommunicationError), match="inside another one"):
+                comm.all_reduce(np.ones(3), op=hocket.op(calling))
+
+    run_ranks(main, SIZE, kind="thread")
+
+
+@pytest.mark.parametrize("name", [*METHODS, "barrier"])
+def test_a_cached_method_reads_as_the_python_method(name: str) -> None:
+    method = getattr(Comm, name)
+    python = method.__wrapped__
+    assert (method.__name__, method.__doc__, method.__qualname__) == (name, python.__doc__, f"Collectives.{name}")
+    assert inspect.signature(method) == inspect.signature(python)
+    assert inspect.isroutine(method) and name in pydoc.plain(pydoc.render_doc(Comm))
+    with hocket.init(0, 1) as comm:
+        assert list(inspect.signature(getattr(comm, name)).parameters) == list(inspect.signature(python).parameters)[1:]
+        assert python.__doc__.splitlines()[0] in pydoc.plain(pydoc.render_doc(getattr(comm, name)))
+        assert getattr(comm, name).__self__ is comm
+
+
+def test_a_cached_method_takes_communicators_only() -> None:
+    with pytest.raises(AttributeError, match=r"_launch|_token"):
+        Comm.barrier(object())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="self"):
+        Comm.barrier()  # type: ignore[call-arg]
