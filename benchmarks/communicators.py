@@ -1,52 +1,197 @@
-"""What another communicator costs: time to make it, and memory of each rank, private and shared.
+"""What Hocket costs before it moves anything: beginning, one more communicator, its memory, and waiting.
 
-python benchmarks/communicators.py --ranks 8 --count 256
+    python benchmarks/communicators.py --ranks 2,4,8,16,32,64 --json FILE
+
+For each number of ranks, all processes of this host:
+
+first       milliseconds from the moment at which the ranks, which have imported everything, call hocket.init() until
+            the last has its first all_reduce; warm: the proof was in the cache, cold: in an empty one. Median of
+            --rounds jobs, and the worst
+communicator  milliseconds for one more (median over --count that are open at once, and the worst), and KiB that
+            it takes of each rank: anonymous memory of the process (smaps_rollup) and blocks of its arena (fstat)
+staging     KiB of shared memory that a rank has taken after it has used all_reduce with 8 B to 4 MiB of private memory:
+            blocks of its arena, without what the first communicator took when it was made
+late        milliseconds of CPU (getrusage) that a rank burns while another comes one second late to an all_reduce, and
+            to a message; the worst rank
+
+Every figure is the worst over the ranks. Ranks beyond the number of cores take turns: then set-up is mostly the work of
+all ranks on few cores.
 """
 
 import argparse
+import json
 import os
+import resource
 import statistics
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import hocket
 from hocket.runtime import memory
 
+LATE_SECONDS = 1.0
+STAGED_BYTES = (8, 64 << 10, 1 << 20, 4 << 20)
 
-def private_bytes() -> int:
-    """Anonymous memory of this process."""
+
+def anonymous_bytes() -> int:
+    """Private memory of this process."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
 
-def measure(count: int) -> tuple[float, float, float, int]:
-    """Median and worst milliseconds for one more, KiB per communicator that this rank takes, and a checksum."""
+def arena_bytes() -> int:
+    """Shared memory that this rank has taken."""
+    return os.fstat(memory.arena().descriptor).st_blocks * 512
+
+
+def cpu_seconds() -> float:
+    """Of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def first_call(begin: float) -> float:
+    """Seconds from `begin`, a time that all ranks know, to the end of this rank's first all_reduce."""
+    x = np.ones(2, np.float32)
+    hocket.init  # noqa: B018 - naming it imports what it needs
+    if time.monotonic() >= begin:
+        raise RuntimeError("importing took longer than --imports; give it more seconds")
+    while time.monotonic() < begin:
+        time.sleep(max(0.0, begin - time.monotonic()))
+    with hocket.init() as comm:
+        comm.all_reduce(x)
+        return time.monotonic() - begin
+
+
+def communicators(count: int) -> tuple[float, float, float]:
+    """Median and worst seconds for one more, and bytes that each takes of this rank."""
     with hocket.init() as comm:
         comm.dup().all_reduce(np.ones(1))  # what is made once is not counted
-        arena = memory.arena().descriptor
-        before = private_bytes() + os.fstat(arena).st_blocks * 512
-        parts, milliseconds = [], []
+        before = anonymous_bytes() + arena_bytes()
+        parts, seconds = [], []
         for _ in range(count):
             started = time.perf_counter()
             parts.append(comm.dup())
-            milliseconds.append((time.perf_counter() - started) * 1e3)
-        checksum = sum(int(part.all_reduce(np.ones(1))[0]) for part in parts)
-        taken = private_bytes() + os.fstat(arena).st_blocks * 512 - before
-        return statistics.median(milliseconds), max(milliseconds), taken / count / 1024, checksum
+            seconds.append(time.perf_counter() - started)
+        for part in parts:
+            if part.all_reduce(np.ones(1))[0] != comm.size:
+                raise RuntimeError("a communicator computes nonsense")
+        taken = anonymous_bytes() + arena_bytes() - before
+        return statistics.median(seconds), max(seconds), taken / count
+
+
+def staging() -> float:
+    """Bytes of this rank's arena that moving private memory has taken."""
+    with hocket.init() as comm:
+        before = arena_bytes()
+        for num_bytes in STAGED_BYTES:
+            for _ in range(3):
+                comm.all_reduce(np.ones(num_bytes // 4, np.float32))
+        return arena_bytes() - before
+
+
+def late() -> tuple[float, float]:
+    """Seconds of CPU that this rank burns while rank 0 is late: to an all_reduce, to a message."""
+    with hocket.init() as comm:
+        x, burnt = np.ones(2, np.float32), []
+
+        def send_or_receive() -> None:
+            for rank in range(1, comm.size) if comm.rank == 0 else ():
+                comm.send(x, dst=rank)
+            if comm.rank > 0:
+                comm.recv(x, src=0)
+
+        def reduce() -> None:
+            comm.all_reduce(x)
+
+        for call in (reduce, send_or_receive):
+            call()
+            comm.barrier()
+            if comm.rank == 0:
+                time.sleep(LATE_SECONDS)
+            started = cpu_seconds()
+            call()
+            burnt.append(cpu_seconds() - started if comm.rank > 0 else 0.0)
+        return burnt[0], burnt[1]
+
+
+def on_ranks(function: Callable[..., Any], num_ranks: int, *args: Any) -> list[float]:
+    """The worst over the ranks of each number that it returns."""
+    found = hocket.run_ranks(function, num_ranks, args=args, kind="process")
+    rows = [one if isinstance(one, tuple) else (one,) for one in found]
+    return [max(column) for column in zip(*rows, strict=True)]
+
+
+def first_calls(num_ranks: int, rounds: int, imports: float) -> dict[str, list[float]]:
+    """Seconds to the first all_reduce: with an empty cache, and then with the proof in it."""
+    times: dict[str, list[float]] = {"cold": [], "warm": []}
+    kept = os.environ.get("HOCKET_CACHE")
+    try:
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as os.environ["HOCKET_CACHE"]:
+                for found in times.values():  # the second one finds what the first has left
+                    found += on_ranks(first_call, num_ranks, time.monotonic() + imports * max(1.0, num_ranks / 4))
+    finally:
+        os.environ.pop("HOCKET_CACHE")
+        if kept is not None:
+            os.environ["HOCKET_CACHE"] = kept
+    return times
+
+
+def measure(num_ranks: int, count: int, rounds: int, imports: float) -> dict[str, Any]:
+    """All figures of one number of ranks, in seconds and bytes."""
+    one, worst, taken = on_ranks(communicators, num_ranks, count)
+    burnt_in_call, burnt_in_message = on_ranks(late, num_ranks)
+    return {
+        "ranks": num_ranks,
+        "first_seconds": first_calls(num_ranks, rounds, imports),
+        "communicator": {"median_seconds": one, "worst_seconds": worst, "bytes": taken},
+        "staging_bytes": on_ranks(staging, num_ranks)[0],
+        "late_cpu_seconds": {"all_reduce": burnt_in_call, "message": burnt_in_message},
+    }
+
+
+HEADER = (
+    f"{'ranks':>5} {'first warm (worst)':>19} {'cold':>7}  {'communicator (worst)':>21} {'KiB':>6}  "
+    f"{'staging KiB':>11}  {'late: all_reduce':>16} {'message':>7}"
+)
+
+
+def line(found: dict[str, Any]) -> str:
+    """One row under HEADER; times in milliseconds."""
+    warm, cold = found["first_seconds"]["warm"], found["first_seconds"]["cold"]
+    one, burnt = found["communicator"], found["late_cpu_seconds"]
+    first = f"{statistics.median(warm) * 1e3:.0f} ({max(warm) * 1e3:.0f})"
+    made = f"{one['median_seconds'] * 1e3:.2f} ({one['worst_seconds'] * 1e3:.1f})"
+    return (
+        f"{found['ranks']:>5} {first:>19} {statistics.median(cold) * 1e3:>7.0f}  {made:>21} "
+        f"{one['bytes'] / 1024:>6.1f}  {found['staging_bytes'] / 1024:>11.0f}  {burnt['all_reduce'] * 1e3:>16.1f} "
+        f"{burnt['message'] * 1e3:>7.1f}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=8, help="ranks of each communicator, as processes (8)")
-    parser.add_argument("--count", type=int, default=256, help="communicators that are open at once (256)")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", default="2,4,8,16,32,64", help="numbers of ranks, as processes (2,4,8,16,32,64)")
+    parser.add_argument("--count", type=int, default=64, help="communicators that are open at once (64)")
+    parser.add_argument("--rounds", type=int, default=3, help="jobs whose beginning is timed, cold and warm (3)")
+    parser.add_argument("--imports", type=float, default=4.0, help="seconds that 4 ranks may take to import (4)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, in seconds and bytes")
     arguments = parser.parse_args()
-    found = hocket.run_ranks(measure, arguments.ranks, args=(arguments.count,), kind="process")
-    assert all(checksum == arguments.ranks * arguments.count for *_, checksum in found)
-    median, worst, kib = (max(one[i] for one in found) for i in range(3))
-    print(f"{arguments.count} communicators of {arguments.ranks} ranks on {os.cpu_count()} cores, each used once:")
-    print(f"  one more costs {median:.2f} ms (median; worst {worst:.1f} ms) and {kib:.1f} KiB of each rank")
+    print(f"# {os.cpu_count()} cores; milliseconds, KiB of each rank; {arguments.count} communicators open")
+    print(HEADER, flush=True)
+    rows = []
+    for num_ranks in map(int, arguments.ranks.split(",")):
+        rows.append(measure(num_ranks, arguments.count, arguments.rounds, arguments.imports))
+        print(line(rows[-1]), flush=True)
+    if arguments.json:
+        found = {"cores": os.cpu_count(), "count": arguments.count, "results": rows}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

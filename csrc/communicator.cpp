@@ -56,9 +56,9 @@ void Work::finish(std::optional<Failure> failure) {
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
-    : context_(std::move(context)), spin_(spin), transport_(*context_, members, rank, offsets, Lane::collectives),
+    : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
       members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin),
-      first_ticks_(ticks()), first_time_(Clock::now()) {
+      first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         const ControlPage &page = members_.control(member);
         pages_.push_back(
@@ -365,7 +365,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
         no_memory();
     }
     seen_moves_ = executor_->num_moves();
-    polls_ = 0;
+    patience_.renew();
     started_ = {};
     stall_told_ = false;
 }
@@ -386,7 +386,7 @@ void Communicator::end() {
 /// no other can go on while this one tries.
 bool Communicator::poll(const Call &call) {
     return attempt(call, [this] {
-        for (unsigned polls = spin_ ? polls_before_wait : 1;; relax()) {
+        for (unsigned polls = patience_.spins() ? polls_before_wait : 1;; relax()) {
             if (executor_->advance()) return true;
             if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
             if (--polls == 0) return false;
@@ -414,26 +414,20 @@ template <typename Move> bool Communicator::attempt(const Call &call, const Move
     }
 }
 
-/// Waits a little: ranks that have a core each spin first, others let the others run; both sleep in the end.
+/// Waits a little: tries on while there is patience, then sleeps until a peer rings.
 bool Communicator::rest(const Call &call, Clock::time_point until) {
     if (executor_->num_moves() != seen_moves_) {
         seen_moves_ = executor_->num_moves();
-        polls_ = 0;
+        patience_.renew();
     }
-    const bool look = polls_++ % polls_per_look == 0;
-    const Clock::time_point now = look ? Clock::now() : Clock::time_point{};
-    if (look) {
-        if (polls_ == 1) spin_until_ = now + spin_time;
+    if (patience_.wants_clock()) {
+        const auto now = Clock::now();
+        patience_.look(now);
         look_at_clock(call, now);
         if (now >= until) return false;
     }
-    if (spin_) {
-        if (!look || now < spin_until_) {
-            relax();
-            return true;
-        }
-    } else if (polls_ < max_yields) {
-        sched_yield();
+    if (!patience_.is_over()) {
+        patience_.pass();
         return true;
     }
     ControlPage &page = own();
@@ -451,7 +445,6 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         throw;
     }
     page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-    polls_ = 0; // someone has moved or a while has passed: look at the clock, and try a little before the next sleep
     return true;
 }
 

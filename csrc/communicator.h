@@ -136,7 +136,7 @@ class Communicator {
     ControlPage &own() const { return members_.own(); }
 
     std::shared_ptr<Context> context_;
-    bool spin_, shares_process_ = false;
+    bool shares_process_ = false;
     ShmTransport transport_;
     Members members_;
     PointToPoint messages_;
@@ -161,8 +161,8 @@ class Communicator {
     std::atomic<std::uint64_t> busy_ticks_{0}; // atomic for readers
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
-    unsigned polls_ = 0; // since the last move
-    Clock::time_point started_{}, spin_until_{};
+    Patience patience_; // since the last move
+    Clock::time_point started_{};
     bool stall_told_ = false;
 
     struct Queue {

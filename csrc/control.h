@@ -49,15 +49,17 @@ struct ControlPage {
     std::atomic<std::uint32_t> sleeping;                  // the owner's sleeping threads: partner of every store that
                                                           // they wait for; a bell wakes all
 
+    // Written by the owner so rarely that they stay in the caches of all, which read them with each message.
     std::atomic<std::uint32_t> generation; // grows when the page is renewed
+    std::atomic<std::uint32_t> state;
 
-    // Written by the owner.
-    alignas(cache_line) std::atomic<std::uint32_t> state;
-    std::atomic<std::uint32_t> in_call;     // 1 while it may read what others have lent; partner of `alarm`
-    std::atomic<std::uint32_t> in_messages; // the same, for messages
-    std::atomic<std::int32_t> process;      // its id, by which others can ask the system whether it is stopped
-    std::atomic<std::uint64_t> last_call;   // the number of the last one in `calls`
-    std::atomic<std::uint64_t> gave_up;     // the number of the call at which the owner failed, 0 while it did not
+    // Written by the owner with each call.
+    alignas(cache_line) std::atomic<std::uint32_t> in_call; // 1 while it may read what others have lent; partner of
+                                                            // `alarm`
+    std::atomic<std::uint32_t> in_messages;                 // the same, for messages
+    std::atomic<std::int32_t> process;    // its id, by which others can ask the system whether it is stopped
+    std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
+    std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, 0 while it did not
     alignas(cache_line) std::array<CallRecord, history> calls;
 
     alignas(cache_line) AbortRecord abort;

@@ -43,7 +43,9 @@ bool Matcher::advance() {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
     for (int peer = 0; peer < num_ranks; ++peer) receive_from(peer);
-    for (int peer = 0; peer < num_ranks; ++peer) send_to(peer);
+    for (int peer = 0; peer < num_ranks; ++peer) {
+        if (has_to_send(peer)) send_to(peer);
+    }
     return num_moves_ != before;
 }
 
@@ -215,6 +217,13 @@ void Matcher::end_payload(int peer) {
 
 // To a peer -----------------------------------------------------------------------------------------------------------
 
+bool Matcher::has_to_send(int peer) const {
+    const auto at = static_cast<std::size_t>(peer);
+    const Outgoing &out = outgoing_[at];
+    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty() ||
+           incoming_[at].num_owed >= max_unmatched / 2;
+}
+
 void Matcher::send_to(int peer) {
     Outgoing &out = to(peer);
     std::erase_if(out.lent, [&](const std::shared_ptr<Exchange> &exchange) {
@@ -317,7 +326,7 @@ void Matcher::end_frame(int peer) {
     if (!exchange) return;
     exchange->moved += out.payload_bytes;
     if (exchange->moved < exchange->num_bytes) out.cleared.push_back(exchange);
-    else if (exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
+    else if (exchange->ticket != 0 && exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
     else finish(*exchange);
 }
 

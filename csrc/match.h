@@ -7,7 +7,7 @@
 #include "types.h"
 
 #include <array>
-#include <list>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -109,11 +109,11 @@ class Matcher {
     struct Outgoing {
         static constexpr std::size_t line_bytes = 48; // what the transports carry at no extra cost
 
-        std::list<std::shared_ptr<Exchange>> posted;                  // in order; not begun
-        std::list<std::uint32_t> clearances;                          // to be given to the peer
+        std::deque<std::shared_ptr<Exchange>> posted;                 // in order; not begun
+        std::deque<std::uint32_t> clearances;                         // to be given to the peer
         std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
-        std::list<std::shared_ptr<Exchange>> cleared;                 // take turns, piece by piece
-        std::list<std::shared_ptr<Exchange>> lent;                    // all sent, perhaps not yet read
+        std::deque<std::shared_ptr<Exchange>> cleared;                // take turns, piece by piece
+        std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
         std::uint8_t num_unmatched = 0; // short ones, as far as the peer has said
         bool turn_of_data = false;
@@ -149,6 +149,7 @@ class Matcher {
     void take_envelope(int peer, const Header &header);
     void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header);
     void end_payload(int peer);
+    bool has_to_send(int peer) const;
     void send_to(int peer);
     bool begin_frame(int peer);
     void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
@@ -163,8 +164,8 @@ class Matcher {
     int rank_;
     std::vector<Outgoing> outgoing_;
     std::vector<Incoming> incoming_;
-    std::list<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
-    std::list<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
+    std::deque<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
+    std::deque<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
     std::uint64_t num_moves_ = 0, num_done_ = 0;
 };
 

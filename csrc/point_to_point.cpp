@@ -4,13 +4,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <new>
-#include <sched.h>
 #include <system_error>
+#include <utility>
 
 namespace hocket {
 namespace {
 
 constexpr unsigned max_yields_in_background = 20; // whoever computes beside it needs the core more
+
+bool all_finished(const Operations &operations) {
+    return std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; });
+}
 
 } // namespace
 
@@ -39,12 +43,9 @@ void PointToPoint::check_usable() const {
 Operations PointToPoint::post(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
     if (state_->closing) throw members_.closed_here();
     Operations operations;
-    const auto deadline = Clock::now() + timeout;
-    for (const Message &message : messages) {
-        operations.push_back(std::make_shared<Operation>(message, timeout, deadline));
-    }
+    operations.reserve(messages.size());
+    for (const Message &message : messages) operations.push_back(std::make_shared<Operation>(message, timeout));
     pending_.insert(pending_.end(), operations.begin(), operations.end());
-    next_deadline_ = std::min(next_deadline_, deadline);
     try {
         if (failure_) throw *failure_;
         for (const auto &operation : operations) {
@@ -53,6 +54,13 @@ Operations PointToPoint::post(std::span<const Message> messages, std::chrono::na
         }
     } catch (const Failure &failure) { end_with(failure); }
     step(false);
+    stop_reading();
+    if (state_->driven)
+        members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
+    if (all_finished(operations)) return operations;
+    const auto deadline = Clock::now() + timeout;
+    next_deadline_ = std::min(next_deadline_, deadline);
+    for (const auto &operation : operations) operation->deadline = deadline;
     return operations;
 }
 
@@ -60,7 +68,7 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
     check_usable();
     const Lock lock(state_->mutex);
     Operations operations = post(messages, timeout);
-    if (std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; })) return operations;
+    if (all_finished(operations)) return operations;
     start_background();
     hand_on();
     return operations;
@@ -71,22 +79,22 @@ Operations PointToPoint::run(std::span<const Message> messages, std::chrono::nan
     check_usable();
     Lock lock(state_->mutex);
     Operations operations = post(messages, timeout);
-    if (state_->driven) members_.own().ring(); // what post() has left to be moved
-    const auto all_finished = [&operations] {
-        return std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; });
-    };
-    const auto me = std::this_thread::get_id();
-    state_->callers.push_back(me);
-    const auto forget_caller = [&] { state_->callers.erase(std::ranges::find(state_->callers, me)); };
-    try {
-        await(lock, all_finished, Clock::time_point::max(), operations, interrupted);
-    } catch (...) {
-        if (!lock.owns_lock()) lock.lock();
+    if (!all_finished(operations)) {
+        const auto me = std::this_thread::get_id();
+        state_->callers.push_back(me);
+        const auto forget_caller = [&] { state_->callers.erase(std::ranges::find(state_->callers, me)); };
+        try {
+            await(
+                lock, [&operations] { return all_finished(operations); }, Clock::time_point::max(), operations,
+                interrupted);
+        } catch (...) {
+            if (!lock.owns_lock()) lock.lock();
+            forget_caller();
+            if (!all_finished(operations)) give_up("interrupted"); // else another thread may have closed meanwhile
+            throw;
+        }
         forget_caller();
-        if (!all_finished()) give_up("interrupted"); // else another thread may have closed meanwhile
-        throw;
     }
-    forget_caller();
     for (const auto &operation : operations) {
         if (operation->failure) throw *operation->failure;
     }
@@ -125,6 +133,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
     if (condition()) return true;
     const auto start = Clock::now();
     auto next_look = start + attention;
+    Patience patience(spin_);
     for (bool stall_told = false;;) {
         const auto limit = std::min(until, next_look);
         if (state_->driven) {
@@ -133,7 +142,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
             --state_->num_waiting;
         } else {
             state_->driven = true;
-            drive(lock, condition, limit, false);
+            drive(lock, condition, limit, patience);
             state_->driven = false;
             hand_on();
         }
@@ -180,52 +189,57 @@ void PointToPoint::serve() {
     for (;;) {
         state_->work.wait(lock, [&] { return state_->stopping || !may_rest(); });
         if (state_->stopping) return;
-        drive(lock, may_rest, Clock::time_point::max(), true);
+        Patience patience(false, max_yields_in_background);
+        drive(lock, may_rest, Clock::time_point::max(), patience);
     }
 }
 
 // Driving -------------------------------------------------------------------------------------------------------------
 
 /// Moves messages until the condition holds or `until` has passed. The lock is held except while this rests.
-void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_point until, bool in_background) {
-    const bool spin = spin_ && !in_background;
-    Clock::time_point spin_until{};
-    for (unsigned polls = 0; !condition();) {
+void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience) {
+    while (!condition()) {
         const bool moved = step(false);
-        if (moved) polls = 0;
-        if (condition()) return;
-        bool try_on = spin || polls < (in_background ? max_yields_in_background : max_yields);
-        if (polls++ % polls_per_look == 0) {
+        if (moved) patience.renew();
+        if (condition()) break;
+        if (patience.wants_clock()) {
             const auto now = Clock::now();
-            if (polls == 1) spin_until = now + spin_time;
+            patience.look(now);
             check_deadlines(now);
-            if (now >= until || condition()) return;
-            if (spin) try_on = now < spin_until;
+            if (now >= until || condition()) break;
         }
-        if (moved || try_on) {
+        if (moved || !patience.is_over()) {
             lock.unlock();
-            if (spin) relax();
-            else if (!moved) sched_yield();
+            if (!moved) patience.pass();
             lock.lock();
-        } else {
-            sleep(lock, condition, until);
-            polls = 0;
+        } else if (sleep(lock, condition, until)) {
+            patience.renew();
         }
     }
+    stop_reading();
 }
 
-void PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
+/// Unless there was something to move after all, which is what it returns.
+bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
     ControlPage &page = members_.own();
     const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
     page.sleeping.fetch_add(1, std::memory_order_seq_cst);
     // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
-    if (!step(true) && !condition()) {
+    const bool moved = step(true) || condition();
+    if (!moved) {
+        stop_reading();
         lock.unlock();
         const auto left = std::min<std::chrono::nanoseconds>(until - Clock::now(), attention);
         if (left.count() > 0) futex_wait(page.bell, bell, left);
         lock.lock();
     }
     page.sleeping.fetch_sub(1, std::memory_order_relaxed);
+    return moved;
+}
+
+/// With the lock held, before it is let go for longer than between two tries.
+void PointToPoint::stop_reading() {
+    if (std::exchange(reading_, false)) members_.own().in_messages.store(0, std::memory_order_release);
 }
 
 /// One round of the machine; whether it moved anything. A failure ends all operations. `thorough`: looks at what
@@ -236,7 +250,7 @@ bool PointToPoint::step(bool thorough) {
     bool moved = false;
     try {
         // Before the look at the alarm: a member that fails either waits until this has ended, or is heard now.
-        page.in_messages.store(1, std::memory_order_seq_cst);
+        if (!std::exchange(reading_, true)) page.in_messages.store(1, std::memory_order_seq_cst);
         std::vector<int> closed;
         if (thorough || page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) closed = examine();
         moved = matcher_.advance();
@@ -244,7 +258,6 @@ bool PointToPoint::step(bool thorough) {
             // A member that has failed meanwhile may have taken back what was just read.
             if (const auto recorded = members_.recorded_failure()) throw *recorded;
         }
-        page.in_messages.store(0, std::memory_order_seq_cst);
         collect(); // what was kept here is received, though who sent it has closed since
         if (!moved && !closed.empty()) look_for_closed(closed);
     } catch (const Failure &failure) {
@@ -375,6 +388,7 @@ void PointToPoint::close(const std::function<void()> &interrupted) {
     if (!is_first) return;
     lock.lock();
     while (step(true)) continue; // what has come but was not looked at
+    stop_reading();
     warn_of_unmatched();
 }
 

@@ -19,11 +19,10 @@ namespace hocket {
 
 /// A send or receive that somebody waits for.
 struct Operation final : Exchange {
-    Operation(const Message &message, std::chrono::nanoseconds limit, Clock::time_point at)
-        : Exchange(message), timeout(limit), deadline(at) {}
+    Operation(const Message &message, std::chrono::nanoseconds limit) : Exchange(message), timeout(limit) {}
 
     std::chrono::nanoseconds timeout;
-    Clock::time_point deadline;
+    Clock::time_point deadline = Clock::time_point::max(); // once it turns out that there is something to wait for
     bool finished = false; // well or not; like `failure`, guarded by the mutex of who runs it
     std::optional<Failure> failure;
 
@@ -76,9 +75,10 @@ class PointToPoint {
     Operations post(std::span<const Message> messages, std::chrono::nanoseconds timeout);
     bool await(Lock &lock, const Condition &condition, Clock::time_point until,
                std::span<const std::shared_ptr<Operation>> told, const std::function<void()> &interrupted);
-    void drive(Lock &lock, const Condition &condition, Clock::time_point until, bool in_background);
-    void sleep(Lock &lock, const Condition &condition, Clock::time_point until);
+    void drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience);
+    bool sleep(Lock &lock, const Condition &condition, Clock::time_point until);
     bool step(bool thorough);
+    void stop_reading();
     std::vector<int> examine();
     void look_for_closed(const std::vector<int> &closed) const;
     std::vector<int> awaited(const Operation &operation) const;
@@ -114,6 +114,7 @@ class PointToPoint {
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;
+    bool reading_ = false; // what `in_messages` says to the others
     Clock::time_point next_deadline_ = Clock::time_point::max();
 };
 

@@ -103,8 +103,9 @@ class ShmTransport final : public Transport {
         const Endpoint::Line *incoming = nullptr;             // the peer's
         Endpoint::Counter *incoming_released = nullptr;
         std::uint64_t posted = 0;
-        std::uint64_t received = 0; // messages released here
-        std::size_t consumed = 0;   // bytes of the message at hand
+        std::uint64_t seen_released = 0; // of them, when `outgoing_released` was last read
+        std::uint64_t received = 0;      // messages released here
+        std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
     };
 

@@ -1,7 +1,8 @@
-// How ranks wait: spin or let others run, then sleep on the bell, and look up now and then.
+// How ranks wait: they try for a while, then sleep on the bell, and look up now and then.
 #pragma once
 
 #include <chrono>
+#include <sched.h>
 
 namespace hocket {
 
@@ -10,13 +11,48 @@ using Clock = std::chrono::steady_clock;
 inline constexpr std::chrono::milliseconds attention{100}; // between looks at signals, clocks and what peers wrote down
 inline constexpr std::chrono::microseconds spin_time{200};
 inline constexpr std::chrono::seconds stall_time{5};
+inline constexpr std::chrono::milliseconds yield_time{10};
 inline constexpr unsigned max_yields = 1000;
 inline constexpr unsigned polls_per_look = 64; // at the clock, while spinning
+inline constexpr unsigned yields_per_look = 8; // fewer, as on a busy machine each may take many milliseconds
 
 inline void relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
 }
+
+/// How long a wait tries on before it had better sleep, and what it does between two tries. A rank that has a core
+/// spins, as a sleeper is woken late; others let the others run, until so many times show that none needs the core.
+class Patience {
+  public:
+    explicit Patience(bool spins, unsigned yields = max_yields) : spins_(spins), max_yields_(yields) {}
+
+    bool spins() const { return spins_; }
+    /// Something has moved, so more may come soon. A bell alone says nothing: it may have rung for what others await.
+    void renew() {
+        polls_ = 0;
+        over_ = false;
+    }
+    /// After a try in vain: whether it is time to look at the clock.
+    bool wants_clock() { return polls_++ % (spins_ ? polls_per_look : yields_per_look) == 0 || is_over(); }
+    void look(Clock::time_point now) {
+        if (polls_ == 1) try_until_ = now + (spins_ ? std::chrono::nanoseconds(spin_time) : yield_time);
+        over_ = now >= try_until_;
+    }
+    /// Then a sleep comes before each further try, until renew().
+    bool is_over() const { return over_ || (!spins_ && polls_ > max_yields_); }
+    void pass() const {
+        if (spins_) relax();
+        else sched_yield();
+    }
+
+  private:
+    bool spins_;
+    unsigned max_yields_;
+    unsigned polls_ = 0;
+    bool over_ = false;
+    Clock::time_point try_until_{};
+};
 
 } // namespace hocket

@@ -93,11 +93,13 @@ def _check_place() -> _Answer:
 
 
 def _check_cores() -> _Answer:
+    from hocket.runtime.cores import quota
+
     usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    quota = _cgroup_value("cpu.max").split()
+    limit = quota()
     found = f"{usable} of {present} cores"
-    if len(quota) == 2 and quota[0] != "max" and int(quota[0]) < usable * int(quota[1]):
-        found += f", of which the container may use {int(quota[0]) / int(quota[1]):g} at a time"
+    if limit is not None and limit < usable:
+        found += f", of which the container may use {limit:g} at a time"
         return "WARN", found, "start no more ranks than that, or raise the container's CPU limit"
     if usable < 2:
         return "WARN", found, "ranks will take turns; widen the affinity (taskset -p) or the container's CPU set"

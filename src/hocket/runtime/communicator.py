@@ -21,6 +21,7 @@ from hocket import _core
 from hocket.errors import CommunicationError
 from hocket.runtime import groups, memory
 from hocket.runtime.collectives import Collectives
+from hocket.runtime.cores import has_core, own_cores
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
@@ -59,6 +60,7 @@ def init(
         "presence": core.presence_offset,
         "endpoint": core.add_endpoint(environment.size),
         "piece_bytes": _core.PIECE_BYTES,
+        "cores": own_cores(),
     }
     members = join(environment, arena.descriptor, hello, _policy_text() if environment.rank == 0 else None)
     try:
@@ -68,7 +70,8 @@ def init(
             os.close(descriptor)
     if members.config["error"]:
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
-    context = Context(core, members.rank, members.size)
+    spins = has_core(members.rank, [said["cores"] for said in members.hellos])
+    context = Context(core, members.rank, members.size, spins)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
     communicator._policy = Policy.decode(members.config["policy"])
@@ -87,11 +90,11 @@ def _policy_text() -> dict[str, str]:
 class Context:
     """What all communicators of one rank share: its memory, and its place among all ranks of the job.
 
-    Attributes: rank and size in the job.
+    Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits.
     """
 
-    def __init__(self, core: Any, rank: int, size: int) -> None:
-        self._core, self.rank, self.size = core, rank, size
+    def __init__(self, core: Any, rank: int, size: int, has_core: bool) -> None:
+        self._core, self.rank, self.size, self.has_core = core, rank, size, has_core
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)
 
@@ -131,9 +134,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
         self.context, self.group = context, group
         self._rank, self._size = rank, len(group)
-        # Where every rank of the job has a core of its own, waiting spins first.
-        spin = context.size <= len(os.sched_getaffinity(0))
-        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), spin)
+        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
         self._plans: dict[tuple[str, str, int, bool], _core.Launched] = {}
         self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
         self._num_pending = 0  # of _works, when they were last looked through

@@ -1,0 +1,53 @@
+"""Whether a rank has a core of its own: then it spins where it waits. Else it would keep the core from those it awaits.
+
+Each rank says at the rendezvous on which cores it may run and how many at a time. What other threads of a rank do is
+not known here; a rank that spins for nothing sleeps soon.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def own_cores() -> dict[str, Any]:
+    """What this rank says: "cores" (it may run on core c where bit c is set, low end first) and "quota" (see below)."""
+    mask = sum(1 << core for core in os.sched_getaffinity(0))
+    return {"cores": mask.to_bytes((mask.bit_length() + 7) // 8, "little"), "quota": quota()}
+
+
+def quota() -> float | None:
+    """How many cores the container's limit lets run at a time; None without a limit."""
+    group = next((line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), "/")
+    allowed, period = "", ""
+    for folder in (_CGROUPS / group.strip("/"), _CGROUPS):  # version 2, then the container's root
+        allowed, _, period = _read(folder / "cpu.max").partition(" ")
+        if allowed:
+            break
+    else:
+        allowed, period = (_read(_CGROUPS / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return int(allowed) / int(period) if allowed.isdecimal() and period.isdecimal() else None
+
+
+def has_core(rank: int, said: Sequence[dict[str, Any]]) -> bool:
+    """Whether there are as many cores as ranks where this one runs; `said` is own_cores() of every rank of the job.
+
+    Those count that share a core with it, or with one that does. Ranks that are bound to a core each have one each.
+    """
+    masks: list[int] = [int.from_bytes(one["cores"], "little") for one in said]
+    cores, sharing = masks[rank], {rank}
+    while found := {other for other, mask in enumerate(masks) if mask & cores} - sharing:
+        sharing |= found
+        for other in found:
+            cores |= masks[other]
+    limits: list[float] = [said[other]["quota"] for other in sharing if said[other]["quota"] is not None]
+    return len(sharing) <= min([cores.bit_count(), *limits])
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,112 @@
+// Waiting: how long a wait tries on, and that a sleeper is rung by whoever does what it waits for.
+
+#include "check.h"
+#include "world.h"
+
+#include <thread>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr int rounds = 40;
+
+/// Waits until a member sleeps; the number of its bell then.
+std::uint32_t await_sleeper(const World &world, const ControlPage &page) {
+    while (page.sleeping.load(std::memory_order_seq_cst) == 0) {
+        CHECK(!world.has_failed(), "another rank failed");
+        std::this_thread::yield();
+    }
+    return page.bell.load(std::memory_order_seq_cst);
+}
+
+/// Who is not rung looks up by itself a little later, so that only the bell tells of a lost wake-up. In that moment the
+/// member is awake and need not be rung, which must be rare.
+void check_rung(int num_rung, int num_sleepers) {
+    CHECK(num_rung > num_sleepers / 2, "only", num_rung, "of", num_sleepers, "sleepers were rung");
+}
+
+} // namespace
+
+TEST(a_spinning_wait_goes_on_for_a_while_and_again_when_something_has_moved) {
+    Patience patience(true);
+    const Clock::time_point start = Clock::now();
+    const auto look_until = [&patience](Clock::time_point now) {
+        unsigned rounds_between = 0;
+        while (!patience.wants_clock()) ++rounds_between;
+        patience.look(now);
+        return rounds_between;
+    };
+    CHECK(look_until(start) == 0);
+    CHECK(look_until(start + spin_time / 2) == polls_per_look - 1);
+    CHECK(!patience.is_over());
+    look_until(start + spin_time);
+    CHECK(patience.is_over());
+    for (int i = 0; i < 3; ++i) CHECK(look_until(start + spin_time) == 0); // as each round may last long
+    CHECK(patience.is_over());
+    patience.renew();
+    CHECK(!patience.is_over() && look_until(start + spin_time) == 0 && !patience.is_over());
+}
+
+TEST(a_yielding_wait_counts_rounds_and_time) {
+    Patience patience(false, 100);
+    const Clock::time_point start = Clock::now();
+    const auto rounds_until_over = [&patience, start](std::chrono::nanoseconds per_round) {
+        patience.renew();
+        unsigned num = 0;
+        for (; !patience.is_over(); ++num) {
+            if (patience.wants_clock()) patience.look(start + num * per_round);
+        }
+        return num;
+    };
+    CHECK(rounds_until_over(std::chrono::nanoseconds(200)) == 101);
+    CHECK(patience.wants_clock() && patience.wants_clock() && patience.is_over());
+    // Where other programs want the core, the time is over long before the rounds are.
+    CHECK(rounds_until_over(yield_time) == yields_per_look + 1);
+}
+
+TEST(a_late_call_rings_those_that_sleep) {
+    const Fixture &plans = fixture("all_reduce", "direct", 2);
+    for (bool spin : {false, true}) {
+        World world(2, {.spin = spin});
+        world.run([&](Rank &rank) {
+            int num_rung = 0;
+            for (int i = 0; i < rounds; ++i) {
+                std::int64_t input = 1, output = 0;
+                const ControlPage &other = rank.communicator().transport().control(1 - rank.rank);
+                const bool late = i % 2 == rank.rank;
+                const std::uint32_t bell = late ? await_sleeper(world, other) : 0;
+                rank.communicator().run(call_of(plans, rank.rank, Dtype::int64, Op::sum, 1,
+                                                reinterpret_cast<const std::byte *>(&input),
+                                                reinterpret_cast<std::byte *>(&output)),
+                                        do_nothing);
+                CHECK(output == 2);
+                if (late && other.bell.load(std::memory_order_seq_cst) != bell) ++num_rung;
+            }
+            check_rung(num_rung, rounds / 2);
+        });
+    }
+}
+
+TEST(a_late_message_rings_who_sleeps) {
+    for (bool spin : {false, true}) {
+        for (std::size_t num_bytes : {std::size_t{8}, Matcher::eager_bytes + 1}) {
+            World world(2, {.spin = spin});
+            world.run([&](Rank &rank) {
+                int num_rung = 0;
+                for (int i = 0; i < rounds; ++i) {
+                    std::vector<std::byte> data(num_bytes);
+                    const ControlPage &other = rank.communicator().transport().control(1 - rank.rank);
+                    const bool sends = i % 2 == rank.rank;
+                    const std::uint32_t bell = sends ? await_sleeper(world, other) : 0;
+                    const Message message{
+                        .sends = sends, .peer = 1 - rank.rank, .tag = 5, .data = data.data(), .num_bytes = num_bytes};
+                    rank.communicator().messages().run({&message, 1}, patience, do_nothing);
+                    if (sends && other.bell.load(std::memory_order_seq_cst) != bell) ++num_rung;
+                }
+                check_rung(num_rung, rounds / 2);
+            });
+        }
+    }
+}

@@ -1,0 +1,69 @@
+"""Who may spin: ranks that have as many cores as there are of them, whoever has bound them to which."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hocket
+from hocket.runtime import cores
+from hocket.runtime.cores import has_core, own_cores
+
+
+def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
+    """What ranks say that may run on these cores each."""
+    masks = (sum(1 << core for core in one) for one in bound)
+    return [{"cores": mask.to_bytes(16, "little"), "quota": quota} for mask in masks]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        (said({0}), [True]),
+        (said({0, 1}, {0, 1}), [True, True]),
+        (said({0}, {0}), [False, False]),
+        # As many as there are cores, but bound: MPI and Slurm do this.
+        (said({0}, {1}, {2}, {99}), [True] * 4),
+        (said({0, 1}, {0, 1}, {0, 1}), [False] * 3),
+        (said({0}, {0}, {1, 2}), [False, False, True]),
+        # 0 and 2 share nothing with each other, but both with 1.
+        (said({0}, {0, 1}, {1}), [False] * 3),
+        (said({0, 1}, {1, 2}, {2, 3}), [True] * 3),
+        # A container of 64 cores that may use two at a time, or less than one.
+        (said(set(range(64)), set(range(64)), quota=2.0), [True] * 2),
+        (said(set(range(64)), set(range(64)), set(range(64)), quota=2.5), [False] * 3),
+        (said({0}, quota=0.5), [False]),
+    ],
+)
+def test_a_rank_has_a_core_where_no_more_ranks_share_them(ranks: list[dict[str, Any]], expected: list[bool]) -> None:
+    assert [has_core(rank, ranks) for rank in range(len(ranks))] == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"pod/cpu.max": "400000 100000", "cpu.max": "max 100000"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
+    ],
+)
+def test_the_limit_of_a_container_is_read(
+    files: dict[str, str], expected: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    read = cores._read
+    monkeypatch.setattr(cores, "_read", lambda file: "0::/pod" if file.name == "cgroup" else read(file))
+    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    assert cores.quota() == expected
+
+
+def test_ranks_tell_each_other() -> None:
+    def spins() -> bool:
+        return hocket.init().context.has_core
+
+    assert hocket.run_ranks(spins, 3, kind="thread") == [has_core(0, [own_cores()] * 3)] * 3
