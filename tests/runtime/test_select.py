@@ -60,6 +60,16 @@ def test_the_table_that_was_measured() -> None:
         "direct",
         "direct_two_shot",
     ]
+    assert [choose("broadcast", p, 32 << 10) for p in (2, 4, 5, 16, 17)] == [
+        "binomial",
+        "binomial",
+        "direct",
+        "direct",
+        "binomial",
+    ]
+    assert [choose("broadcast", p, 1 << 20) for p in (3, 16, 17)] == ["direct", "direct", "binomial"]
+    assert [choose("reduce", p, 2 << 20) for p in (2, 4, 5)] == ["binomial"] * 3
+    assert [choose("reduce", p, 4 << 20) for p in (2, 4, 5)] == ["direct", "direct", "binomial"]
     assert choose("barrier", 4, 1) == "dissemination"
 
 

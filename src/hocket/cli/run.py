@@ -7,6 +7,8 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket run`."""
+    from hocket.cli.selection import time_limit
+
     parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
     parser.epilog = (
         "PROGRAM is a Python file, `-m MODULE`, or any executable. If a rank fails, the others have 5 s to end by "
@@ -14,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--ranks", type=_positive_int, required=True, metavar="RANKS", help="how many ranks")
     parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")
-    parser.add_argument("--timeout", type=_positive_float, metavar="SECONDS", help="end the run after this time")
+    parser.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="end the run after this time")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="what each rank runs")
 
 
@@ -51,14 +53,4 @@ def _positive_int(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; expected 1 or more")
-    return number
-
-
-def _positive_float(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; expected a number above 0")
     return number

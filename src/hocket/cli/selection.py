@@ -1,4 +1,4 @@
-"""Rank counts, groups of ranks and grids on a command line."""
+"""Rank counts, sizes, times, groups of ranks and grids on a command line."""
 
 import argparse
 import math
@@ -32,6 +32,59 @@ def name_counts(counts: list[int]) -> str:
         )
         rest = rest[length:]
     return ", ".join(parts)
+
+
+def byte_count(text: str) -> int:
+    """Bytes, at least one, from "8", "64K" or "1M"; for argparse."""
+    from hocket.cli.bench_settings import parse_size
+
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1 byte; found {text!r}")
+    return size
+
+
+def byte_counts(text: str) -> list[int]:
+    """Sizes from "8,64K,16M", sorted; for argparse."""
+    return sorted({byte_count(part) for part in text.split(",")})
+
+
+def time_limit(text: str) -> float:
+    """Seconds above 0; for argparse."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; expected a number above 0")
+    return seconds
+
+
+def name_bytes(num_bytes: int) -> str:
+    """64 KiB, 100 B: exact, in the largest unit that is."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit and num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} B"
+
+
+def name_range(first: int, last: int | None) -> str:
+    """Sizes from first to last, both included; None: without end."""
+    if first == last:
+        return name_bytes(first)
+    above, at_least = f"above {name_bytes(first - 1)}", f"from {name_bytes(first)}"
+    begin = "" if first == 0 else min(above, at_least, key=len)
+    end = "" if last is None else f"up to {name_bytes(last)}"
+    return " ".join(part for part in (begin, end) if part) or "any"
+
+
+def name_seconds(seconds: float) -> str:
+    """12.3 us, 4.56 ms: three digits."""
+    scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    return f"{scaled:.{max(0, 2 - math.floor(math.log10(scaled))) if scaled >= 0.01 else 2}f} {unit}"
 
 
 def add_layout(parser: argparse.ArgumentParser) -> None:

@@ -111,19 +111,12 @@ def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[d
 
 
 def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy: "Policy") -> dict[str, Any]:
-    from hocket.runtime.select import Policy, choose
+    from hocket.runtime.select import choose_by
 
-    by_table = choose(collective, num_ranks, num_bytes, order)
     try:
-        algorithm = choose(collective, num_ranks, num_bytes, order, policy)
+        algorithm, by = choose_by(collective, num_ranks, num_bytes, order, policy)
     except ValueError as error:
         return {"algorithm": None, "by": None, "refused": str(error)}
-    if algorithm == by_table:
-        by = "table"
-    else:
-        without = Policy(algo=policy.algo)
-        same = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != algorithm
-        by = "tuner file" if same else "HOCKET_ALGO"
     return {"algorithm": algorithm, "by": by, "refused": None}
 
 
@@ -144,6 +137,7 @@ def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
 def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
     from rich.table import Table
 
+    from hocket.cli.selection import name_bytes, name_range
     from hocket.cli.terminal import Terminal
 
     console = Terminal()
@@ -156,11 +150,11 @@ def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
         name = (line["order"], line["collective"])
         shown = (name[0] if name[0] != seen[0] else "", name[1] if name != seen else "")
         if ranked:
-            size = _range(line["min_bytes"], line["max_bytes"])
+            size = name_range(line["min_bytes"], line["max_bytes"])
             table.add_row(*shown, size, line["algorithm"] or "[red]none[/]", line["by"])
         else:
             ranks = "any" if line["max_ranks"] is None else f"up to {line['max_ranks']}"
-            size = "any" if line["max_bytes"] is None else f"up to {_size(line['max_bytes'])}"
+            size = "any" if line["max_bytes"] is None else f"up to {name_bytes(line['max_bytes'])}"
             table.add_row(*shown, ranks, size, line["algorithm"])
         seen = name
     console.print(table)
@@ -169,16 +163,3 @@ def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
             console.print(line["refused"], style="red", markup=False, soft_wrap=True)
     console.print()
     console.print(_RANKS_NOTE if ranked else _TABLE_NOTE, style="dim", soft_wrap=True)
-
-
-def _range(first: int, last: int | None) -> str:
-    if last is None:
-        return f"above {_size(first - 1)}" if first else "any"
-    return f"{f'above {_size(first - 1)} ' if first else ''}up to {_size(last)}"
-
-
-def _size(num_bytes: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if num_bytes >= unit and num_bytes % unit == 0:
-            return f"{num_bytes // unit} {name}"
-    return f"{num_bytes} B"

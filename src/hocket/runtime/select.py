@@ -26,9 +26,10 @@ _ANY = math.inf
 # --- the table -----------------------------------------------------------------------------------------------------
 #
 # For each order and collective, from the top: up to so many ranks, up to so many bytes (of the whole vector, as the
-# rank that holds most has it as input or output), this algorithm. What all_reduce says was measured in shared memory
-# on 2 cores, where a step costs more than reading a small vector several times. gather_v, scatter_v and all_to_all_v,
-# whose sizes not every rank knows, go by rank count alone.
+# rank that holds most has it as input or output), this algorithm. Measured with `hocket tune` in shared memory, on 2
+# cores and up to 8 ranks, broadcast to 16: a step costs more than reading a small vector several times, and what the
+# root has staged once, all others read. gather_v, scatter_v and all_to_all_v, whose sizes not every rank knows, go by
+# rank count alone.
 
 Default = tuple[float, float, str]
 
@@ -37,8 +38,8 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot")),
         "all_gather": ((_ANY, _ANY, "direct"),),
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
-        "broadcast": ((_ANY, _ANY, "binomial"),),
-        "reduce": ((_ANY, _ANY, "binomial"),),
+        "broadcast": ((4, 32 << 10, "binomial"), (16, _ANY, "direct"), (_ANY, _ANY, "binomial")),
+        "reduce": ((4, 2 << 20, "binomial"), (4, _ANY, "direct"), (_ANY, _ANY, "binomial")),
         "barrier": ((_ANY, _ANY, "dissemination"),),
         "gather": ((_ANY, _ANY, "direct"),),
         "scatter": ((_ANY, _ANY, "direct"),),
@@ -143,6 +144,18 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
             f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
         )
     return chosen
+
+
+def choose_by(
+    collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY
+) -> tuple[str, str]:
+    """What `choose` says, and who decided: "table", "tuner file" or "HOCKET_ALGO". ValueError as there."""
+    chosen = choose(collective, num_ranks, num_bytes, order, policy)
+    if chosen == choose(collective, num_ranks, num_bytes, order):
+        return chosen, "table"
+    without = Policy(algo=policy.algo)
+    by_rule = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != chosen
+    return chosen, "tuner file" if by_rule else VARIABLE
 
 
 def required_label(order: str) -> str | None:

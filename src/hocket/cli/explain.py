@@ -1,0 +1,181 @@
+"""`hocket explain`: which algorithm runs for a call, what it costs beside the others, and why.
+
+The numbers are those that `hocket tune` left: times, and costs fitted to them. --measure takes new times at this size.
+"""
+
+import argparse
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.runtime.tuning import Entry, Measured, Sample
+    from hocket.runtime.tuning_fit import Costs, Traits
+
+_MEASURE_SECONDS = 60.0  # at most; some seconds will do on a quiet machine
+_AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `hocket explain`."""
+    from hocket.cli.selection import byte_count
+
+    parser.description = (
+        "Say which algorithm runs for a call, what each would cost, why this one, and where that changes."
+    )
+    parser.epilog = "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune."
+    parser.add_argument("collective", metavar="COLLECTIVE", help="as all_reduce")
+    parser.add_argument("-n", "--ranks", type=int, required=True, metavar="N", help="how many ranks")
+    parser.add_argument(
+        "-b", "--bytes", type=byte_count, metavar="B", help="of the whole vector, as 64K; not for barrier"
+    )
+    parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explains. ValueError for what there is not; HocketError if ranks that measure fail."""
+    from hocket.runtime.tuning import COLLECTIVES, load
+
+    if arguments.collective not in COLLECTIVES:
+        raise ValueError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {arguments.collective!r}")
+    if arguments.ranks < 1:
+        raise ValueError(f"--ranks: expected at least 1, found {arguments.ranks}")
+    if (arguments.bytes is None) != (arguments.collective == "barrier"):
+        expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
+        raise ValueError(f"expected {expected}; see hocket explain --help")
+    entry = load().find(arguments.collective, arguments.ranks)
+    found = explain(arguments.collective, arguments.ranks, arguments.bytes or 1, entry, measure=arguments.measure)
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        from hocket.cli.explain_text import print_explanation
+
+        print_explanation(found)
+    return 0
+
+
+def explain(
+    collective: str, num_ranks: int, num_bytes: int, entry: "Entry | None", *, measure: bool = False
+) -> dict[str, Any]:
+    """All that is known of a call, as plain values: bytes and seconds; None for what is not known."""
+    from hocket.algorithms import ALGORITHMS
+    from hocket.runtime.select import Policy, choose, choose_by
+    from hocket.runtime.tuning import candidates
+    from hocket.runtime.tuning_fit import traits_of
+
+    policy = Policy.from_environment(os.environ)
+    algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
+    names = candidates(collective, num_ranks, (algorithm, choose(collective, num_ranks, num_bytes)))
+    known = _known(entry)
+    now = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
+    rows = []
+    for name, twins in names.items():
+        one = next((known[same] for same in (name, *twins) if same in known), None)
+        traits = traits_of(ALGORITHMS[collective, name].build(num_ranks))
+        row = {"algorithm": name, "twins": list(twins), **_work(traits, num_bytes)}
+        row |= _predicted(one.costs if one else None, traits, num_bytes)
+        rows.append(row | _measured(now.get(name) or (one and one.at(num_bytes)) or None))
+    rows.sort(key=lambda row: (row["measured"] or math.inf, row["predicted"] or math.inf, row["steps"], row["sent"]))
+    return {
+        "collective": collective,
+        "num_ranks": num_ranks,
+        "num_bytes": num_bytes,
+        "algorithm": algorithm,
+        "by": by,
+        "table": choose(collective, num_ranks, num_bytes),
+        "tuner_file_lines": len(policy.rules),
+        "algo": str(policy.allowed(collective) or ""),
+        "tuned": entry and entry.date,
+        "candidates": rows,
+        "fastest_measured": ranges_measured(entry) if entry else [],
+        "fastest_predicted": ranges_predicted(entry) if entry else [],
+    }
+
+
+def _known(entry: "Entry | None") -> dict[str, "Measured"]:
+    return {one.algorithm: one for one in entry.algorithms} if entry else {}
+
+
+def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[str, ...]) -> dict[str, "Sample"]:
+    from hocket.runtime.tuning import sample, time_algorithms
+    from hocket.runtime.tuning_ranks import Job, exact_bytes
+
+    exact = exact_bytes(collective, num_bytes, num_ranks)
+    job = Job(collective, (exact,), names, names[:1])
+    found = time_algorithms(num_ranks, [job], _MEASURE_SECONDS)
+    return {name: sample(exact, rounds) for name, rounds in found.get((collective, exact), {}).items()}
+
+
+def _work(traits: "Traits", num_bytes: int) -> dict[str, Any]:
+    """Steps, and bytes by the rank that has most of them."""
+    sent, reduced = round(traits.sent * num_bytes), round(traits.reduced * num_bytes)
+    return {"steps": traits.steps, "sent": sent, "reduced": reduced}
+
+
+def _predicted(costs: "Costs | None", traits: "Traits", num_bytes: int) -> dict[str, Any]:
+    if costs is None:
+        return dict.fromkeys(("predicted", "latency", "bandwidth", "reduction", "error"))
+    latency, bandwidth, reduction = costs.parts(traits, num_bytes)
+    return {
+        "predicted": latency + bandwidth + reduction,
+        "latency": latency,
+        "bandwidth": bandwidth,
+        "reduction": reduction,
+        "error": costs.error,
+    }
+
+
+def _measured(sample: "Sample | None") -> dict[str, Any]:
+    if sample is None:
+        return dict.fromkeys(("measured", "low", "high"))
+    return {"measured": sample.seconds, "low": sample.low, "high": sample.high}
+
+
+def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
+    """Which algorithm was the fastest, from size to size; of such as are equally good, one that is so for longer."""
+    from hocket.runtime.tuning_rules import merged
+
+    times: dict[int, dict[str, float]] = {}
+    for one in entry.algorithms:
+        for sample in one.samples:
+            times.setdefault(sample.num_bytes, {})[one.algorithm] = sample.seconds
+    best = {
+        size: [name for name in sorted(by, key=lambda name: by[name]) if by[name] <= _AS_GOOD * min(by.values())]
+        for size, by in times.items()
+    }
+    return [
+        _range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes, rule.algorithm)
+        for rule in merged(entry.collective, entry.num_ranks, best)
+    ]
+
+
+def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
+    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines."""
+    lines = {
+        one.algorithm: (
+            one.costs.alpha * one.traits.steps,
+            one.costs.beta * one.traits.sent + one.costs.gamma * one.traits.reduced,
+        )
+        for one in entry.algorithms
+    }
+    ranges: list[dict[str, Any]] = []
+    name = min(lines, key=lambda name: lines[name], default="")
+    begin = 0
+    while name:
+        start, slope = lines[name]
+        crossings = {
+            other: (more - start) / (slope - flatter) for other, (more, flatter) in lines.items() if flatter < slope
+        }
+        after = min(crossings, key=lambda other: (crossings[other], lines[other][1]), default="")
+        end = math.floor(crossings[after]) if after else None
+        if end is None or end >= begin:
+            ranges.append(_range(begin, end, name))
+            begin = begin if end is None else end + 1
+        name = after
+    return ranges
+
+
+def _range(first: int, last: int | None, algorithm: str) -> dict[str, Any]:
+    return {"min_bytes": first, "max_bytes": last, "algorithm": algorithm}

@@ -1,0 +1,169 @@
+"""`hocket tune`: times the algorithms on this machine and writes a tuner file with those that win."""
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hocket.runtime.tuner_file import Rule
+    from hocket.runtime.tuning import Result
+
+_DEFAULT_FILE = "hocket_tuner.conf"  # that of hocket.runtime.tuner_file, which every `hocket --help` would have to load
+_SPREAD = 0.25  # of the median: above, a machine is not quiet
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `hocket tune`."""
+    from hocket.cli.selection import byte_counts, rank_counts, time_limit
+
+    parser.description = (
+        "Time the algorithms on this machine, in turns; fit their costs; write a tuner file with those that clearly "
+        "beat the default, and check it. Leave the machine alone meanwhile."
+    )
+    ranks_help = "how many, as 2,4,8 (default: the cores, and twice and four times as many)"
+    parser.add_argument("-n", "--ranks", type=rank_counts, metavar="N,...", help=ranks_help)
+    parser.add_argument("--collective", metavar="NAME,...", help="only these (default: all with blocks of one length)")
+    sizes_help = "bytes of the whole vector, as 8,64K,16M (default: eleven, from 8 to 64M)"
+    parser.add_argument("--sizes", type=byte_counts, metavar="B,...", help=sizes_help)
+    parser.add_argument("--seconds", type=time_limit, metavar="S", help="about how long it may take (default 100)")
+    check_help = "time what was chosen again beside the default, and give up what does not win again (default: yes)"
+    parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help=check_help)
+    output_help = f"the tuner file (default {_DEFAULT_FILE}, read where rank 0 starts); lines about others stay"
+    measure_help = "instead: measure the costs of cores and memory, from which `hocket bench` has its bounds"
+    parser.add_argument("--measure", action="store_true", help=measure_help)
+    parser.add_argument("-o", "--output", metavar="FILE", default=_DEFAULT_FILE, help=output_help)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tunes. ValueError for what there is not, HocketError if ranks fail, OSError if the file cannot be written."""
+    import msgspec
+
+    from hocket.runtime import tuning
+    from hocket.runtime.tuner_file import read, write
+
+    if arguments.measure:
+        return _measure_machine(arguments.json)
+    collectives = _collectives(arguments.collective)
+    cores = len(os.sched_getaffinity(0))
+    rank_counts = arguments.ranks or [p for p in (cores, 2 * cores, 4 * cores) if p > 1]
+    if rank_counts[0] < 2:
+        raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
+    output = Path(arguments.output)
+    before = read(output) if output.is_file() else ()  # what cannot be read is told before time is spent
+    result = tuning.tune(
+        collectives,
+        rank_counts,
+        arguments.sizes or tuning.SIZES,
+        seconds=arguments.seconds or tuning.SECONDS,
+        check=arguments.check,
+        tell=lambda text: print(f"hocket tune: {text}", file=sys.stderr, flush=True),
+    )
+    timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
+    others = [rule for rule in before if (rule.collective, rule.num_ranks) not in timed]
+    write(output, [*result.rules, *others])
+    kept = tuning.store(result.entries)
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(kept)}))
+    else:
+        _print(result, output, kept)
+    return 0
+
+
+def _measure_machine(as_json: bool) -> int:
+    """Stores what the machine's cores and memory cost, and prints it."""
+    import msgspec
+
+    from hocket.cli.selection import name_bytes, name_seconds
+    from hocket.runtime import machine
+
+    costs = machine.measure()
+    kept = machine.store(costs)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
+        return 0
+    print(
+        f"{costs.num_cores} cores; from a store on one to its being seen on another: {name_seconds(costs.hop_seconds)}"
+    )
+    for kind, rates in costs.bytes_per_second.items():
+        alone = ", ".join(f"{rate / 1e9:.1f} ({name_bytes(size)})" for size, rate in rates.items())
+        together = costs.together_bytes_per_second[kind] / 1e9
+        print(f"{kind}, GB/s of one core by the bytes that it touches: {alone}; all cores in memory: {together:.1f}")
+    print(f"{kept}: the costs, for `hocket bench`")
+    return 0
+
+
+def _collectives(text: str | None) -> list[str]:
+    from hocket.runtime.tuning import COLLECTIVES
+
+    names = list(COLLECTIVES) if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in COLLECTIVES:
+            raise ValueError(f"--collective: expected one of {', '.join(COLLECTIVES)}; found {name!r}")
+    return names
+
+
+def _print(result: "Result", output: Path, kept: Path) -> None:
+    from rich.table import Table
+
+    from hocket.cli.selection import name_bytes, name_range
+    from hocket.cli.terminal import Terminal
+
+    console = Terminal(soft_wrap=True)
+    if result.rules:
+        table = Table("collective", "ranks", "size", "algorithm", "time / default's, by size", box=None)
+        for rule in result.rules:
+            size = name_range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes)
+            table.add_row(rule.collective, str(rule.num_ranks), size, rule.algorithm, _again(result, rule))
+        console.print(table)
+    else:
+        console.print("Nothing clearly beats the default: no line is needed.")
+    console.print()
+    for line in _remarks(result):
+        console.print(line)
+    missing: dict[tuple[str, int], list[str]] = {}
+    for collective, num_ranks, num_bytes in result.missing:
+        missing.setdefault((collective, num_ranks), []).append(name_bytes(num_bytes))
+    for (collective, num_ranks), sizes in missing.items():
+        console.print(f"no time for {collective}, {num_ranks} ranks: {', '.join(sizes)}", style="dim")
+    used = "read where rank 0 starts" if output.name == _DEFAULT_FILE else f"HOCKET_TUNER_CONFIG_FILE={output} uses it"
+    console.print(f"{output}: {len(result.rules)} lines, {used}", markup=False)
+    console.print(f"{kept}: times and costs, for `hocket explain`", markup=False)
+
+
+def _again(result: "Result", rule: "Rule") -> str:
+    """What the check said of a line."""
+    from hocket.cli.selection import name_bytes
+
+    found = [
+        f"{one.ratio:.2f} ({name_bytes(one.num_bytes)})"
+        for one in result.comparisons
+        if one.holds and rule.matches(one.collective, one.num_ranks, one.num_bytes)
+    ]
+    return ", ".join(found) or "not checked"
+
+
+def _remarks(result: "Result") -> list[str]:
+    held = [one.ratio for one in result.comparisons if one.holds]
+    remarks = []
+    if result.comparisons:
+        text = f"timed again beside the default: {len(held)} of {len(result.comparisons)} choices won again"
+        if held:
+            mean = math.exp(sum(map(math.log, held)) / len(held))
+            text += f" (geometric mean {mean:.2f} of its time, worst {max(held):.2f})"
+        remarks.append(f"{text}; the others are given up" if len(held) < len(result.comparisons) else text)
+    samples = [sample for entry in result.entries for one in entry.algorithms for sample in one.samples]
+    spreads = sorted((sample.high - sample.low) / sample.seconds for sample in samples if sample.num_rounds > 3)
+    spread = spreads[len(spreads) // 2] if spreads else 0.0
+    algorithms = sum(len(entry.algorithms) for entry in result.entries)
+    remarks.append(
+        f"{len(samples)} times of {algorithms} algorithms in {result.seconds:.0f} s; the middle half of the rounds of "
+        f"each spans {spread:.0%} of its median"
+    )
+    if spread > _SPREAD:
+        remarks.append("The machine was not quiet: tune again when nothing else runs.")
+    return remarks

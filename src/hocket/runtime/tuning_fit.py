@@ -1,0 +1,113 @@
+"""From measured times to costs: seconds for each step, for each byte sent, for each byte reduced.
+
+The times of one algorithm cannot tell bytes sent from bytes reduced, as both grow with the size of the call. Different
+algorithms differ in their proportion, so one price for each is fitted to all algorithms of a group together; an
+algorithm on its own then has a price for a step, and one factor for all its bytes.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.schedule.ir import Schedule
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a schedule does: its steps; what the rank that sends most sends, and what the one that reduces most reduces.
+
+    Both in units of the bytes by which calls are chosen: those of the vector, for all_to_all what one rank gives.
+    """
+
+    steps: int
+    sent: float
+    reduced: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The fit: alpha seconds per step, beta per byte sent, gamma per byte reduced, none of them negative.
+
+    error: the root mean square of (predicted - measured) / measured.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    error: float
+
+    def parts(self, traits: Traits, num_bytes: int) -> tuple[float, float, float]:
+        """Seconds of a call of so many bytes: for its steps, for what is sent, for what is reduced."""
+        sent, reduced = traits.sent * num_bytes, traits.reduced * num_bytes
+        return self.alpha * traits.steps, self.beta * sent, self.gamma * reduced
+
+    def seconds(self, traits: Traits, num_bytes: int) -> float:
+        """The sum of the parts."""
+        return sum(self.parts(traits, num_bytes))
+
+
+Times = Sequence[tuple[int, float]]
+"""Of one algorithm: bytes, and seconds of a call."""
+
+
+def traits_of(schedule: Schedule) -> Traits:
+    """Counted from the rows, local ones not as sent."""
+    p = schedule.num_ranks
+    sent, reduced = np.zeros(p), np.zeros(p)
+    for block in schedule.blocks:
+        step = block.step
+        away = step.src != step.dst
+        sent += block.repeat * np.bincount(step.src[away], step.count[away], p)
+        reduced += block.repeat * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
+    whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
+    return Traits(schedule.num_steps, float(sent.max() / whole), float(reduced.max() / whole))
+
+
+def fit(measured: Mapping[Any, tuple[Traits, Times]]) -> dict[Any, Costs]:
+    """The costs of each algorithm of a group of ranks, by the keys given; each needs at least one time.
+
+    Least squares of the relative errors, so that a call of a microsecond counts as much as one of a second.
+    """
+    if not measured:
+        return {}
+    columns = [_columns(traits, times) for traits, times in measured.values()]
+    seconds = [np.array([second for _, second in times]) for _, times in measured.values()]
+    _, beta, gamma = _non_negative(np.concatenate(columns), np.concatenate(seconds))
+    costs = {}
+    for key, own, times in zip(measured, columns, seconds, strict=True):
+        prices = np.array([beta, gamma])
+        if not (own[:, 1:] @ prices).any():  # nothing is known of such bytes: one price for all of them
+            prices = np.ones(2)
+        alpha, factor = _non_negative(np.column_stack([own[:, 0], own[:, 1:] @ prices]), times)
+        found = np.array([alpha, *(factor * prices)])
+        error = float(np.sqrt(np.mean((own @ found / times - 1) ** 2)))
+        costs[key] = Costs(float(found[0]), float(found[1]), float(found[2]), error)
+    return costs
+
+
+def _columns(traits: Traits, times: Times) -> Floats:
+    """For each time: steps, bytes sent, bytes reduced."""
+    sizes = np.array([num_bytes for num_bytes, _ in times], np.float64)
+    return np.column_stack([np.full(len(sizes), traits.steps), traits.sent * sizes, traits.reduced * sizes])
+
+
+def _non_negative(columns: Floats, seconds: Floats) -> Floats:
+    """Coefficients >= 0 of the least sum of squares of relative errors: the best of all choices of what is not 0."""
+    rows = columns / seconds[:, np.newaxis]
+    scale = np.linalg.norm(rows, axis=0)
+    present = [index for index in range(rows.shape[1]) if scale[index] > 0]
+    best, least = np.zeros(rows.shape[1]), np.inf
+    for size in range(1, len(present) + 1):
+        for chosen in map(list, itertools.combinations(present, size)):
+            solution = np.linalg.lstsq(rows[:, chosen] / scale[chosen], np.ones(len(rows)), rcond=None)[0]
+            error = float(np.sum((rows[:, chosen] / scale[chosen] @ solution - 1) ** 2))
+            if solution.min() >= 0 and error < least:
+                best, least = np.zeros(rows.shape[1]), error
+                best[chosen] = solution / scale[chosen]
+    return best

@@ -1,0 +1,191 @@
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.cli import main
+from hocket.cli.explain import ranges_measured, ranges_predicted
+from hocket.runtime import tuning
+from hocket.runtime.tuning import Entry, Measured, Sample
+from hocket.runtime.tuning_fit import Costs, Traits, traits_of
+
+SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tuner file, no times and no environment but those of the test."""
+    for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def measured(name: str, num_ranks: int, alpha: float, beta: float, gamma: float) -> Measured:
+    """Times a tenth above what the costs say."""
+    traits = traits_of(tuning.ALGORITHMS["all_reduce", name].build(num_ranks))
+    costs = Costs(alpha, beta, gamma, 0.1)
+    times = ((size, 1.1 * costs.seconds(traits, size)) for size in SIZES)
+    return Measured(name, traits, costs, tuple(Sample(size, one, 0.98 * one, 1.02 * one, 9) for size, one in times))
+
+
+def entry() -> Entry:
+    algorithms = (
+        measured("direct", 4, 5e-6, 2e-10, 1e-11),
+        measured("direct_two_shot", 4, 4e-6, 2e-10, 1e-11),
+        measured("ring", 4, 3e-6, 1.5e-10, 5e-11),
+    )
+    return Entry("all_reduce", 4, "2026-01-02 03:04:05", algorithms)
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["explain", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["explain", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    known = entry()
+    tuning.store([known])
+    found = explain(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    rows = {row["algorithm"]: row for row in found["candidates"]}
+    assert found["tuned"] == known.date and len(rows) == 17
+    for one in known.algorithms:
+        row = rows[one.algorithm]
+        assert (row["latency"], row["bandwidth"], row["reduction"]) == one.costs.parts(one.traits, 64 << 10)
+        assert row["predicted"] == pytest.approx(one.costs.seconds(one.traits, 64 << 10))
+        sample = one.at(64 << 10)
+        assert sample is not None
+        assert (row["measured"], row["low"], row["high"]) == (sample.seconds, sample.low, sample.high)
+        assert row["steps"] == one.traits.steps and row["sent"] == one.traits.sent * (64 << 10)
+    assert rows["tree"]["predicted"] is None and rows["tree"]["measured"] is None
+    times = [row["measured"] for row in found["candidates"][:3]]
+    assert times == sorted(times), "the quickest first"
+    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    assert "direct_two_shot takes 31.0 us (measured); the next best, ring, 38.7 us, 1.25 times as long." in text
+    assert "ring pays 10.0 us more for latency (6 steps against 2)" in text
+    assert "4.92 us less for bandwidth (96 KiB sent in both)" in text
+    assert "Measured 2026-01-02 03:04:05; half of the costs fit their times within 10%." in text
+
+
+def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    tuning.store([entry()])
+    found = explain(capsys, "all_reduce", "-n", "4", "-b", "128K")
+    rows = {row["algorithm"]: row for row in found["candidates"]}
+    assert rows["ring"]["measured"] is None and rows["ring"]["predicted"] > 0
+    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "128K")
+    assert "direct_two_shot takes 48.3 us (predicted); the next best," in text
+
+
+def test_what_runs_is_not_always_the_quickest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning.store([entry()])
+    monkeypatch.setenv("HOCKET_ALGO", "ring")
+    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    assert "ring takes 38.7 us (measured), but direct_two_shot 31.0 us, 0.80 times as long: a tuner file would" in text
+
+
+def test_without_times_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    assert found["tuned"] is None and found["fastest_measured"] == found["fastest_predicted"] == []
+    assert (found["algorithm"], found["by"]) == ("direct_two_shot", "table")
+    assert all(row["predicted"] is None and row["measured"] is None for row in found["candidates"])
+    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    assert "was not measured on this machine" in text and "hocket tune --collective all_reduce --ranks 4" in text
+    assert "takes 2 steps and sends 96 KiB; the fewest steps are 1 (direct)" in text
+
+
+def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "broadcast", "-n", "2", "-b", "4K", "--measure")
+    row = next(row for row in found["candidates"] if row["algorithm"] == found["algorithm"])
+    assert 0 < row["low"] <= row["measured"] <= row["high"] and row["predicted"] is None
+    assert not tuning.file().exists()
+    assert "nothing else does" in text_of(capsys, "gather", "-n", "2", "-b", "4K", "--measure")
+
+
+# --- who decided ---------------------------------------------------------------------------------------------------
+
+
+def test_who_decided(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ("all_reduce", "-n", "4", "-b", "64K")
+    assert "direct_two_shot runs, chosen by the table.\n" in text_of(capsys, *call)
+    Path("hocket_tuner.conf").write_text("allreduce,0,1000,ring,simple,-1,-1,4\n")
+    expected = "direct_two_shot runs, chosen by the table; no line of the tuner file says otherwise.\n"
+    assert expected in text_of(capsys, *call)
+    Path("hocket_tuner.conf").write_text("allreduce,0,-1,ring,simple,-1,-1,4\n")
+    expected = "ring runs, chosen by the tuner file; the table says direct_two_shot.\n"
+    assert expected in text_of(capsys, *call)
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
+    assert "tree runs, chosen by HOCKET_ALGO; the table says direct_two_shot.\n" in text_of(capsys, *call)
+    assert explain(capsys, *call)["by"] == "HOCKET_ALGO"
+    monkeypatch.setenv("HOCKET_ALGO", "^ring")
+    expected = "chosen by the table; HOCKET_ALGO (^ring) allows it; no line of the tuner file says otherwise.\n"
+    assert expected in text_of(capsys, *call)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["all_redcue", "-n", "4", "-b", "8"], "expected a collective, one of all_reduce, "),
+        (["gather_v", "-n", "4", "-b", "8"], "found 'gather_v'"),
+        (["all_reduce", "-n", "0", "-b", "8"], "--ranks: expected at least 1, found 0"),
+        (["all_reduce", "-n", "4"], "expected --bytes, the size of the call"),
+        (["barrier", "-n", "4", "-b", "8"], "expected no --bytes, as barrier moves none"),
+    ],
+)
+def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["all_reduce"], ["all_reduce", "-n", "4", "-b", "-8"], ["-n", "4"]])
+def test_arguments_that_are_none(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", *arguments])
+    assert ended.value.code == 2
+
+
+def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert text_of(capsys, "barrier", "-n", "4").startswith(
+        "barrier, 4 ranks: dissemination runs, chosen by the table."
+    )
+
+
+# --- where it changes ----------------------------------------------------------------------------------------------
+
+
+def test_the_fastest_by_size_as_measured() -> None:
+    found = [(one["min_bytes"], one["max_bytes"], one["algorithm"]) for one in ranges_measured(entry())]
+    assert found == [(0, 16384, "direct"), (16385, 262144, "direct_two_shot"), (262145, None, "ring")]
+
+
+lines = st.tuples(st.integers(0, 1000), st.integers(0, 50))
+
+
+@given(st.lists(lines, min_size=1, max_size=6))
+def test_the_fastest_by_size_as_predicted(some: list[tuple[int, int]]) -> None:
+    algorithms = tuple(
+        Measured(str(number), Traits(1, 1.0, 0.0), Costs(float(start), float(slope), 0.0, 0.0), ())
+        for number, (start, slope) in enumerate(some)
+    )
+    ranges = ranges_predicted(Entry("all_reduce", 4, "", algorithms))
+    assert ranges[0]["min_bytes"] == 0 and ranges[-1]["max_bytes"] is None
+    for before, after in itertools.pairwise(ranges):
+        assert before["max_bytes"] + 1 == after["min_bytes"]
+    for one in ranges:
+        start, slope = some[int(one["algorithm"])]
+        for size in (one["min_bytes"], one["max_bytes"] if one["max_bytes"] is not None else 10**6):
+            assert math.isclose(start + slope * size, min(first + more * size for first, more in some))

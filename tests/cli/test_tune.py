@@ -1,0 +1,180 @@
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.cli import main
+from hocket.cli.selection import byte_count, byte_counts, name_range, name_seconds
+from hocket.runtime import machine, tuning
+from hocket.runtime.tuner_file import read
+from hocket.runtime.tuning import Comparison, Entry, Result
+
+QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K", "--seconds", "20")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own, also for what is kept; no environment that fixes anything."""
+    for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_writes_a_tuner_file_and_the_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--json"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert printed.err.startswith("hocket tune: 2 ranks: timing ")
+    rules = read("hocket_tuner.conf")
+    assert [rule.algorithm for rule in rules] == [rule["algorithm"] for rule in report["rules"]]
+    assert report["missing"] == [] and report["file"] == "hocket_tuner.conf"
+    kept = json.loads(Path(report["times"]).read_text())
+    assert kept["entries"] == report["entries"]
+    (entry,) = kept["entries"]
+    assert (entry["collective"], entry["num_ranks"]) == ("broadcast", 2)
+    binomial = next(one for one in entry["algorithms"] if one["algorithm"] == "binomial")
+    assert [sample["num_bytes"] for sample in binomial["samples"]] == [8, 4096]
+
+
+def found(*rules: tuning.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:
+    return Result((Entry("broadcast", 2, "", ()),), rules, comparisons, (("reduce", 4, 1 << 20),), 3.0)
+
+
+def test_lines_about_other_collectives_and_rank_counts_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.conf").write_text(
+        "broadcast,0,-1,tree,simple,-1,-1,2\n"
+        "broadcast,0,-1,direct,simple,-1,-1,4\n"
+        "allreduce,0,-1,ring,simple,-1,-1,2\n"
+        "broadcast,0,99,chain,simple,-1,-1,-1\n"
+    )
+    again = Comparison("broadcast", 2, 64, "direct", "binomial", (0.5, 0.6, 0.7))
+    lost = Comparison("broadcast", 2, 512, "direct", "binomial", (1.0, 1.1, 1.2))
+    result = found(tuning.Rule("broadcast", 64, 64, "direct", num_ranks=2), comparisons=(again, lost))
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: result)
+    assert main([*QUICK, "-o", "mine.conf"]) == 0
+    assert [(rule.collective, rule.num_ranks, rule.algorithm) for rule in read("mine.conf")] == [
+        ("broadcast", 2, "direct"),
+        ("broadcast", 4, "direct"),
+        ("all_reduce", 2, "ring"),
+        ("broadcast", -1, "chain"),
+    ]
+    text = capsys.readouterr().out
+    assert "0.60 (64 B)" in text and "no time for reduce, 4 ranks: 1 MiB\n" in text
+    assert "1 of 2 choices won again (geometric mean 0.60 of its time, worst 0.60); the others are given up" in text
+    assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
+
+
+def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    assert main([*QUICK]) == 0
+    assert "Nothing clearly beats the default: no line is needed." in capsys.readouterr().out
+    assert read("hocket_tuner.conf") == ()
+
+
+def test_by_default_ranks_are_the_cores_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    monkeypatch.setattr(tuning, "tune", lambda _, rank_counts, *__, **___: asked.append(rank_counts) or found())
+    for cores in (1, 2, 6):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        assert main(["tune"]) == 0
+    assert asked == [[2, 4], [2, 4, 8], [6, 12, 24]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ranks", "1"], "--ranks: expected at least 2, as one rank has nothing to choose; found 1"),
+        (["--collective", "all_gather_v"], "--collective: expected one of all_reduce, .*; found 'all_gather_v'"),
+        (["--collective", "all_reduce,"], "found ''"),
+        (["-o", "broken.conf"], "broken.conf, line 1: expected 8 to 10 fields"),
+    ],
+)
+def test_bad_requests_are_told_before_time_is_spent(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("broken.conf").write_text("allreduce\n")
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
+    assert main(["tune", *arguments]) == 2
+    assert re.search(words, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--ranks", "0"], ["--sizes", "8,x"], ["--sizes", "0"], ["--seconds", "0"], ["--seconds", "soon"]]
+)
+def test_arguments_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", *arguments])
+    assert ended.value.code == 2 and "expected" in capsys.readouterr().err
+
+
+def test_the_costs_of_the_machine_are_stored_for_the_bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {kind: {1 << 14: 4e10, 1 << 27: 1e10} for kind in machine.PASSES}
+    costs = machine.MachineCosts(2, 1.5e-7, rates, dict.fromkeys(machine.PASSES, 1.2e10))
+    monkeypatch.setattr(machine, "measure", lambda: costs)
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("only the machine is measured"))
+    assert main(["tune", "--measure"]) == 0
+    text = capsys.readouterr().out
+    assert machine.load() == costs and not Path("hocket_tuner.conf").exists()
+    assert text.startswith("2 cores; from a store on one to its being seen on another: 0.150 us\n")
+    assert "40.0 (16 KiB), 10.0 (128 MiB); all cores in memory: 12.0\n" in text
+    assert main(["tune", "--measure", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hop_seconds"] == 1.5e-7
+
+
+def test_ctrl_c_leaves_no_process() -> None:
+    program = [sys.executable, "-m", "hocket", "tune", "--collective", "all_reduce", "--ranks", "3", "--seconds", "600"]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as it:
+        assert it.stderr is not None
+        assert it.stderr.readline() == "hocket tune: 3 ranks: timing 14 algorithms\n"
+        children = Path(f"/proc/{it.pid}/task/{it.pid}/children")
+        while len(ranks := children.read_text().split()) < 3:
+            assert it.poll() is None
+        ends = [os.pidfd_open(int(rank)) for rank in ranks]
+        it.send_signal(signal.SIGINT)
+        it.communicate()
+    assert it.returncode == 130
+    for end in ends:
+        assert select.select([end], [], [], 60)[0], "the rank has ended"
+        os.close(end)
+    assert not Path("hocket_tuner.conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8", 8), ("64K", 64 << 10), ("1m", 1 << 20), ("2GiB", 2 << 30), ("4kb", 4096)]
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert byte_count(text) == expected
+    assert byte_counts(f"{text},8,8") == sorted({8, expected})
+
+
+def test_how_numbers_are_written() -> None:
+    ranges = [(0, None), (0, 8), (9, 4096), (4096, None), (4097, None), (4096, 4096), (100, 200)]
+    assert [name_range(first, last) for first, last in ranges] == [
+        "any",
+        "up to 8 B",
+        "from 9 B up to 4 KiB",
+        "from 4 KiB",
+        "above 4 KiB",
+        "4 KiB",
+        "above 99 B up to 200 B",
+    ]
+    times = {
+        0.0: "0.00 us",
+        2.5e-7: "0.250 us",
+        1e-6: "1.00 us",
+        1.234e-5: "12.3 us",
+        0.00123: "1.23 ms",
+        1.5: "1500 ms",
+    }
+    assert [name_seconds(one) for one in times] == list(times.values())

@@ -1,0 +1,244 @@
+"""The tuner: what is timed, what is dropped early, what is chosen, what is kept."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from hocket.errors import CommunicationError
+from hocket.runtime import tuning
+from hocket.runtime.environment import discover
+from hocket.runtime.launch import run_ranks
+from hocket.runtime.select import Policy, choose
+from hocket.runtime.tuner_file import read, write
+from hocket.runtime.tuning import COLLECTIVES, Tuning, candidates, job_of, load, store, tune
+from hocket.runtime.tuning_ranks import Job, Rounds, _cells, _worth_trying, exact_bytes, measure
+from hocket.schedule.collective import find_collective
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a tuner file of the working directory nor times of another test are read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tuning, "file", lambda: tmp_path / "cache" / "tuning.json")
+
+
+# --- what is timed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_schedule_is_timed_once(collective: str) -> None:
+    for p in (2, 3, 8):
+        default = choose(collective, p, 1 << 20)
+        names = candidates(collective, p, (default,))
+        there = [name for kind, name in ALGORITHMS if kind == collective and ALGORITHMS[kind, name].allows(p)]
+        assert sorted([*names, *(twin for twins in names.values() for twin in twins)]) == sorted(there)
+        assert default in names
+        digests = {name: ALGORITHMS[collective, name].build(p).digest for name in there}
+        assert len({digests[name] for name in names}) == len(names)
+        assert all(digests[twin] == digests[name] for name, twins in names.items() for twin in twins)
+
+
+def test_what_can_be_tuned() -> None:
+    assert all(not find_collective(name).uneven for name in COLLECTIVES)
+    assert tuning.SIZES[0] == 8 and tuning.SIZES[-1] == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("collective", "num_bytes", "num_ranks", "expected"),
+    [
+        ("all_reduce", 8, 8, 8),
+        ("all_reduce", 9, 8, 8),
+        ("broadcast", 1, 8, 4),
+        ("all_gather", 8, 8, 32),
+        ("all_to_all", 100, 3, 96),
+        ("barrier", 4096, 3, 1),
+    ],
+)
+def test_sizes_that_ranks_can_share_out(collective: str, num_bytes: int, num_ranks: int, expected: int) -> None:
+    assert exact_bytes(collective, num_bytes, num_ranks) == expected
+
+
+def test_a_job_has_the_default_for_each_size() -> None:
+    job = job_of("all_reduce", 8, [64 << 20, 8, 4 << 10, 8])
+    assert job.sizes == (8, 4 << 10, 64 << 20)
+    assert job.defaults == tuple(choose("all_reduce", 8, size) for size in job.sizes)
+    assert set(job.defaults) <= set(job.names)
+    assert job_of("barrier", 4, [8, 64]).sizes == (1,)
+    assert job_of("all_gather", 8, [1, 8, 32]).sizes == (32,)
+
+
+def test_all_algorithms_are_tried_at_two_sizes_first() -> None:
+    job = Job("all_reduce", (8, 4096, 1 << 20, 4 << 20, 64 << 20), ("a",), ("a",) * 5)
+    assert [size for _, size, _ in _cells([job])] == [8, 4 << 20, 4096, 1 << 20, 64 << 20]
+
+
+def test_who_is_far_behind_by_other_sizes_is_not_tried() -> None:
+    """By a straight line between two sizes, in proportion above them."""
+    before: dict[int, Rounds] = {
+        8: {"quick": [1e-6], "slow": [9e-6], "never": [], "default": [5e-5]},
+        1 << 20: {"quick": [9e-4], "slow": [1e-4], "default": [5e-3]},
+    }
+    names = ("quick", "slow", "never", "default")
+    assert _worth_trying(names, "default", 64, before) == ["quick", "default"]
+    assert _worth_trying(names, "default", 1 << 14, before) == ["quick", "slow", "default"]
+    assert _worth_trying(names, "default", 1 << 22, before) == ["slow", "default"]
+
+
+def test_all_collectives_are_timed_by_ranks() -> None:
+    jobs = [job_of(collective, 3, (4 << 10,)) for collective in COLLECTIVES]
+    jobs = [replace(job, names=tuple(dict.fromkeys((*job.defaults, *job.names)))[:2]) for job in jobs]
+    found = tuning.time_algorithms(3, jobs, 1e9)
+    assert set(found) == {(job.collective, size) for job in jobs for size in job.sizes}
+    for job in jobs:
+        for size, default in zip(job.sizes, job.defaults, strict=True):
+            rounds = found[job.collective, size]
+            assert set(rounds) <= set(job.names) and all(second > 0 for times in rounds.values() for second in times)
+            assert len(rounds[default]) == max(map(len, rounds.values())), "the default is timed to the end"
+
+
+def test_what_there_is_no_time_for_is_left_out() -> None:
+    assert tuning.time_algorithms(2, [job_of("broadcast", 2, (8, 64))], 1e-9) == {}
+
+
+def test_ranks_that_do_not_agree_fail_and_do_not_hang() -> None:
+    """As whatever goes wrong in a rank does: an error of the communicator ends all of them."""
+
+    def differ() -> None:
+        measure([Job("all_reduce", (8 << discover().rank,), ("direct",), ("direct",))], 60.0)
+
+    before = threading.active_count()
+    with pytest.raises(CommunicationError):
+        run_ranks(differ, 2, kind="thread")
+    assert threading.active_count() == before
+
+
+# --- what is chosen ------------------------------------------------------------------------------------------------
+
+SPREAD = (1.0, 1.01, 0.99, 1.0, 1.02)
+
+
+class Machine:
+    """Times by a made-up law instead of ranks: the ring is the quickest from 64 KiB on, at first."""
+
+    def __init__(self, again: float) -> None:
+        self.again, self.calls = again, list[tuple[Sequence[Job], bool]]()
+
+    def __call__(
+        self, num_ranks: int, jobs: Sequence[Job], seconds: float, *, screen: bool = True
+    ) -> dict[tuple[str, int], Rounds]:
+        self.calls.append((jobs, screen))
+        ring = 0.5 if screen else self.again
+        return {
+            (job.collective, size): {
+                name: [factor * (1e-6 + 1e-9 * size) * one for one in SPREAD]
+                for name in job.names
+                for factor in [ring if name == "ring" and size >= 1 << 16 else 1.0]
+            }
+            for job in jobs
+            for size in job.sizes
+        }
+
+
+SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
+
+
+def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = Machine(again=0.6)
+    monkeypatch.setattr(tuning, "time_algorithms", machine)
+    told: list[str] = []
+    result = tune(["all_reduce", "barrier"], [4], SIZES, tell=told.append)
+    assert [(rule.min_bytes, rule.max_bytes, rule.algorithm, rule.num_ranks) for rule in result.rules] == [
+        (64 << 10, -1, "ring", 4)
+    ]
+    assert len(told) == 2 and not result.missing
+    # The second measurement was about these two alone, side by side.
+    assert [(job.sizes, job.names, screen) for jobs, screen in machine.calls[1:] for job in jobs] == [
+        ((64 << 10,), ("ring", "direct_two_shot"), False),
+        ((1 << 20,), ("ring", "direct_two_shot"), False),
+    ]
+    assert [(one.num_bytes, one.ratio, one.holds) for one in result.comparisons] == [
+        (64 << 10, pytest.approx(0.6), True),
+        (1 << 20, pytest.approx(0.6), True),
+    ]
+    write(tmp_path / "tuned.conf", result.rules)
+    policy = Policy(read(tmp_path / "tuned.conf"))
+    for size in SIZES:
+        expected = "ring" if size >= 64 << 10 else choose("all_reduce", 4, size)
+        assert choose("all_reduce", 4, size, "fast", policy) == expected
+    assert choose("all_reduce", 8, 1 << 20, "fast", policy) == choose("all_reduce", 8, 1 << 20)
+
+
+def test_what_does_not_win_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=1.0))
+    result = tune(["all_reduce"], [4], SIZES)
+    assert result.rules == () and [one.holds for one in result.comparisons] == [False, False]
+
+
+def test_what_there_is_no_time_to_check_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(again=0.5)
+    monkeypatch.setattr(tuning, "time_algorithms", lambda *args, screen=True: machine(*args) if screen else {})
+    result = tune(["all_reduce"], [4], SIZES)
+    assert result.rules == result.comparisons == ()
+
+
+def test_without_a_check_the_first_measurement_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(again=1.0)
+    monkeypatch.setattr(tuning, "time_algorithms", machine)
+    result = tune(["all_reduce"], [4], SIZES, check=False)
+    assert [rule.algorithm for rule in result.rules] == ["ring"]
+    assert len(machine.calls) == 1 and result.comparisons == ()
+
+
+def test_sizes_without_times_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "time_algorithms", lambda *_, **__: {})
+    result = tune(["broadcast"], [2], (8, 64))
+    assert result.missing == (("broadcast", 2, 8), ("broadcast", 2, 64))
+    assert result.rules == result.entries == ()
+
+
+# --- what is kept --------------------------------------------------------------------------------------------------
+
+
+def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=0.5))
+    result = tune(["all_reduce"], [2, 4], SIZES)
+    assert store(result.entries) == tuning.file()
+    known = load()
+    assert known == Tuning(entries=result.entries)
+    entry = known.find("all_reduce", 4)
+    assert entry is not None and known.find("all_reduce", 8) is None and known.find("reduce", 4) is None
+    direct = next(one for one in entry.algorithms if one.algorithm == "direct")
+    sample = direct.at(64 << 10)
+    assert sample is not None and direct.at(65) is None
+    assert sample.seconds == pytest.approx(1e-6 + 1e-9 * (64 << 10)) and sample.num_rounds == 5
+    assert sample.low <= sample.seconds <= sample.high
+    assert direct.costs.seconds(direct.traits, 64 << 10) == pytest.approx(sample.seconds, rel=0.01)
+
+
+def test_new_times_replace_old_ones_of_the_same_collective_and_rank_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=0.5))
+    store(tune(["all_reduce", "broadcast"], [2], SIZES).entries)
+    store(tune(["all_reduce"], [2, 3], SIZES[:1]).entries)
+    known = load()
+    assert [(one.collective, one.num_ranks) for one in known.entries] == [
+        ("all_reduce", 2),
+        ("broadcast", 2),
+        ("all_reduce", 3),
+    ]
+    assert all(len(one.samples) == 1 for one in known.entries[0].algorithms)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"entries": 3}', b'{"host": "another", "cores": 2}', b'\xff{"version": "0"}']
+)
+def test_what_cannot_be_read_or_is_of_another_machine_is_nothing(content: bytes) -> None:
+    tuning.file().parent.mkdir()
+    tuning.file().write_bytes(content)
+    assert load() == Tuning()
+    assert store([]).read_bytes() != content
