@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "blocking.h"
+#include "call_key.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +13,6 @@
 #include <exception>
 #include <nanobind/stl/shared_ptr.h>
 #include <new>
-#include <span>
 #include <string_view>
 #include <structmember.h>
 #include <unordered_map>
@@ -24,112 +24,6 @@ using namespace nb::literals;
 using namespace hocket;
 
 namespace {
-
-// Arguments -----------------------------------------------------------------------------------------------------------
-
-/// The fields of a NumPy array, which have not moved from its version 1 to 2. Reading them takes a fiftieth of the time
-/// of the buffer protocol.
-struct NumpyArray {
-    PyObject_HEAD std::byte *data;
-    int num_dims;
-    const Py_ssize_t *shape, *strides;
-    PyObject *base, *dtype;
-    int flags;
-
-    static constexpr int c_contiguous = 0x1, writable = 0x400;
-    static constexpr int warns_on_write = static_cast<int>(0x80000000U);
-};
-
-/// The type of arrays; null where their fields do not lie where we expect them: then no call with an array is cached.
-PyTypeObject *find_array_type() {
-    const nb::module_ numpy = nb::module_::import_("numpy");
-    const nb::object array = numpy.attr("zeros")(nb::make_tuple(3, 2), "float32");
-    array.attr("flags").attr("writeable") = false;
-    const auto &fields = *reinterpret_cast<const NumpyArray *>(array.ptr());
-    const auto address = nb::cast<std::uintptr_t>(array.attr("__array_interface__")["data"][0]);
-    const bool as_expected = reinterpret_cast<std::uintptr_t>(fields.data) == address && fields.num_dims == 2 &&
-                             fields.shape[0] == 3 && fields.shape[1] == 2 && fields.strides[0] == 8 &&
-                             fields.strides[1] == 4 && array.attr("dtype").is(nb::handle(fields.dtype)) &&
-                             fields.flags == nb::cast<int>(array.attr("flags").attr("num")) &&
-                             (fields.flags & NumpyArray::c_contiguous) != 0 &&
-                             (fields.flags & NumpyArray::writable) == 0;
-    return as_expected ? Py_TYPE(array.ptr()) : nullptr; // a static type of NumPy, which is never unloaded
-}
-
-using Word = std::uintptr_t;
-
-constexpr std::size_t max_parameters = 10, max_dims = 6;
-constexpr std::size_t max_words = 2 + max_parameters + 2 * (2 + max_dims);
-
-Word word_of(const void *pointer) { return reinterpret_cast<Word>(pointer); }
-
-/// One call, reduced to what decides what it does: equal words mean equal calls, but for the memory of its arrays.
-class Key {
-  public:
-    void add(Word word) { words_[num_words_++] = word; }
-    std::span<const Word> words() const { return {words_.data(), num_words_}; }
-
-  private:
-    std::size_t num_words_ = 0;
-    std::array<Word, max_words> words_;
-};
-
-struct KeyHash {
-    using is_transparent = void;
-    std::size_t operator()(std::span<const Word> words) const {
-        std::uint64_t hash = 0, multiplier = 0x9e3779b97f4a7c15U;
-        for (const Word word : words) { // products that do not wait for each other
-            hash += (word ^ word >> 32) * multiplier;
-            multiplier += 0xff51afd7ed558ccaU;
-        }
-        return hash ^ hash >> 32;
-    }
-};
-
-struct KeyEqual {
-    using is_transparent = void;
-    bool operator()(std::span<const Word> a, std::span<const Word> b) const { return std::ranges::equal(a, b); }
-};
-
-/// The memory of an array argument; none of an absent one.
-struct Memory {
-    std::byte *data = nullptr;
-    std::size_t num_bytes = 0; // at most
-};
-
-/// What can be told of an array. False of one that is not plain.
-bool add_array(Key &key, const NumpyArray &array, Memory &memory) {
-    const auto num_dims = static_cast<std::size_t>(array.num_dims);
-    constexpr int needed = NumpyArray::c_contiguous;
-    if ((array.flags & (needed | NumpyArray::warns_on_write)) != needed || num_dims > max_dims) return false;
-    key.add(word_of(array.dtype));
-    key.add(num_dims << 1 | ((array.flags & NumpyArray::writable) != 0 ? 1 : 0));
-    // A stride says what an element takes only where there are several in its dim.
-    std::size_t count = 1, item_bytes = size_of(Dtype::complex128);
-    for (std::size_t dim = 0; dim < num_dims; ++dim) {
-        const auto length = static_cast<std::size_t>(array.shape[dim]);
-        key.add(length);
-        count *= length;
-        if (length > 1) item_bytes = static_cast<std::size_t>(array.strides[dim]);
-    }
-    memory = {array.data, count * item_bytes};
-    return true;
-}
-
-/// How far x begins behind out, where they may overlap; a number that this cannot be, where they do not.
-Word relation_of(const Memory &x, const Memory &out) {
-    const std::ptrdiff_t ahead = x.data - out.data;
-    const std::size_t room = ahead >= 0 ? out.num_bytes : x.num_bytes;
-    const auto distance = static_cast<std::size_t>(ahead >= 0 ? ahead : -ahead);
-    return distance < room ? static_cast<Word>(ahead) : Word{1} << 63;
-}
-
-/// Whether an object means the same for as long as it lives.
-bool is_constant(PyObject *object) {
-    const PyTypeObject *type = Py_TYPE(object);
-    return object == Py_None || type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type ||
-           type == &PyBool_Type;
-}
 
 // What is remembered --------------------------------------------------------------------------------------------------
 
