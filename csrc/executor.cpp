@@ -1,5 +1,6 @@
 #include "executor.h"
 
+#include "copy.h"
 #include "error.h"
 
 #include <algorithm>
@@ -41,7 +42,8 @@ void Executor::Cursor::settle(const Executor &executor) {
 
 // Binding -------------------------------------------------------------------------------------------------------------
 
-Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transport_(transport) {
+Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches)
+    : plan_(plan), transport_(transport), least_bytes_past_caches_(least_bytes_past_caches) {
     const auto cursor_of = [](std::vector<Cursor> &cursors, int peer) {
         const auto found = std::ranges::find(cursors, peer, &Cursor::peer);
         if (found != cursors.end()) return static_cast<std::size_t>(found - cursors.begin());
@@ -58,6 +60,7 @@ Executor::Executor(const Plan &plan, Transport &transport) : plan_(plan), transp
             const std::size_t cursor = cursor_of(cursors, operand.peer);
             cursors[cursor].entries.push_back({instruction.step, operand.index, index});
             task.cursors.push_back(cursor);
+            if (instruction.is_grantable) cursors[cursor].grantable.push_back(index);
             if (instruction.sends()) task.peers.push_back(operand.peer);
             else task.remotes.push_back({.cursor = cursor, .carry = {}});
         }
@@ -128,6 +131,7 @@ void Executor::start(const Launch &launch) {
         task.pieces = num_headers + (task.num_bytes + piece_bytes - 1) / piece_bytes;
         task.done = task.settled = task.within = 0;
         task.tickets.clear();
+        task.places.clear();
         for (Remote &remote : task.remotes) {
             remote.carry.clear();
             remote.used = 0;
@@ -136,8 +140,86 @@ void Executor::start(const Launch &launch) {
         task.destination = place(instruction.destinations[0]);
         if (task.pieces > 0) ++num_unfinished_;
     }
-    for (Cursor &cursor : sends_) cursor.rewind(*this);
+    for (Cursor &cursor : sends_) {
+        cursor.num_posted = transport_.posted(cursor.peer);
+        cursor.rewind(*this);
+    }
     for (Cursor &cursor : receives_) cursor.rewind(*this);
+    grant();
+}
+
+// Puts ----------------------------------------------------------------------------------------------------------------
+//
+// A copy of a message may be done by its sender, which writes the piece while it is hot in its cache. Law 3 orders the
+// copy behind what conflicts with it on the rank that receives, by dependencies alone; granted is only what has none,
+// or one: its own send of what lies there, to the very peer that shall write. That peer writes piece k when it has
+// folded piece k of that message, so the only access that had to come before the copy has come. Whatever has to come
+// after it waits for the copy as ever, which the receiver counts as done when the message is there.
+
+void Executor::grant() {
+    has_granted_ = false;
+    for (const Cursor &cursor : receives_) {
+        windows_.clear();
+        for (std::size_t index : cursor.grantable) {
+            const Task &task = tasks_[index];
+            if (task.num_bytes < least_put_bytes) continue;
+            const Instruction &instruction = *task.instruction;
+            Window &window = windows_.emplace_back();
+            window.step = instruction.step;
+            window.order = instruction.sources[0].index;
+            window.place = task.destination;
+            window.num_bytes = task.num_bytes;
+            if (instruction.after < 0) continue;
+            const Instruction &after = plan_.instructions()[static_cast<std::size_t>(instruction.after)];
+            window.after_step = after.step;
+            window.after_order = after.destinations[0].index;
+        }
+        if (windows_.empty()) continue;
+        transport_.grant(cursor.peer, launch_.tag, windows_);
+        has_granted_ = true;
+    }
+}
+
+/// Where peer `index` of a send lets this rank write it, if it does, or has said so yet.
+std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_t index) const {
+    const Cursor &cursor = sends_[task.cursors[index]];
+    const auto is_meant = [&](const Window &window) {
+        return window.step == task.instruction->step && window.num_bytes == task.num_bytes &&
+               window.order == task.instruction->destinations[index].index;
+    };
+    const auto windows = transport_.granted(cursor.peer, launch_.tag, cursor.num_posted);
+    const auto window = std::ranges::find_if(windows, is_meant);
+    if (window == windows.end()) return std::nullopt;
+    if (window->after_step < 0) return Place{window->place, nullptr};
+    const auto receive = std::ranges::find(receives_, cursor.peer, &Cursor::peer);
+    if (receive == receives_.end()) return std::nullopt;
+    const auto is_after = [&](const Cursor::Entry &entry) {
+        return entry.step == window->after_step && entry.order == window->after_order &&
+               tasks_[entry.task].num_bytes == task.num_bytes;
+    };
+    const auto entry = std::ranges::find_if(receive->entries, is_after);
+    if (entry == receive->entries.end()) return std::nullopt;
+    return Place{window->place, &tasks_[entry->task]};
+}
+
+/// Whether the piece at hand may be written where it goes, and then where, in places_.
+bool Executor::may_put(Task &task) {
+    if (task.num_bytes < least_put_bytes || at_header(task)) return false;
+    // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves one half;
+    // of less, a write would have to take lines away from the cache of the reader, which is slower than its reading.
+    const bool is_large = task.num_bytes >= least_bytes_past_caches_;
+    if (!task.instruction->is_fresh && (!is_large || task.done % 2 == 0)) return false;
+    for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
+        const auto place = find_place(task, i);
+        if (!place) return false;
+        task.places.push_back(*place);
+    }
+    places_.clear();
+    for (const Place &place : task.places) {
+        if (place.after != nullptr && place.after->done <= task.done) return false;
+        places_.push_back(place.begin + piece_start(task));
+    }
+    return true;
 }
 
 // Running -------------------------------------------------------------------------------------------------------------
@@ -205,6 +287,12 @@ bool Executor::try_send(Task &task, std::size_t index) {
         header ? reinterpret_cast<const std::byte *>(&task.num_elements) : task.sources[0] + piece_start(task);
     bool progress = false;
     while (task.within < size) {
+        if (task.within == 0 && may_put(task)) {
+            const bool past_caches = !task.instruction->is_fresh;
+            if (!transport_.put(task.peers, places_, Bytes(piece, size), launch_.tag, past_caches)) return progress;
+            task.within = size;
+            break;
+        }
         const Published published = transport_.publish(task.peers, Bytes(piece + task.within, size - task.within),
                                                        launch_.tag, !header && !task.instruction->staged);
         if (published.num_bytes == 0) return progress;
@@ -268,6 +356,18 @@ void Executor::check_sizes(const Task &task) const {
     }
 }
 
+/// Folds what operands_ point to into the next `num_bytes` of the piece at hand.
+void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) {
+    std::byte *destination = task.destination + piece_start(task) + task.within;
+    const Instruction &instruction = *task.instruction;
+    if (instruction.is_copy && operands_[0] == destination) return; // the sender has put it there
+    if (instruction.is_copy && instruction.is_final && task.num_bytes >= least_bytes_past_caches_) {
+        copy_past_caches(destination, Bytes(operands_[0], num_bytes));
+    } else {
+        fold(what, destination, operands_, instruction.raw, num_bytes / size_of(launch_.dtype));
+    }
+}
+
 bool Executor::try_fold(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
     const bool header = at_header(task);
@@ -295,8 +395,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
         if (header) {
             check_sizes(task);
         } else {
-            fold(what, task.destination + piece_start(task) + task.within, operands_, task.instruction->raw,
-                 available / element);
+            store(task, what, available);
         }
         for (Remote &used : task.remotes) {
             if (used.carry.empty()) {
@@ -314,9 +413,10 @@ bool Executor::try_fold(Task &task, std::size_t index) {
     return true;
 }
 
-bool Executor::run_ready() {
+/// Sends what is ready: each channel tries the instruction whose turn it is; one with several channels is driven by its
+/// first.
+bool Executor::send_ready() {
     bool progress = false;
-    // Each channel tries the instruction whose turn it is; one with several channels is driven by its first.
     for (std::size_t i = 0; i < sends_.size(); ++i) {
         while (!sends_[i].done() && budget_ > 0) {
             Task &task = tasks_[sends_[i].task()];
@@ -324,19 +424,32 @@ bool Executor::run_ready() {
             progress = true;
         }
     }
+    return progress;
+}
+
+bool Executor::run_ready() {
+    bool progress = send_ready();
+    // What is folded goes on while it is still in the cache, before the next piece is.
+    const auto fold_some = [&](Task &task, std::size_t index) {
+        const bool folded = try_fold(task, index);
+        if (folded) {
+            progress = true;
+            send_ready();
+        }
+        return folded;
+    };
     for (std::size_t i = 0; i < receives_.size(); ++i) {
         while (!receives_[i].done() && budget_ > 0) {
             Task &task = tasks_[receives_[i].task()];
-            if (task.cursors.front() != i || !try_fold(task, receives_[i].task())) {
+            if (task.cursors.front() != i || !fold_some(task, receives_[i].task())) {
                 progress = make_room(task, i) || progress;
                 break;
             }
-            progress = true;
         }
     }
     for (std::size_t index : locals_) {
         Task &task = tasks_[index];
-        while (task.done < task.pieces && budget_ > 0 && try_fold(task, index)) progress = true;
+        while (task.done < task.pieces && budget_ > 0 && fold_some(task, index)) continue;
     }
     return progress;
 }
@@ -352,6 +465,8 @@ bool Executor::advance() {
         Task &task = tasks_[first_unsettled_];
         if (task.pieces > 0 && !is_settled(task, task.pieces - 1)) return false;
     }
+    if (has_granted_) transport_.revoke();
+    has_granted_ = false;
     return true;
 }
 

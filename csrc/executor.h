@@ -6,6 +6,7 @@
 #include "transport.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace hocket {
@@ -39,8 +40,9 @@ struct ForeignSize {
 /// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
 class Executor {
   public:
-    /// Both must outlive the executor.
-    Executor(const Plan &plan, Transport &transport);
+    /// Both must outlive the executor. Copies of chunks of `least_bytes_past_caches`, which the plan does not read
+    /// again, leave the caches alone: so much would not stay in them until the caller reads it.
+    Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
 
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.
     void start(const Launch &launch);
@@ -65,7 +67,9 @@ class Executor {
             std::size_t task;
         };
         int peer = -1;
-        std::vector<Entry> entries; // by (step, order)
+        std::vector<Entry> entries;         // by (step, order)
+        std::vector<std::size_t> grantable; // of what is received: tasks that the peer may do by writing
+        std::uint64_t num_posted = 0;       // of what is sent: messages before this run
 
         void rewind(const Executor &executor);
         void next(const Executor &executor);
@@ -84,6 +88,12 @@ class Executor {
         std::size_t used = 0;         // of them folded
     };
 
+    struct Task;
+    struct Place {
+        std::byte *begin = nullptr;
+        const Task *after = nullptr; // has to have folded what was lent from there
+    };
+
     struct Task {
         const Instruction *instruction = nullptr;
         std::uint64_t num_elements = 0; // of the whole chunk
@@ -98,6 +108,7 @@ class Executor {
         std::vector<Remote> remotes;        // in the order of its remote sources
         std::vector<int> peers;             // it sends to
         std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
+        std::vector<Place> places;          // where its peers, as far as they have said so, let this rank write
     };
 
     std::size_t elements_of(const Instruction &instruction) const;
@@ -114,17 +125,25 @@ class Executor {
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
+    void store(const Task &task, const Fold &what, std::size_t num_bytes);
+    bool send_ready();
     bool run_ready();
     std::byte *place(const Operand &operand) const;
+    void grant();
+    std::optional<Place> find_place(const Task &task, std::size_t index) const;
+    bool may_put(Task &task);
 
     const Plan &plan_;
     Transport &transport_;
+    std::size_t least_bytes_past_caches_;
     Launch launch_;
     std::vector<Task> tasks_;
     std::vector<Cursor> sends_;
     std::vector<Cursor> receives_;
     std::vector<std::size_t> locals_;
     static constexpr int pieces_per_advance = 16;
+    /// Below this, a window comes too late to be seen.
+    static constexpr std::size_t least_put_bytes = 4096;
 
     std::uint64_t num_moves_ = 0;
     int budget_ = 0; // of this advance(), in pieces
@@ -134,6 +153,9 @@ class Executor {
     std::vector<std::byte> scratch_;
     std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
     std::vector<const std::byte *> operands_;               // of the fold at hand
+    std::vector<std::byte *> places_;                       // of the put at hand
+    std::vector<Window> windows_;                           // to be granted
+    bool has_granted_ = false;
 };
 
 } // namespace hocket

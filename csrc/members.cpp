@@ -113,10 +113,11 @@ void Members::alarm_all() const {
 
 void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const {
     (own().*reading).store(0, std::memory_order_seq_cst);
+    transport.withdraw();
     alarm_all(); // whoever has recorded the failure may not have come so far
     const auto limit = Clock::now() + reader_time;
     for (int member = 0; member < size(); ++member) {
-        while (transport.released(member) < transport.posted(member) && !is_dead(member) &&
+        while (transport.may_be_used_by(member) && !is_dead(member) &&
                (control(member).*reading).load(std::memory_order_seq_cst) != 0 &&
                (context_->shares_process(rank_of(member)) || Clock::now() < limit)) {
             sched_yield();

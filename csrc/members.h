@@ -39,9 +39,9 @@ class Members {
     Failure settle(const Failure &failure) const;
     void alarm_all() const;
 
-    /// After a failure: returns when no member reads any longer what this rank has lent through `transport`; a member
-    /// shows by `reading` whether it may. A stopped process is not waited for; when it goes on, it finds the failure
-    /// before it trusts what it has read.
+    /// After a failure: returns when no member reads any longer what this rank has lent through `transport`, nor writes
+    /// where it was let; a member shows by `reading` whether it may. A stopped process is not waited for; when it goes
+    /// on, it finds the failure before it trusts what it has read, and ends the piece that it was writing, no other.
     void await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const;
 
     /// Says on standard error whom this rank waits for.

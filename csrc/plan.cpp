@@ -3,6 +3,9 @@
 #include "error.h"
 
 #include <algorithm>
+#include <map>
+#include <ranges>
+#include <set>
 #include <utility>
 
 namespace hocket {
@@ -100,7 +103,43 @@ Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> ins
         for (std::int32_t before : next.dependencies) {
             if (before < 0 || static_cast<std::size_t>(before) >= row) refuse(row, "it depends on a later instruction");
         }
+        next.is_copy = !next.sends() && next.sources.size() == 1 && !next.raw[0] && !next.completes;
         instructions_.push_back(next);
+    }
+    find_uses();
+}
+
+/// What instructions before and after do with a destination.
+void Plan::find_uses() {
+    const auto name_of = [](const Operand &place) { return std::pair(place.space, place.index); };
+    using Name = decltype(name_of(Operand{}));
+    std::map<Name, std::vector<std::int32_t>> users;
+    std::set<Name> folded;
+    for (std::size_t row = 0; row < instructions_.size(); ++row) {
+        Instruction &next = instructions_[row];
+        const Operand &source = next.sources[0], &place = next.destinations[0];
+        const std::vector<std::int32_t> &before = users[name_of(place)];
+        const bool caller_sees = place.space == Space::input || place.space == Space::output;
+        if (next.is_copy && source.space == Space::remote && caller_sees) {
+            const auto goes_back = [&](std::int32_t user) {
+                const Instruction &earlier = instructions_[static_cast<std::size_t>(user)];
+                return earlier.destinations.size() == 1 && earlier.destinations[0].peer == source.peer;
+            };
+            next.is_grantable = before.empty() || (before.size() == 1 && goes_back(before[0]));
+            if (next.is_grantable && !before.empty()) next.after = before[0];
+        }
+        next.is_fresh = next.sends() && folded.contains(name_of(source));
+        if (!next.sends() && !next.is_copy) folded.insert(name_of(place));
+        const auto note = [&](const Operand &used) {
+            if (used.space != Space::remote) users[name_of(used)].push_back(static_cast<std::int32_t>(row));
+        };
+        std::ranges::for_each(next.sources, note);
+        std::ranges::for_each(next.destinations, note);
+    }
+    std::set<Name> read;
+    for (Instruction &last : std::views::reverse(instructions_)) {
+        last.is_final = !last.sends() && !read.contains(name_of(last.destinations[0]));
+        for (const Operand &source : last.sources) read.insert(name_of(source));
     }
 }
 

@@ -31,6 +31,15 @@ struct Instruction {
     std::span<const Operand> destinations;
     std::span<const std::int32_t> dependencies;
 
+    // What follows from the tables.
+    bool is_copy = false;  // stores one source as it is
+    bool is_final = false; // no later instruction reads its destination
+    bool is_fresh = false; // sends what an earlier instruction has folded
+    /// A copy of a message, to a place that no earlier instruction touches, or only the one numbered `after`, which
+    /// sends it to that message's sender alone. So the sender itself could write the place, once it has done with that.
+    bool is_grantable = false;
+    std::int32_t after = -1;
+
     bool sends() const { return !destinations.empty() && destinations[0].space == Space::remote; }
 };
 
@@ -65,6 +74,7 @@ class Plan : public std::enable_shared_from_this<Plan> {
 
   private:
     Operand find_size(std::int32_t chunk, std::size_t row) const;
+    void find_uses();
 
     PlanShape shape_;
     std::string label_;

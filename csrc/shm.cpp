@@ -1,5 +1,7 @@
 #include "shm.h"
 
+#include "copy.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -13,8 +15,8 @@ constexpr std::size_t channel_bytes = Endpoint::ring_size * sizeof(Endpoint::Lin
 }
 
 std::size_t Endpoint::committed_bytes(int num_members) {
-    return round_up(page + static_cast<std::size_t>(num_members) * (num_lanes * channel_bytes + sizeof(Fingerprint)),
-                    page);
+    const std::size_t by_member = num_lanes * channel_bytes + sizeof(Board) + sizeof(Fingerprint);
+    return round_up(page + static_cast<std::size_t>(num_members) * by_member, page);
 }
 
 std::size_t Endpoint::reserved_bytes(int num_members) {
@@ -35,9 +37,17 @@ Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
     return *reinterpret_cast<Counter *>(base_ + page + place(lane, peer) * channel_bytes + ring_size * sizeof(Line));
 }
 
+std::size_t Endpoint::boards() const {
+    return page + num_lanes * static_cast<std::size_t>(num_members_) * channel_bytes;
+}
+
+Endpoint::Board &Endpoint::board(int peer) const {
+    return *reinterpret_cast<Board *>(base_ + boards() + static_cast<std::size_t>(peer) * sizeof(Board));
+}
+
 std::span<Fingerprint> Endpoint::aborted_calls() const {
     const auto size = static_cast<std::size_t>(num_members_);
-    return {reinterpret_cast<Fingerprint *>(base_ + page + num_lanes * size * channel_bytes), size};
+    return {reinterpret_cast<Fingerprint *>(base_ + boards() + size * sizeof(Board)), size};
 }
 
 std::size_t Endpoint::reserved_slot(Lane lane, int peer) const {
@@ -69,6 +79,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
         peer_at(i).incoming = theirs.ring(lane_, rank_);
         peer_at(i).incoming_released = &mine.released(lane_, i);
+        peer_at(i).board = &mine.board(i);
+        peer_at(i).its_board = &theirs.board(rank_);
     }
 }
 
@@ -139,14 +151,17 @@ void ShmTransport::post(int peer, const Endpoint::Line &message) {
     control(peer).ring();
 }
 
-Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) {
-    const auto full = [&](int peer) {
+bool ShmTransport::has_room(std::span<const int> peers) {
+    return std::ranges::all_of(peers, [this](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);
         if (to.posted - to.seen_released >= Endpoint::ring_size) to.seen_released = released(peer);
-        return to.posted - to.seen_released >= Endpoint::ring_size;
-    };
-    if (std::ranges::any_of(peers, full)) return {};
+        return to.posted - to.seen_released < Endpoint::ring_size;
+    });
+}
+
+Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) {
+    if (!has_room(peers)) return {};
     Endpoint::Line message{};
     message.tag = tag;
     Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
@@ -197,10 +212,12 @@ View ShmTransport::view(int peer) {
         if (!from.shares_process) refuse();
         start = line.address;
         break;
-    case Endpoint::Tier::arena: {
-        const std::size_t limit = from.mapping->num_bytes();
+    case Endpoint::Tier::arena:
+    case Endpoint::Tier::put: {
+        const Mapping &memory = line.tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
+        const std::size_t limit = memory.num_bytes();
         if (line.offset > limit || num_bytes > limit - line.offset) refuse();
-        start = from.mapping->base() + line.offset;
+        start = memory.base() + line.offset;
         break;
     }
     }
@@ -216,6 +233,85 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     ++from.received;
     from.incoming_released->value.store(from.received, std::memory_order_seq_cst);
     control(peer).ring();
+}
+
+// Puts ----------------------------------------------------------------------------------------------------------------
+
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows) {
+    Peer &to = peer_at(peer);
+    const Mapping &arena = *context_.arena().mapping();
+    std::uint32_t num_windows = 0;
+    for (const Window &window : windows) {
+        if (num_windows == Endpoint::Board::max_windows) break;
+        Endpoint::Board::Entry entry{window.step, window.order,    window.after_step, window.after_order,
+                                     0,           window.num_bytes};
+        if (to.shares_process) entry.place = reinterpret_cast<std::uintptr_t>(window.place);
+        else if (arena.contains(window.place, window.num_bytes))
+            entry.place = static_cast<std::uint64_t>(window.place - arena.base());
+        else continue;
+        to.board->entries[num_windows++] = entry;
+    }
+    if (num_windows == 0) return;
+    to.board->tag = tag;
+    to.board->num_windows = num_windows;
+    to.may_write = true;
+    to.board->call.store(to.received + 1, std::memory_order_release);
+}
+
+void ShmTransport::revoke() {
+    for (Peer &peer : peers_) peer.may_write = false;
+}
+
+void ShmTransport::withdraw() const {
+    for (const Peer &peer : peers_) {
+        if (peer.may_write) peer.board->call.store(0, std::memory_order_seq_cst);
+    }
+}
+
+bool ShmTransport::may_be_used_by(int peer) const {
+    return peer_at(peer).may_write || released(peer) < peer_at(peer).posted;
+}
+
+std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
+    Peer &from = peer_at(peer);
+    const Endpoint::Board &board = *from.its_board;
+    if (from.windows_of == num_posted + 1) return from.windows;
+    if (board.call.load(std::memory_order_acquire) != num_posted + 1 || board.tag != tag) return {};
+    from.windows.clear();
+    from.windows_of = num_posted + 1;
+    const Mapping &arena = *from.mapping;
+    for (const auto &entry :
+         std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
+        // A peer's word is never trusted beyond what this rank knows by itself.
+        const std::uint64_t limit = arena.num_bytes();
+        const bool fits = entry.place <= limit && entry.num_bytes <= limit - entry.place;
+        if (!from.shares_process && !fits) continue;
+        std::byte *place =
+            from.shares_process ? reinterpret_cast<std::byte *>(entry.place) : arena.base() + entry.place;
+        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, place, entry.num_bytes});
+    }
+    return from.windows;
+}
+
+bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
+                       bool past_caches) {
+    const auto stands = [this](int peer) {
+        return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
+    };
+    if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
+    Endpoint::Line message{};
+    message.tag = tag;
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        const Peer &to = peer_at(peers[i]);
+        if (past_caches) copy_past_caches(places[i], bytes);
+        else std::memcpy(places[i], bytes.data(), bytes.size());
+        message.tier = to.shares_process ? Endpoint::Tier::address : Endpoint::Tier::put;
+        if (to.shares_process) message.address = places[i];
+        else message.offset = static_cast<std::uint64_t>(places[i] - to.mapping->base());
+        post(peers[i], message);
+    }
+    return true;
 }
 
 } // namespace hocket

@@ -1,6 +1,6 @@
-// The transport between ranks of one host. Four ways for a message, one interface: up to 48 bytes travel inside the
-// flag's cache line; registered memory and the memory of the same process are lent where they lie; all other memory is
-// copied once into a staging slot that all readers share.
+// The transport between ranks of one host. Five ways for a message, one interface: up to 48 bytes travel inside the
+// flag's cache line; registered memory and the memory of the same process are lent where they lie, or written by the
+// sender where the reader wants them; all other memory is copied once into a staging slot that all readers share.
 #pragma once
 
 #include "context.h"
@@ -18,8 +18,8 @@ enum class Lane : std::uint8_t { collectives, messages };
 inline constexpr std::size_t num_lanes = 2;
 
 /// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a
-/// release counter, the calls of an abort record, then a reserved staging slot for each lane and peer, which only takes
-/// memory when the shared pool was ever exhausted.
+/// release counter, the boards, the calls of an abort record, then a reserved staging slot for each lane and peer,
+/// which only takes memory when the shared pool was ever exhausted.
 class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
@@ -28,7 +28,7 @@ class Endpoint {
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(ring_size + 1 < ControlPage::history);
 
-    enum class Tier : std::uint32_t { in_line, arena, address };
+    enum class Tier : std::uint32_t { in_line, arena, address, put };
 
     /// One message. `number` grows by one with each message of the channel and is stored last.
     struct alignas(cache_line) Line {
@@ -37,7 +37,7 @@ class Endpoint {
         std::uint32_t num_bytes;
         Tier tier;
         union {
-            std::uint64_t offset; // arena: in the publisher's arena
+            std::uint64_t offset; // arena: in the publisher's arena; put: in the reader's
             const std::byte *address;
             std::array<std::byte, inline_bytes> bytes;
         };
@@ -46,6 +46,21 @@ class Endpoint {
 
     struct alignas(cache_line) Counter {
         std::atomic<std::uint64_t> value;
+    };
+
+    /// What a rank lets one peer write, in one call. The peer reads it before it posts its last message of that call,
+    /// and only then does the rank write the next.
+    struct alignas(cache_line) Board {
+        static constexpr std::size_t max_windows = 12;
+        struct Entry {
+            std::int32_t step, order, after_step, after_order;
+            std::uint64_t place; // an offset in the rank's arena, or an address where the two share a process
+            std::uint64_t num_bytes;
+        };
+
+        std::atomic<std::uint64_t> call; // messages of the peer before it, + 1; 0: nothing is granted. Stored last.
+        std::uint32_t tag, num_windows;
+        std::array<Entry, max_windows> entries;
     };
 
     /// Bytes to commit, and bytes to reserve, in the arena.
@@ -59,12 +74,15 @@ class Endpoint {
     Line *ring(Lane lane, int peer) const;
     /// Messages of `peer` that this rank has released.
     Counter &released(Lane lane, int peer) const;
+    /// Written by this rank, read by `peer`. Of the lane of collectives.
+    Board &board(int peer) const;
     std::size_t reserved_slot(Lane lane, int peer) const; // offset from the endpoint
     /// Beside the abort record: the calls of the members that it is about, sequence 0 where unknown.
     std::span<Fingerprint> aborted_calls() const;
 
   private:
     std::size_t place(Lane lane, int peer) const;
+    std::size_t boards() const;
 
     std::byte *base_;
     int num_members_;
@@ -81,6 +99,16 @@ class ShmTransport final : public Transport {
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
     void release(int peer, std::size_t num_bytes) override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows) override;
+    void revoke() override;
+    std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
+    bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
+             bool past_caches) override;
+
+    /// Whether `peer` may still read what this rank has lent to it, or write where this rank lets it.
+    bool may_be_used_by(int peer) const;
+    /// After a failure: no peer begins to write any more. One that has begun may go on: see may_be_used_by.
+    void withdraw() const;
 
     /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
     /// pool that may still be read.
@@ -107,6 +135,11 @@ class ShmTransport final : public Transport {
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
+        bool may_write = false;           // something is granted to it
+        Endpoint::Board *board = nullptr; // for the peer
+        const Endpoint::Board *its_board = nullptr;
+        std::vector<Window> windows; // what it grants, for the call of this number, as on the board
+        std::uint64_t windows_of = 0;
     };
 
     /// A slot that readers may still look at.
@@ -118,6 +151,7 @@ class ShmTransport final : public Transport {
 
     Peer &peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+    bool has_room(std::span<const int> peers);
     void post(int peer, const Endpoint::Line &message);
     std::optional<Staged> take_slot(std::span<const int> peers);
     void collect();

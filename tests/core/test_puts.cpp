@@ -1,0 +1,145 @@
+// Puts: a sender writes where its reader lets it, and nowhere else.
+
+#include "check.h"
+#include "executor.h"
+#include "world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr std::uint32_t tag = 7;
+constexpr std::size_t num_bytes = 8192;
+
+/// Two ranks in one thread; rank 0 grants one window of its own memory to rank 1.
+struct Pair {
+    explicit Pair(bool as_processes) : world(2, {.as_processes = as_processes}) {
+        window.place = memory.data();
+        window.num_bytes = num_bytes;
+        std::fill_n(data.data(), num_bytes, std::byte{3});
+    }
+
+    ShmTransport &reader() { return world[0].communicator().transport(); }
+    ShmTransport &writer() { return world[1].communicator().transport(); }
+    void grant() { reader().grant(1, tag, std::span(&window, 1)); }
+    bool put(std::byte *place) {
+        const int peer = 0;
+        return writer().put(std::span(&peer, 1), std::span(&place, 1), data.bytes(), tag, false);
+    }
+
+    World world;
+    Buffer memory{world[0].arena, Memory::registered, num_bytes}, data{world[1].arena, Memory::owned, num_bytes};
+    Window window;
+};
+
+} // namespace
+
+TEST(puts_show_the_reader_its_own_memory) {
+    for (const bool as_processes : {false, true}) {
+        Pair pair(as_processes);
+        CHECK(pair.writer().granted(0, tag, 0).empty(), "nothing yet");
+        pair.grant();
+        CHECK(pair.writer().granted(0, tag + 1, 0).empty(), "another call");
+        CHECK(pair.writer().granted(0, tag, 1).empty(), "a later call");
+        const auto windows = pair.writer().granted(0, tag, 0);
+        CHECK(windows.size() == 1 && windows[0].num_bytes == num_bytes && windows[0].after_step == -1);
+        CHECK(pair.reader().may_be_used_by(1));
+        CHECK(pair.put(windows[0].place));
+        const View view = pair.reader().view(1);
+        CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && view.tag == tag);
+        CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
+        pair.reader().release(1, num_bytes);
+        pair.reader().revoke();
+        CHECK(!pair.reader().may_be_used_by(1) && pair.memory.is_intact());
+        CHECK(pair.writer().granted(0, tag, 1).empty(), "what was granted was for that call");
+    }
+}
+
+TEST(puts_end_when_a_window_is_withdrawn) {
+    Pair pair(true);
+    pair.grant();
+    std::byte *place = pair.writer().granted(0, tag, 0)[0].place;
+    pair.reader().withdraw();
+    CHECK(!pair.put(place));
+    CHECK(pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
+    CHECK(pair.reader().may_be_used_by(1), "a put that had begun may go on");
+}
+
+TEST(puts_need_memory_that_the_peer_can_reach) {
+    Pair pair(true);
+    Buffer own(pair.world[0].arena, Memory::owned, num_bytes);
+    pair.window.place = own.data();
+    pair.grant();
+    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
+}
+
+TEST(puts_trust_no_window_outside_of_the_peers_arena) {
+    Pair pair(true);
+    pair.grant();
+    auto &entry = pair.reader().endpoint(0).board(1).entries[0];
+    entry.place = pair.world[0].arena->mapping()->num_bytes() - num_bytes + 1;
+    CHECK(pair.writer().granted(0, tag, 0).empty());
+}
+
+// Two ranks sum in place, in two steps: each folds one half, then the other rank needs the result where the operand lay
+// that it has lent for just that fold.
+TEST(puts_wait_until_what_lay_there_has_been_folded) {
+    const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
+    constexpr std::size_t block = 100'003; // elements: several pieces, the last one odd
+    for (const bool as_processes : {false, true}) {
+        World world(2, {.as_processes = as_processes});
+        std::vector<std::unique_ptr<Buffer>> memories;
+        std::vector<std::unique_ptr<Executor>> executors;
+        for (int rank = 0; rank < 2; ++rank) {
+            memories.push_back(
+                std::make_unique<Buffer>(world[rank].arena, Memory::registered, block * sizeof(std::int64_t)));
+            executors.push_back(std::make_unique<Executor>(*two_shot.plans[static_cast<std::size_t>(rank)],
+                                                           world[rank].communicator().transport()));
+        }
+        bool has_put = false;
+        for (unsigned seed = 0; seed < 20; ++seed) {
+            std::mt19937 random(seed);
+            for (std::size_t rank = 0; rank < 2; ++rank) {
+                std::vector<std::int64_t> values(block);
+                for (std::size_t i = 0; i < block; ++i) values[i] = static_cast<std::int64_t>((rank + 1) * i + seed);
+                std::memcpy(memories[rank]->data(), values.data(), block * sizeof(std::int64_t));
+            }
+            std::array<bool, 2> begun{}, done{};
+            while (!done[0] || !done[1]) {
+                const std::size_t rank = random() % 2;
+                if (done[rank]) continue;
+                if (!begun[rank]) {
+                    executors[rank]->start({.dtype = Dtype::int64,
+                                            .op = Op::sum,
+                                            .block = block,
+                                            .input = memories[rank]->data(),
+                                            .output = memories[rank]->data(),
+                                            .tag = seed + 1});
+                    begun[rank] = true;
+                }
+                done[rank] = executors[rank]->advance();
+            }
+            const Endpoint::Line *ring = world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
+            for (std::uint64_t i = 0; i < Endpoint::ring_size; ++i) {
+                const bool is_put = as_processes ? ring[i].tier == Endpoint::Tier::put
+                                                 : ring[i].address >= memories[1]->bytes().data() &&
+                                                       ring[i].address < memories[1]->bytes().data() + block;
+                has_put = has_put || is_put;
+            }
+            for (const auto &memory : memories) {
+                CHECK(memory->is_intact());
+                for (std::size_t i = 0; i < block; ++i) {
+                    std::int64_t found = 0;
+                    std::memcpy(&found, memory->data() + i * sizeof found, sizeof found);
+                    CHECK(found == static_cast<std::int64_t>(3 * i + 2 * seed), i, found);
+                }
+            }
+        }
+        CHECK(has_put);
+    }
+}
