@@ -361,7 +361,7 @@ void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) 
     std::byte *destination = task.destination + piece_start(task) + task.within;
     const Instruction &instruction = *task.instruction;
     if (instruction.is_copy && operands_[0] == destination) return; // the sender has put it there
-    if (instruction.is_copy && instruction.is_final && task.num_bytes >= least_bytes_past_caches_) {
+    if (instruction.is_copy && instruction.is_alone && task.num_bytes >= least_bytes_past_caches_) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
     } else {
         fold(what, destination, operands_, instruction.raw, num_bytes / size_of(launch_.dtype));

@@ -40,8 +40,8 @@ struct ForeignSize {
 /// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
 class Executor {
   public:
-    /// Both must outlive the executor. Copies of chunks of `least_bytes_past_caches`, which the plan does not read
-    /// again, leave the caches alone: so much would not stay in them until the caller reads it.
+    /// Both must outlive the executor. Copies of chunks of `least_bytes_past_caches`, to where the plan reads and
+    /// writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
 
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -136,11 +135,8 @@ void Plan::find_uses() {
         std::ranges::for_each(next.sources, note);
         std::ranges::for_each(next.destinations, note);
     }
-    std::set<Name> read;
-    for (Instruction &last : std::views::reverse(instructions_)) {
-        last.is_final = !last.sends() && !read.contains(name_of(last.destinations[0]));
-        for (const Operand &source : last.sources) read.insert(name_of(source));
-    }
+    for (Instruction &one : instructions_)
+        one.is_alone = !one.sends() && users[name_of(one.destinations[0])].size() == 1;
 }
 
 /// The chunk of `data` in this rank's own memory: what it holds there it knows the length of.

@@ -33,7 +33,7 @@ struct Instruction {
 
     // What follows from the tables.
     bool is_copy = false;  // stores one source as it is
-    bool is_final = false; // no later instruction reads its destination
+    bool is_alone = false; // no other instruction reads or writes its destination
     bool is_fresh = false; // sends what an earlier instruction has folded
     /// A copy of a message, to a place that no earlier instruction touches, or only the one numbered `after`, which
     /// sends it to that message's sender alone. So the sender itself could write the place, once it has done with that.

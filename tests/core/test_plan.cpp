@@ -82,13 +82,13 @@ TEST(plan_of_uneven_blocks_finds_where_a_length_is_known) {
 TEST(plan_knows_what_else_uses_a_destination) {
     Tables tables;
     const auto fold_of = [&tables] { return tables.plan().instructions()[1]; };
-    CHECK(!fold_of().is_copy && !fold_of().is_grantable && fold_of().is_final, "a fold");
+    CHECK(!fold_of().is_copy && !fold_of().is_grantable && fold_of().is_alone, "a fold");
     // Only the message: a copy, to a place that nothing touched before.
     tables.instructions = {0, 0, 1, 1, 0, 0, 0, 0, 2, 2, 1, 0};
     tables.sources = {-1, 0, 0, 0, 1, 3, 0, 0};
-    CHECK(fold_of().is_copy && fold_of().is_grantable && fold_of().after == -1);
+    CHECK(fold_of().is_copy && fold_of().is_grantable && fold_of().after == -1 && fold_of().is_alone);
     tables.sources[1] = 1; // what is sent lies where the message goes: rank 1 has to read it first
-    CHECK(fold_of().is_grantable && fold_of().after == 0 && fold_of().is_final);
+    CHECK(fold_of().is_grantable && fold_of().after == 0 && !fold_of().is_alone);
     tables.instructions[11] = 1;
     CHECK(!fold_of().is_copy && !fold_of().is_grantable, "it divides an average");
     tables.instructions[11] = 0;
@@ -109,7 +109,7 @@ TEST(plan_knows_what_else_uses_a_destination) {
     tables.instructions = {0, 0, 1, 1, 0, 0, 1, 0, 2, 2, 1, 0};
     tables.sources = {1, 3, 0, 0, -1, 1, 0, 0};
     tables.destinations = {-1, 1, 0, 1, 3, 0};
-    CHECK(!tables.plan().instructions()[0].is_final && tables.plan().instructions()[0].is_grantable);
+    CHECK(!tables.plan().instructions()[0].is_alone && tables.plan().instructions()[0].is_grantable);
     CHECK(!tables.plan().instructions()[1].is_fresh, "a copy is not hot here");
     tables.instructions[5] = 1;
     CHECK(tables.plan().instructions()[1].is_fresh);
