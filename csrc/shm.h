@@ -5,9 +5,11 @@
 
 #include "context.h"
 #include "transport.h"
+#include "waiting.h"
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -121,6 +123,10 @@ class ShmTransport final : public Transport {
   private:
     /// Below this, copying is cheaper than waiting for the readers at the end.
     static constexpr std::size_t least_lent_bytes = 4096;
+    /// How many bytes of which pieces show how slow plain stores into a slot are, and from when on they are too slow.
+    static constexpr std::size_t least_watched_bytes = 8192, watched_bytes = 4096;
+    static constexpr unsigned watch_interval = 8;
+    static constexpr std::chrono::nanoseconds slow_stores{1000};
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
 
@@ -153,6 +159,7 @@ class ShmTransport final : public Transport {
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     bool has_room(std::span<const int> peers);
     void post(int peer, const Endpoint::Line &message);
+    void stage(std::byte *slot, Bytes bytes);
     std::optional<Staged> take_slot(std::span<const int> peers);
     void collect();
 
@@ -165,6 +172,8 @@ class ShmTransport final : public Transport {
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
     std::vector<bool> reserved_in_use_, reserved_committed_;
+    unsigned num_staged_ = 0;
+    bool past_caches_ = false; // plain stores into slots are slow
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };
