@@ -343,8 +343,11 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
     Launch launch = call.launch;
-    launch.tag = fingerprint.tag();
+    const std::uint64_t digest = fingerprint.digest();
+    launch.tag = Fingerprint::tag(digest);
     own().calls[sequence_ % ControlPage::history].write(fingerprint);
+    digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
+    if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
     own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {
         errno = ENOMEM;
@@ -409,7 +412,7 @@ bool Communicator::drive(const Call &call, Clock::time_point until) {
 template <typename Move> bool Communicator::attempt(const Call &call, const Move &move) {
     try {
         return move();
-    } catch (const ForeignMessage &message) { fail_at_message_of(message.peer); } catch (const ForeignSize &size) {
+    } catch (const ForeignMessage &message) { fail_at_difference_to(message.peer); } catch (const ForeignSize &size) {
         fail_at_size(call, size);
     }
 }

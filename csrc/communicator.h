@@ -119,10 +119,11 @@ class Communicator {
     void look_at_clock(const Call &call, Clock::time_point now);
     void examine(bool waiting);
     [[noreturn]] void fail(const Failure &failure);
-    [[noreturn]] void fail_at_message_of(int peer);
+    [[noreturn]] void fail_at_difference_to(int peer);
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
     std::optional<Failure> concerning_failure();
-    std::optional<Failure> find_mismatch(std::uint64_t num_calls = ControlPage::history) const;
+    std::optional<Failure> find_mismatch() const;
+    std::atomic<std::uint64_t> &digest_at(int member, std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
     std::vector<int> missing() const;
@@ -151,10 +152,10 @@ class Communicator {
     // Used by whoever runs the current call: `busy_` passes them on.
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
     Executor *executor_ = nullptr;
-    std::optional<Failure> failure_; // once set, every call fails with it
-    bool in_progress_ = false;       // a call has begun to move data
-    bool passed_over_ = false;       // a failure is recorded that concerned no call so far
-    std::uint64_t sequence_ = 0;
+    std::optional<Failure> failure_;          // once set, every call fails with it
+    bool in_progress_ = false;                // a call has begun to move data
+    bool passed_over_ = false;                // a failure is recorded that concerned no call so far
+    std::uint64_t sequence_ = 0, digest_ = 0; // of the last call, and of all calls so far
     std::chrono::nanoseconds last_timeout_{}; // of the last call
     std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
     Clock::time_point first_time_;

@@ -61,6 +61,8 @@ struct ControlPage {
     std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
     std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, 0 while it did not
     alignas(cache_line) std::array<CallRecord, history> calls;
+    /// Of all calls up to number n * lead, at n modulo their number: who has equal ones need not compare the records.
+    alignas(cache_line) std::array<std::atomic<std::uint64_t>, 4> digests;
 
     alignas(cache_line) AbortRecord abort;
 

@@ -6,7 +6,7 @@
 
 namespace hocket {
 
-std::uint32_t Fingerprint::tag() const {
+std::uint64_t Fingerprint::digest() const {
     std::uint64_t hash = 0x9e3779b97f4a7c15U;
     const auto signless = [](std::int32_t value) {
         return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value));
@@ -16,7 +16,7 @@ std::uint32_t Fingerprint::tag() const {
         hash = (hash ^ word) * 0xff51afd7ed558ccdU;
         hash ^= hash >> 32;
     }
-    return static_cast<std::uint32_t>(hash) | 1U;
+    return hash;
 }
 
 Failure Failure::internal(std::string text) {

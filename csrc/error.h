@@ -23,8 +23,10 @@ struct Fingerprint {
 
     bool operator==(const Fingerprint &) const = default;
 
-    /// A short form that travels with every signal; never 0.
-    std::uint32_t tag() const;
+    /// A number that other fingerprints have by chance only.
+    std::uint64_t digest() const;
+    /// A short form of a digest, which travels with every signal; never 0.
+    static std::uint32_t tag(std::uint64_t digest) { return static_cast<std::uint32_t>(digest) | 1U; }
 };
 
 enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };

@@ -38,7 +38,8 @@ void Communicator::examine(bool waiting) {
 }
 
 /// Compares the last calls of this rank with what the others called under the same numbers.
-std::optional<Failure> Communicator::find_mismatch(std::uint64_t num_calls) const {
+std::optional<Failure> Communicator::find_mismatch() const {
+    constexpr std::uint64_t num_calls = ControlPage::history;
     const std::uint64_t oldest = sequence_ >= num_calls ? sequence_ - num_calls + 1 : 1;
     for (std::uint64_t sequence = oldest; sequence <= sequence_; ++sequence) {
         const auto call_of = [&](int member) -> std::optional<Fingerprint> {
@@ -64,8 +65,9 @@ std::optional<Failure> Communicator::find_mismatch(std::uint64_t num_calls) cons
     return std::nullopt;
 }
 
-/// A message of another call has come, so the two differ, though the records may not reach back to where they began to.
-void Communicator::fail_at_message_of(int peer) {
+/// A message of another call has come, or another digest is there: so the two ranks differ, though the records may not
+/// reach back to where they began to.
+void Communicator::fail_at_difference_to(int peer) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
     Failure failure;
     failure.cause = Cause::mismatch;
@@ -132,6 +134,12 @@ std::vector<int> Communicator::missing() const {
     return members.empty() ? executor_->waiting_for() : members;
 }
 
+/// Where a member writes the digest of its calls up to this one; those of earlier ones are overwritten in time.
+std::atomic<std::uint64_t> &Communicator::digest_at(int member, std::uint64_t sequence) const {
+    auto &digests = transport_.control(member).digests;
+    return digests[sequence / ControlPage::lead % digests.size()];
+}
+
 /// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait
 /// here: the messages of a call keep ranks closer together.
 void Communicator::await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait) {
@@ -157,7 +165,13 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
             interrupted();
         }
     }
-    if (const auto mismatch = find_mismatch(ControlPage::lead)) fail(*mismatch);
+    if (sequence_ < 2 * ControlPage::lead) return;
+    // All have come to the call of this number, and their records reach back behind it for as long as none goes on.
+    const std::uint64_t common = sequence_ - ControlPage::lead;
+    const std::uint64_t mine = digest_at(rank(), common).load(std::memory_order_relaxed);
+    for (int member = 0; member < size(); ++member) {
+        if (digest_at(member, common).load(std::memory_order_relaxed) != mine) fail_at_difference_to(member);
+    }
 }
 
 } // namespace hocket
