@@ -214,6 +214,24 @@ def test_a_root_far_ahead_of_a_rank_that_calls_something_else(ahead: int, count:
     assert found == [("dtype", {0: "float32", 1: "int32"}, 1)] * 2
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("number", [1, 31, 32, 33, 64, 65])
+def test_calls_without_data_that_differ_are_found_while_ranks_go_on(number: int, size: int) -> None:
+    """No message tells of them, so only what ranks write down does, and that before it is written over."""
+
+    def main() -> Any:
+        comm = hocket.init()
+        for i in range(1, 300):
+            dtype = "int32" if comm.rank == 1 and i == number else "float32"
+            try:
+                comm.broadcast(np.empty(0, dtype), timeout=60)
+            except CollectiveMismatch as error:
+                return error.field, error.values[0], error.values[1], error.sequence, i <= number + 96
+        return None
+
+    assert run_ranks(main, size, kind="thread") == [("dtype", "float32", "int32", number, True)] * size
+
+
 @pytest.mark.parametrize("count", [900, 20_000, 200_000])
 def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int) -> None:
     """Rank 0 writes its array again as soon as it is told; rank 1 may be reading it."""
