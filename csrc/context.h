@@ -34,7 +34,7 @@ struct Presence {
 class Context {
   public:
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool.
-    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 8);
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 7);
     Context(const Context &) = delete;
     Context &operator=(const Context &) = delete;
     ~Context();

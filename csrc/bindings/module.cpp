@@ -308,7 +308,7 @@ NB_MODULE(_core, m) {
             [](Context *self, std::shared_ptr<Arena> arena, std::size_t max_slots) {
                 new (self) Context(std::move(arena), max_slots);
             },
-            "arena"_a, "max_slots"_a = 8)
+            "arena"_a, "max_slots"_a = 7)
         .def_prop_ro("presence_offset", &Context::presence_offset)
         .def(
             "add_endpoint",

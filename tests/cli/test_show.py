@@ -163,12 +163,14 @@ def test_the_table_of_the_choice(elsewhere: Path, capsys: pytest.CaptureFixture[
     code, text = show(capsys, "choice")
     assert code == 0
     lines = [line.split() for line in text.splitlines()]
-    assert lines[1:4] == [
-        ["fast", "all_reduce", "up", "to", "2", "up", "to", "4", "MiB", "direct"],
+    assert lines[1:6] == [
+        ["fast", "all_reduce", "up", "to", "2", "up", "to", "8", "KiB", "direct"],
+        ["up", "to", "2", "up", "to", "256", "KiB", "direct_two_shot"],
+        ["up", "to", "2", "up", "to", "1", "MiB", "direct"],
         ["any", "up", "to", "32", "KiB", "direct"],
         ["any", "any", "direct_two_shot"],
     ]
-    assert ["rank", "all_reduce", "up", "to", "2", "up", "to", "4", "MiB", "direct"] in lines
+    assert ["rank", "all_reduce", "up", "to", "2", "up", "to", "8", "KiB", "direct"] in lines
     assert ["reduce", "any", "any", "binomial"] in lines
     assert "--ranks N shows what runs in this environment" in text
 

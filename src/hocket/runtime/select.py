@@ -33,9 +33,19 @@ _ANY = math.inf
 
 Default = tuple[float, float, str]
 
+# Between two ranks, two steps let each write into the other's registered memory what it has just added: three to seven
+# times faster than one step. In private memory both take the same time, but around 1 MiB, where one step is quicker.
+_ALL_REDUCE: tuple[Default, ...] = (
+    (2, 8 << 10, "direct"),
+    (2, 256 << 10, "direct_two_shot"),
+    (2, 1 << 20, "direct"),
+    (_ANY, 32 << 10, "direct"),
+    (_ANY, _ANY, "direct_two_shot"),
+)
+
 DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
     "fast": {
-        "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot")),
+        "all_reduce": _ALL_REDUCE,
         "all_gather": ((_ANY, _ANY, "direct"),),
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
         "broadcast": ((4, 32 << 10, "binomial"), (16, _ANY, "direct"), (_ANY, _ANY, "binomial")),
@@ -52,7 +62,7 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "all_to_all_v": ((32, _ANY, "direct"), (_ANY, _ANY, "pairwise")),
     },
     "rank": {  # Collectives that are not named here are those of "fast".
-        "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot")),
+        "all_reduce": _ALL_REDUCE,
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
         "reduce": ((_ANY, _ANY, "direct"),),
         "reduce_scatter_v": ((_ANY, _ANY, "direct"),),
