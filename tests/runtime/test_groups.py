@@ -255,7 +255,7 @@ def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
             comm.close()
         return num_staged
 
-    assert run_ranks(main, 2, kind="thread")[0] == 9
+    assert run_ranks(main, 2, kind="thread")[0] == 8
 
 
 def test_a_closed_communicator_makes_no_others() -> None:
