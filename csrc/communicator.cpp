@@ -311,7 +311,9 @@ void Communicator::run_to_end(const Call &call, const Hook &interrupted, const H
         give_up("interrupted", std::nullopt);
         throw;
     }
-    busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (ticks() - start), std::memory_order_relaxed);
+    const std::uint64_t end_ticks = ticks(); // before `start`, perhaps, where a virtual machine was moved
+    if (end_ticks > start)
+        busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (end_ticks - start), std::memory_order_relaxed);
 }
 
 std::chrono::nanoseconds Communicator::busy_time() const {

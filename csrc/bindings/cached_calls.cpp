@@ -231,8 +231,9 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
               Miss miss) {
     const auto value_at = [&](std::size_t at) { return at < nowhere ? arguments.values[at] : nullptr; };
     Place place = Place::none;
-    if (result.ptr() == value_at(method.x_at)) place = Place::x;
-    else if (result.ptr() == value_at(method.out_at)) place = Place::out;
+    // Where out is given it is the result, though x may have been the same object.
+    if (result.ptr() == value_at(method.out_at)) place = Place::out;
+    else if (result.ptr() == value_at(method.x_at)) place = Place::x;
     if (place == Place::none && !result.is_none()) return; // a new array
     const Memory &x = arguments.x, &out = arguments.out;
     const Place input = place_of(miss.call.launch.input, x, out), output = place_of(miss.call.launch.output, x, out);
@@ -240,6 +241,7 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     if (has_arrays && (input == Place::fixed || output == Place::fixed)) return;
     std::vector<nb::object> held{nb::find(*miss.communicator), nb::find(*miss.launched),
                                  nb::borrow(method.as_object())};
+    if (!held[0].is_valid() || !held[1].is_valid()) return; // closed meanwhile
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
         const bool is_array = Py_TYPE(value) == array_type;

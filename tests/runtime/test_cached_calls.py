@@ -266,6 +266,16 @@ def test_settings_closing_and_aborts_are_noticed() -> None:
     run_ranks(main, SIZE, kind="thread")
 
 
+def test_the_result_is_the_object_that_was_given_as_out() -> None:
+    with hocket.init() as comm:
+        x = values(0, 6)
+        assert comm.all_reduce(x, out=x) is x
+        same_memory = x[:]
+        for _ in range(2):
+            assert comm.all_reduce(x, out=same_memory) is same_memory
+            assert comm.all_reduce(x) is x
+
+
 def test_an_array_that_has_moved_is_found_where_it_is() -> None:
     with hocket.init(0, 1) as comm:
         x, y = np.arange(6.0), np.zeros(6)

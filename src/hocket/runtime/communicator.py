@@ -198,8 +198,10 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
             settings[collective] = replace(settings.get(collective, default), **changes)
         for name, one in settings.items():
             self._check_kept(name, one)
-        self._default, self._settings = default, settings
-        _core.forget_calls(self)
+        try:
+            self._default, self._settings = default, settings
+        finally:  # wherever a signal's exception comes in between
+            _core.forget_calls(self)
 
     def _check_kept(self, name: str, settings: Settings) -> None:
         """ValueError if an algorithm and an order are fixed that do not go together."""
@@ -273,15 +275,17 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         May be called again. Raises what another rank has reported and this one had not noticed yet.
         """
         core, self._core = self._core, None
-        self.context._communicators.discard(self)
         if core is None:
             return
         try:
-            core.close()
+            _core.forget_calls(self)  # from here on a call finds no core, in this thread and in others
+            self.context._communicators.discard(self)
         finally:
-            self._works.clear()
-            self._plans.clear()
-            _core.forget_calls(self)
+            try:
+                core.close()
+            finally:
+                self._works.clear()
+                self._plans.clear()
 
     def __enter__(self) -> Self:
         return self
