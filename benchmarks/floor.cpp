@@ -6,9 +6,12 @@
 // MEMORY private: each rank's buffer is its own, and what travels passes through shared pieces that stay in the cache.
 // MEMORY registered: all buffers are shared; a rank adds its part of all of them and writes the sum to all of them.
 // With more ranks than cores as many processes as cores do the work of all ranks: copies and additions alone, a bound.
+// OPERATION turns: a process for each rank, which writes a line and reads those of all others, and lets the others run
+// until all have written: what taking turns alone costs, a bound of whatever makes each rank wait for all.
 
 #include "comparison/touching.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,8 +66,16 @@ void *map(std::size_t bytes, int kind) {
     return memory;
 }
 
-void await(const Signal &signal, std::uint64_t number) {
-    while (signal.number.load(std::memory_order_acquire) < number) { __builtin_ia32_pause(); }
+int num_cores() { return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); }
+
+void await(const Signal &signal, std::uint64_t number, bool yields = false) {
+    while (signal.number.load(std::memory_order_acquire) < number) {
+        if (yields) {
+            sched_yield();
+        } else {
+            __builtin_ia32_pause();
+        }
+    }
 }
 
 void tell(Signal &signal, std::uint64_t number) { signal.number.store(number, std::memory_order_release); }
@@ -390,6 +401,34 @@ void work(Shared &shared, const Task &task, int index, int num_workers, std::vec
     asm volatile("" : : "r"(seen)); // what was read counts as used
 }
 
+// There is nothing to touch, so all loops are one.
+void take_turns(Shared &shared, const Task &task, int index) {
+    std::uint64_t number = 0;
+    const bool yields = task.ranks > num_cores();
+    const auto once = [&] {
+        tell(shared.arrived[index], ++number);
+        for (int other = 0; other < task.ranks; ++other) { await(shared.arrived[other], number, yields); }
+    };
+    constexpr int trial = 100;
+    once(); // all have started
+    double began = now();
+    for (int i = 0; i < trial; ++i) { once(); }
+    shared.loops[index][0][0] = (now() - began) / trial;
+    once();
+    double slowest = 0;
+    for (int other = 0; other < task.ranks; ++other) { slowest = std::max(slowest, shared.loops[other][0][0]); }
+    const auto calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / slowest), 1, 20'000);
+    once();
+    for (std::size_t batch = 0; batch < task.batches; ++batch) {
+        once();
+        began = now();
+        for (std::size_t i = 0; i < calls; ++i) { once(); }
+        const double spent = (now() - began) / static_cast<double>(calls);
+        shared.loops[index][0][batch] = shared.loops[index][2][batch] = spent;
+        shared.loops[index][1][batch] = 0;
+    }
+}
+
 // Of each batch the slowest process, of these the median.
 double median_of(const Shared &shared, const Task &task, int num_workers, std::size_t loop) {
     std::vector<double> slowest;
@@ -406,14 +445,15 @@ double median_of(const Shared &shared, const Task &task, int num_workers, std::s
 
 int main(int count, char **words) {
     if (count != 7) {
-        std::fprintf(stderr, "usage: floor all_reduce|broadcast private|registered RANKS BYTES SECONDS BATCHES\n");
+        std::fprintf(stderr, "usage: floor all_reduce|broadcast|turns private|registered RANKS BYTES SECONDS BATCHES\n");
         return 2;
     }
     const Task task{
         words[1], words[2], std::atoi(words[3]), std::stoul(words[4]), std::atof(words[5]), std::stoul(words[6])};
-    const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-    const int num_workers = std::min(task.ranks, cores);
-    const bool by_two = task.operation == "broadcast" || task.memory == "private";
+    const int cores = num_cores();
+    const bool turns = task.operation == "turns";
+    const int num_workers = turns ? task.ranks : std::min(task.ranks, cores);
+    const bool by_two = !turns && (task.operation == "broadcast" || task.memory == "private");
     if (task.ranks < 2 || task.ranks > most_ranks || task.batches < 1 || task.batches > most_batches ||
         task.bytes % 4 != 0 || (by_two && (task.ranks != 2 || num_workers != 2)) || num_workers < 2) {
         std::fprintf(stderr, "floor: cannot do this with %d cores\n", cores);
@@ -421,7 +461,7 @@ int main(int count, char **words) {
     }
     Shared &shared = *new (map(sizeof(Shared), MAP_SHARED)) Shared{};
     std::vector<std::span<std::byte>> buffers;
-    for (int rank = 0; rank < task.ranks; ++rank) {
+    for (int rank = 0; rank < task.ranks && !turns; ++rank) {
         auto *const memory =
             static_cast<std::byte *>(map(task.bytes, task.memory == "registered" ? MAP_SHARED : MAP_PRIVATE));
         buffers.emplace_back(memory, task.bytes);
@@ -431,7 +471,11 @@ int main(int count, char **words) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(most_seconds); // spinning alone cannot go on for ever
-            work(shared, task, index, num_workers, buffers);
+            if (turns) {
+                take_turns(shared, task, index);
+            } else {
+                work(shared, task, index, num_workers, buffers);
+            }
             _exit(0);
         }
         children.push_back(child);

@@ -13,10 +13,29 @@
 
 namespace hocket {
 
+namespace {
+
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+#ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers
+constexpr int MADV_COLLAPSE = 25;
+#endif
+
+} // namespace
+
 Mapping::Mapping(int descriptor, std::size_t num_bytes) : num_bytes_(num_bytes) {
-    void *address = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-    if (address == MAP_FAILED) throw Failure::resource("mmap of " + std::to_string(num_bytes) + " bytes of an arena");
-    base_ = static_cast<std::byte *>(address);
+    const auto check = [num_bytes](void *address) {
+        if (address != MAP_FAILED) return static_cast<std::byte *>(address);
+        throw Failure::resource("mmap of " + std::to_string(num_bytes) + " bytes of an arena");
+    };
+    // The system maps a huge page only where address and offset agree about where it starts.
+    const int addresses_only = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    std::byte *reserved = check(mmap(nullptr, num_bytes + huge_page, PROT_NONE, addresses_only, -1, 0));
+    const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(reserved) % huge_page;
+    munmap(reserved, ahead);
+    munmap(reserved + ahead + num_bytes, huge_page - ahead);
+    const int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+    base_ = check(mmap(reserved + ahead, num_bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0));
 }
 
 Mapping::~Mapping() { munmap(base_, num_bytes_); }
@@ -73,18 +92,26 @@ void Arena::check_usable() const {
     throw failure;
 }
 
-std::size_t Arena::reserve(std::size_t num_bytes) {
+std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
     check_usable();
     num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page);
     const std::scoped_lock lock(mutex_);
-    const auto hole = std::ranges::find_if(holes_, [&](const auto &entry) { return entry.second >= num_bytes; });
+    const auto ahead = [&alignment](std::size_t offset) { return round_up(offset, alignment) - offset; };
+    const auto fits = [&](const auto &entry) { return entry.second >= num_bytes + ahead(entry.first); };
+    auto hole = std::ranges::find_if(holes_, fits);
+    if (hole == holes_.end()) {
+        alignment = page;
+        hole = std::ranges::find_if(holes_, fits);
+    }
     if (hole == holes_.end()) {
         errno = ENOMEM;
         throw Failure::resource("reserving " + std::to_string(num_bytes) + " bytes of the arena");
     }
-    const auto [offset, size] = *hole;
-    holes_.erase(hole);
-    if (size > num_bytes) holes_[offset + num_bytes] = size - num_bytes;
+    const auto [begin, size] = *hole;
+    const std::size_t offset = begin + ahead(begin), end = offset + num_bytes;
+    if (offset > begin) hole->second = offset - begin;
+    else holes_.erase(hole);
+    if (begin + size > end) holes_[end] = begin + size - end;
     used_[offset] = num_bytes;
     return offset;
 }
@@ -103,9 +130,18 @@ void Arena::decommit(std::size_t offset, std::size_t num_bytes) {
               static_cast<off_t>(num_bytes)); // refused: the pages merely stay
 }
 
+/// Makes huge pages of all that fits into whole ones, for fewer misses of address translation and of what a first use
+/// costs. The system makes them around what is there already; where it refuses, commit() takes small ones.
+void Arena::collapse(std::size_t offset, std::size_t num_bytes) {
+    const std::size_t begin = round_up(offset, huge_page), end = (offset + num_bytes) / huge_page * huge_page;
+    for (std::size_t at = begin; at < end; at += huge_page) commit(at, page);
+    if (begin < end) madvise(mapping_->base() + begin, end - begin, MADV_COLLAPSE);
+}
+
 std::size_t Arena::allocate(std::size_t num_bytes) {
-    const std::size_t offset = reserve(num_bytes);
+    const std::size_t offset = reserve(num_bytes, num_bytes < huge_page ? page : huge_page);
     try {
+        collapse(offset, num_bytes);
         commit(offset, std::max<std::size_t>(num_bytes, 1));
     } catch (...) {
         free(offset);

@@ -43,18 +43,20 @@ class Arena {
     int descriptor() const { return descriptor_; }
     const std::shared_ptr<const Mapping> &mapping() const { return mapping_; }
 
-    /// Reserves a page-aligned range; commit() must follow before it is touched.
-    std::size_t reserve(std::size_t num_bytes);
+    /// Reserves a range of pages, which begins at a multiple of `alignment` where there is room for that; commit() must
+    /// follow before it is touched.
+    std::size_t reserve(std::size_t num_bytes, std::size_t alignment = page);
     /// Takes memory for a range. Throws a resource failure where the system has none, instead of a later SIGBUS.
     void commit(std::size_t offset, std::size_t num_bytes);
     /// Gives the memory of a range back; its addresses stay reserved.
     void decommit(std::size_t offset, std::size_t num_bytes);
-    /// Reserves and commits; the memory is zero.
+    /// Reserves and commits, in huge pages where there are any; the memory is zero.
     std::size_t allocate(std::size_t num_bytes);
     void free(std::size_t offset);
 
   private:
     void check_usable() const;
+    void collapse(std::size_t offset, std::size_t num_bytes);
 
     int descriptor_ = -1;
     unsigned generation_ = fork_generation();

@@ -416,6 +416,9 @@ template <typename Move> bool Communicator::attempt(const Call &call, const Move
         return move();
     } catch (const ForeignMessage &message) { fail_at_difference_to(message.peer); } catch (const ForeignSize &size) {
         fail_at_size(call, size);
+    } catch (const Failure &failure) {
+        if (failure.cause == Cause::resource) examine(false); // the memory of a peer that gave up may be gone
+        throw;
     }
 }
 

@@ -21,9 +21,6 @@
 
 namespace hocket {
 
-/// What a caller wants to be told of during a call.
-using Hook = std::function<void()>;
-
 /// One collective call.
 struct Call {
     std::shared_ptr<const Plan> plan;

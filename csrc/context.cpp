@@ -1,10 +1,13 @@
 #include "context.h"
 
+#include "attach.h"
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <linux/futex.h>
 #include <new>
 #include <random>
@@ -26,11 +29,16 @@ std::uint64_t process_token() {
 
 } // namespace
 
-Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots)
-    : arena_(std::move(arena)), max_slots_(max_slots) {
+Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach)
+    : arena_(std::move(arena)), token_(process_token()), may_attach_(may_attach), max_slots_(max_slots) {
     presence_offset_ = arena_->allocate(sizeof(Presence));
     presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
-    presence_->process.store(process_token(), std::memory_order_relaxed);
+    presence_->process.store(token_, std::memory_order_relaxed);
+    if (may_attach_) {
+        permit_attach();
+        presence_->process_id.store(getpid(), std::memory_order_relaxed);
+        presence_->token_address.store(reinterpret_cast<std::uintptr_t>(&token_), std::memory_order_relaxed);
+    }
     try {
         *guard_ = std::thread([this] { guard(); });
     } catch (const std::system_error &error) {
@@ -44,11 +52,12 @@ Context::~Context() {
     if (!guard_.is_here()) return; // a forked child: the guard and the shared memory are the parent's
     presence_->state.store(Presence::left, std::memory_order_seq_cst);
     stop_guard();
-    for (std::size_t slot : free_slots_) arena_->free(slot); // others may still be read by a peer: they stay
+    for (const Slot &slot : free_slots_) arena_->free(slot.offset); // others may still be read by a peer: they stay
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets) {
     std::vector<Rank> ranks(descriptors.size());
+    bool attaches = may_attach_;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
         Rank &peer = ranks[i];
         peer.mapping = Mapping::of(descriptors[i]);
@@ -56,10 +65,15 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
             throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");
         }
         peer.presence = reinterpret_cast<Presence *>(peer.mapping->base() + presence_offsets[i]);
-        peer.shares_process = peer.presence->process.load(std::memory_order_relaxed) == process_token();
+        const std::uint64_t token = peer.presence->process.load(std::memory_order_relaxed);
+        peer.shares_process = token == process_token();
+        peer.process_id = peer.presence->process_id.load(std::memory_order_relaxed);
+        attaches =
+            attaches && (peer.shares_process || can_attach(peer.process_id, peer.presence->token_address, token));
     }
     rank_ = rank;
     ranks_ = std::move(ranks);
+    presence_->attaches.store(attaches ? 1 : 0, std::memory_order_release);
     phase_.store(watching, std::memory_order_seq_cst);
     futex_wake(phase_);
 }
@@ -114,30 +128,36 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
 
 /// With the lock held.
 void Context::take_back_slots(OwnEndpoint &ended) {
-    free_slots_.insert(free_slots_.end(), ended.slots.begin(), ended.slots.end());
+    for (std::size_t offset : ended.slots) free_slots_.push_back({.offset = offset});
     ended.slots.clear();
 }
 
-std::optional<std::size_t> Context::take_slot() {
+std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes) {
     const std::scoped_lock lock(mutex_);
-    if (free_slots_.empty() && num_slots_ == max_slots_) {
+    const auto is_full = [&](const Slot &slot) { return num_bytes > piece_bytes - slot.used; };
+    bool wants_another = free_slots_.empty();
+    for (; !free_slots_.empty() && is_full(free_slots_.back()); wants_another = true) {
+        free_slots_.back().used = 0;
+        std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
+    }
+    if (wants_another && num_slots_ < max_slots_) {
+        free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
+        ++num_slots_;
+    }
+    if (free_slots_.empty()) {
         for (OwnEndpoint &endpoint : endpoints_) {
             if (!endpoint.slots.empty() && endpoint.has_ended()) take_back_slots(endpoint);
         }
     }
-    if (free_slots_.empty()) {
-        if (num_slots_ == max_slots_) return std::nullopt;
-        free_slots_.push_back(arena_->allocate(piece_bytes));
-        ++num_slots_;
-    }
-    const std::size_t offset = free_slots_.back(); // the last one returned is still in cache
+    if (free_slots_.empty()) return std::nullopt;
+    const Slot slot = free_slots_.back();
     free_slots_.pop_back();
-    return offset;
+    return slot;
 }
 
-void Context::return_slot(std::size_t offset) {
+void Context::return_slot(Slot slot) {
     const std::scoped_lock lock(mutex_);
-    free_slots_.push_back(offset);
+    free_slots_.push_back(slot);
 }
 
 // The guard

@@ -27,6 +27,11 @@ struct Presence {
     std::atomic<std::uint32_t> word;
     alignas(cache_line) std::atomic<std::uint32_t> state;
     std::atomic<std::uint64_t> process; // a token that no other process has
+    // Its id, and where its memory holds that token, by which others find out whether they can attach to it; 0: they
+    // shall not. Then whether it can attach to all of them.
+    std::atomic<std::int32_t> process_id;
+    std::atomic<std::uint64_t> token_address;
+    std::atomic<std::uint32_t> attaches;
     /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
     std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;
 };
@@ -34,7 +39,8 @@ struct Presence {
 class Context {
   public:
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool.
-    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 7);
+    /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 12, bool may_attach = false);
     Context(const Context &) = delete;
     Context &operator=(const Context &) = delete;
     ~Context();
@@ -52,6 +58,9 @@ class Context {
     bool is_dead(int rank) const;
     /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
     bool shares_process(int rank) const { return at(rank).shares_process; }
+    /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
+    bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
+    pid_t process_id(int rank) const { return at(rank).process_id; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
     /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that
@@ -64,10 +73,16 @@ class Context {
     /// then return to the pool.
     void retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots);
 
-    /// A staging slot of `piece_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
-    /// it.
-    std::optional<std::size_t> take_slot();
-    void return_slot(std::size_t offset);
+    /// A staging slot of `piece_bytes`. Its first `used` bytes were written since its turn came.
+    struct Slot {
+        std::size_t offset = 0, used = 0;
+    };
+
+    /// A slot with room for `num_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
+    /// it. Who returns a slot with more used leaves the rest to the next message: so the turn of a byte comes again
+    /// only after all others.
+    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes);
+    void return_slot(Slot slot);
 
   private:
     struct Rank {
@@ -75,6 +90,7 @@ class Context {
         Presence *presence = nullptr;
         std::size_t presence_offset = 0;
         bool shares_process = false;
+        pid_t process_id = 0;
     };
 
     struct OwnEndpoint {
@@ -93,12 +109,14 @@ class Context {
     std::shared_ptr<Arena> arena_;
     std::size_t presence_offset_ = 0;
     Presence *presence_ = nullptr;
+    std::uint64_t token_; // as in `presence_`, in memory that others only reach by attaching
+    bool may_attach_;
     int rank_ = -1;
     std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
     std::mutex mutex_;        // guards the endpoints and the slots
     std::vector<OwnEndpoint> endpoints_;
     std::size_t max_slots_;
-    std::vector<std::size_t> free_slots_;
+    std::vector<Slot> free_slots_; // the next one last
     std::size_t num_slots_ = 0;
     std::atomic<std::uint32_t> phase_{0}; // futex between this object and its guard: see context.cpp
     OfThisProcess<std::thread> guard_;

@@ -23,7 +23,7 @@ void CallRecord::write(const Fingerprint &call) {
     detail_.store(call.detail, std::memory_order_release);
     kind_dtype_.store(pair(call.kind, call.dtype), std::memory_order_release);
     op_root_.store(pair(call.op, call.root), std::memory_order_release);
-    sequence_.store(call.sequence, std::memory_order_seq_cst);
+    sequence_.store(call.sequence, std::memory_order_release);
 }
 
 std::optional<Fingerprint> CallRecord::read() const {

@@ -5,21 +5,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <tuple>
 
 namespace hocket {
 
 // Channels ------------------------------------------------------------------------------------------------------------
 
-void Executor::Cursor::rewind(const Executor &executor) {
-    first_ = at_ = 0;
-    wave_ = entries.empty() ? 0 : entries.front().step;
+void Executor::Cursor::bind(const Executor &executor) {
+    now_ = {.wave = entries.empty() ? 0 : entries.front().step};
     settle(executor);
+    begin_ = now_;
 }
 
 void Executor::Cursor::next(const Executor &executor) {
-    ++at_;
+    ++now_.at;
     settle(executor);
 }
 
@@ -29,14 +28,14 @@ void Executor::Cursor::settle(const Executor &executor) {
         return entry.step + static_cast<std::int64_t>(executor.tasks_[entry.task].pieces);
     };
     for (;;) {
-        for (; at_ < entries.size() && entries[at_].step <= wave_; ++at_) {
-            if (wave_ < end_wave(entries[at_])) return;
+        for (; now_.at < entries.size() && entries[now_.at].step <= now_.wave; ++now_.at) {
+            if (now_.wave < end_wave(entries[now_.at])) return;
         }
-        while (first_ < entries.size() && end_wave(entries[first_]) <= wave_ + 1) ++first_;
+        while (now_.first < entries.size() && end_wave(entries[now_.first]) <= now_.wave + 1) ++now_.first;
         if (done()) return;
         // Entries ascend by step, so the first unfinished one is active in the next wave or opens a later one.
-        wave_ = std::max(wave_ + 1, static_cast<std::int64_t>(entries[first_].step));
-        at_ = first_;
+        now_.wave = std::max(now_.wave + 1, static_cast<std::int64_t>(entries[now_.first].step));
+        now_.at = now_.first;
     }
 }
 
@@ -67,159 +66,16 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
         if (task.cursors.empty()) locals_.push_back(index);
         task.sources.resize(instruction.sources.size());
     }
+    const auto meets = [](const std::vector<Cursor> &cursors, int peer) {
+        return std::ranges::find(cursors, peer, &Cursor::peer) != cursors.end();
+    };
     for (auto *cursors : {&sends_, &receives_}) {
         for (Cursor &cursor : *cursors) {
+            cursor.is_shared = locals_.empty() && !meets(cursors == &sends_ ? receives_ : sends_, cursor.peer);
             std::ranges::stable_sort(cursor.entries, {},
                                      [](const Cursor::Entry &entry) { return std::tuple(entry.step, entry.order); });
         }
     }
-}
-
-/// Elements of the chunk that an instruction is about.
-std::size_t Executor::elements_of(const Instruction &instruction) const {
-    if (!plan_.shape().uneven) return plan_.elements_of(instruction.chunk, launch_.block);
-    const Operand &like = instruction.sized_as;
-    const int k = plan_.shape().chunks_per_block;
-    const auto &counts = like.space == Space::input ? launch_.input_counts : launch_.output_counts;
-    return plan_.elements_of(like.index % k, counts[static_cast<std::size_t>(like.index / k)]);
-}
-
-std::byte *Executor::place(const Operand &operand) const {
-    const auto offset = [&](std::span<const std::uint64_t> counts, const std::vector<std::size_t> &starts) {
-        const int k = plan_.shape().chunks_per_block;
-        if (!plan_.shape().uneven) return plan_.offset_of(operand.index, launch_.block) * size_of(launch_.dtype);
-        const auto block = static_cast<std::size_t>(operand.index / k);
-        return (starts[block] + plan_.offset_of(operand.index % k, counts[block])) * size_of(launch_.dtype);
-    };
-    switch (operand.space) {
-    // An input is only ever a source, or the plan is one for aliased memory (law 3 holds this).
-    case Space::input: return const_cast<std::byte *>(launch_.input) + offset(launch_.input_counts, input_starts_);
-    case Space::output: return launch_.output + offset(launch_.output_counts, output_starts_);
-    case Space::scratch:
-        return const_cast<std::byte *>(scratch_.data()) + static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
-    case Space::remote: break;
-    }
-    return nullptr;
-}
-
-void Executor::start(const Launch &launch) {
-    launch_ = launch;
-    const PlanShape &shape = plan_.shape();
-    const std::size_t num_headers = shape.uneven ? 1 : 0;
-    if (shape.uneven) {
-        const auto starts_of = [](std::span<const std::uint64_t> counts, std::size_t num_blocks) {
-            if (counts.size() != num_blocks) throw Failure::internal("a call does not tell the lengths of its blocks");
-            std::vector<std::size_t> starts(num_blocks);
-            std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), std::size_t{0});
-            return starts;
-        };
-        input_starts_ = starts_of(launch.input_counts, shape.input_blocks.size());
-        output_starts_ = starts_of(launch.output_counts, shape.output_blocks.size());
-    }
-    std::size_t longest = 0;
-    for (Task &task : tasks_) {
-        task.num_elements = elements_of(*task.instruction);
-        longest = std::max<std::size_t>(longest, task.num_elements);
-    }
-    scratch_slot_bytes_ = round_up(longest * size_of(launch.dtype), cache_line);
-    scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
-    num_unfinished_ = 0;
-    first_unsettled_ = 0;
-    for (Task &task : tasks_) {
-        const Instruction &instruction = *task.instruction;
-        task.num_bytes = task.num_elements * size_of(launch.dtype);
-        task.pieces = num_headers + (task.num_bytes + piece_bytes - 1) / piece_bytes;
-        task.done = task.settled = task.within = 0;
-        task.tickets.clear();
-        task.places.clear();
-        for (Remote &remote : task.remotes) {
-            remote.carry.clear();
-            remote.used = 0;
-        }
-        for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
-        task.destination = place(instruction.destinations[0]);
-        if (task.pieces > 0) ++num_unfinished_;
-    }
-    for (Cursor &cursor : sends_) {
-        cursor.num_posted = transport_.posted(cursor.peer);
-        cursor.rewind(*this);
-    }
-    for (Cursor &cursor : receives_) cursor.rewind(*this);
-    grant();
-}
-
-// Puts ----------------------------------------------------------------------------------------------------------------
-//
-// A copy of a message may be done by its sender, which writes the piece while it is hot in its cache. Law 3 orders the
-// copy behind what conflicts with it on the rank that receives, by dependencies alone; granted is only what has none,
-// or one: its own send of what lies there, to the very peer that shall write. That peer writes piece k when it has
-// folded piece k of that message, so the only access that had to come before the copy has come. Whatever has to come
-// after it waits for the copy as ever, which the receiver counts as done when the message is there.
-
-void Executor::grant() {
-    has_granted_ = false;
-    for (const Cursor &cursor : receives_) {
-        windows_.clear();
-        for (std::size_t index : cursor.grantable) {
-            const Task &task = tasks_[index];
-            if (task.num_bytes < least_put_bytes) continue;
-            const Instruction &instruction = *task.instruction;
-            Window &window = windows_.emplace_back();
-            window.step = instruction.step;
-            window.order = instruction.sources[0].index;
-            window.place = task.destination;
-            window.num_bytes = task.num_bytes;
-            if (instruction.after < 0) continue;
-            const Instruction &after = plan_.instructions()[static_cast<std::size_t>(instruction.after)];
-            window.after_step = after.step;
-            window.after_order = after.destinations[0].index;
-        }
-        if (windows_.empty()) continue;
-        transport_.grant(cursor.peer, launch_.tag, windows_);
-        has_granted_ = true;
-    }
-}
-
-/// Where peer `index` of a send lets this rank write it, if it does, or has said so yet.
-std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_t index) const {
-    const Cursor &cursor = sends_[task.cursors[index]];
-    const auto is_meant = [&](const Window &window) {
-        return window.step == task.instruction->step && window.num_bytes == task.num_bytes &&
-               window.order == task.instruction->destinations[index].index;
-    };
-    const auto windows = transport_.granted(cursor.peer, launch_.tag, cursor.num_posted);
-    const auto window = std::ranges::find_if(windows, is_meant);
-    if (window == windows.end()) return std::nullopt;
-    if (window->after_step < 0) return Place{window->place, nullptr};
-    const auto receive = std::ranges::find(receives_, cursor.peer, &Cursor::peer);
-    if (receive == receives_.end()) return std::nullopt;
-    const auto is_after = [&](const Cursor::Entry &entry) {
-        return entry.step == window->after_step && entry.order == window->after_order &&
-               tasks_[entry.task].num_bytes == task.num_bytes;
-    };
-    const auto entry = std::ranges::find_if(receive->entries, is_after);
-    if (entry == receive->entries.end()) return std::nullopt;
-    return Place{window->place, &tasks_[entry->task]};
-}
-
-/// Whether the piece at hand may be written where it goes, and then where, in places_.
-bool Executor::may_put(Task &task) {
-    if (task.num_bytes < least_put_bytes || at_header(task)) return false;
-    // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves one half;
-    // of less, a write would have to take lines away from the cache of the reader, which is slower than its reading.
-    const bool is_large = task.num_bytes >= least_bytes_past_caches_;
-    if (!task.instruction->is_fresh && (!is_large || task.done % 2 == 0)) return false;
-    for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
-        const auto place = find_place(task, i);
-        if (!place) return false;
-        task.places.push_back(*place);
-    }
-    places_.clear();
-    for (const Place &place : task.places) {
-        if (place.after != nullptr && place.after->done <= task.done) return false;
-        places_.push_back(place.begin + piece_start(task));
-    }
-    return true;
 }
 
 // Running -------------------------------------------------------------------------------------------------------------
@@ -279,6 +135,38 @@ void Executor::finish_piece(Task &task) {
     for (std::size_t cursor : task.cursors) cursors[cursor].next(*this);
 }
 
+/// Whether the reader, which is about to begin as well, may be about to let this rank share the work: worth a moment.
+bool Executor::is_to_wait(Task &task) const {
+    const Cursor &cursor = sends_[task.cursors[0]];
+    if (!cursor.is_shared || task.num_bytes < least_shared_bytes || task.peers.size() > 1) return false;
+    if (at_header(task) || piece_start(task) + task.within > 0) return false;
+    return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
+}
+
+/// Sends some of what is left of the piece at hand.
+Published Executor::send_some(Task &task, Bytes rest) {
+    const auto publish = [&] {
+        const bool is_hot = task.num_bytes < least_bytes_past_caches_;
+        const bool may_lend =
+            !at_header(task) && !task.instruction->staged && !(is_hot && transport_.copies_faster(rest.size()));
+        return transport_.publish(task.peers, rest, launch_.tag, may_lend);
+    };
+    if (!find_targets(task)) {
+        if (is_to_wait(task)) return {};
+        return publish();
+    }
+    const bool attached = targets_[0].attached;
+    if (attached) rest = rest.first(std::min(rest.size(), share_of(task)));
+    if (is_to_put(task)) {
+        const bool past_caches = !task.instruction->is_fresh;
+        if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
+        return {.num_bytes = rest.size()};
+    }
+    if (!attached) return publish();
+    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
+    return {.num_bytes = rest.size(), .lent = true};
+}
+
 bool Executor::try_send(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
     const bool header = at_header(task);
@@ -287,14 +175,7 @@ bool Executor::try_send(Task &task, std::size_t index) {
         header ? reinterpret_cast<const std::byte *>(&task.num_elements) : task.sources[0] + piece_start(task);
     bool progress = false;
     while (task.within < size) {
-        if (task.within == 0 && may_put(task)) {
-            const bool past_caches = !task.instruction->is_fresh;
-            if (!transport_.put(task.peers, places_, Bytes(piece, size), launch_.tag, past_caches)) return progress;
-            task.within = size;
-            break;
-        }
-        const Published published = transport_.publish(task.peers, Bytes(piece + task.within, size - task.within),
-                                                       launch_.tag, !header && !task.instruction->staged);
+        const Published published = send_some(task, Bytes(piece + task.within, size - task.within));
         if (published.num_bytes == 0) return progress;
         progress = true;
         task.within += published.num_bytes;
@@ -314,36 +195,48 @@ bool Executor::try_send(Task &task, std::size_t index) {
 
 /// The bytes of a source that lie ready in one place, in whole elements; an element that comes in parts is put
 /// together.
-Bytes Executor::gather(Remote &remote, std::size_t element, bool &progress) {
+View Executor::gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress) {
     const int peer = receives_[remote.cursor].peer;
     for (;;) {
         const std::size_t held = remote.carry.size() - remote.used;
-        if (held >= element) return Bytes(remote.carry).subspan(remote.used, held / element * element);
-        const View view = transport_.view(peer);
+        if (held >= element) return {.bytes = Bytes(remote.carry).subspan(remote.used, held / element * element)};
+        View view = transport_.view(peer);
         if (view.bytes.empty()) return {};
         if (view.tag != launch_.tag) throw ForeignMessage{peer};
-        if (held == 0 && view.bytes.size() >= element) return view.bytes.first(view.bytes.size() / element * element);
-        carry_over(remote, view.bytes.first(std::min(element - held, view.bytes.size())));
+        if (view.attached && !may_be_attached) {
+            throw Failure::internal("rank " + std::to_string(peer) + " lends to a fold what only a copy can reach");
+        }
+        if (held == 0 && view.bytes.size() >= element) {
+            view.bytes = view.bytes.first(view.bytes.size() / element * element);
+            return view;
+        }
+        if (!carry_over(remote, std::min(element - held, view.bytes.size()))) return {};
         progress = true;
     }
 }
 
-void Executor::carry_over(Remote &remote, Bytes bytes) {
-    remote.carry.insert(remote.carry.end(), bytes.begin(), bytes.end());
-    transport_.release(receives_[remote.cursor].peer, bytes.size());
+bool Executor::carry_over(Remote &remote, std::size_t num_bytes) {
+    const int peer = receives_[remote.cursor].peer;
+    const std::size_t held = remote.carry.size();
+    remote.carry.resize(held + num_bytes);
+    if (!transport_.copy(peer, remote.carry.data() + held, num_bytes)) {
+        remote.carry.resize(held);
+        return false;
+    }
+    transport_.release(peer, num_bytes);
+    return true;
 }
 
-/// Takes what a channel shows of a piece that cannot be folded yet, unless it shows all of it. So a channel holds at
-/// least one piece, however little its transport holds, and law 3 has proved the plan for just that.
+/// Takes what a channel shows of a piece that cannot be folded yet, unless it shows all of it, or soon will. So a
+/// channel holds at least one piece, however little its transport holds, and law 3 has proved the plan for just that.
 bool Executor::make_room(Task &task, std::size_t cursor) {
     Remote &remote = *std::ranges::find(task.remotes, cursor, &Remote::cursor);
     const View view = transport_.view(receives_[cursor].peer);
     const std::size_t held = remote.carry.size() - remote.used, missing = piece_size(task) - task.within - held;
     if (view.bytes.empty() || missing == 0) return false; // with nothing missing, the peer may show its next call
     if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};
-    if (held == 0 && view.bytes.size() >= missing) return false;
-    carry_over(remote, view.bytes.first(std::min(missing, view.bytes.size())));
-    return true;
+    if (held == 0 && view.bytes.size() + view.num_coming >= missing) return false;
+    return carry_over(remote, std::min(missing, view.bytes.size()));
 }
 
 /// At a header: what the peers send has to be as long as what this rank expects of them.
@@ -358,7 +251,7 @@ void Executor::check_sizes(const Task &task) const {
 
 /// Folds what operands_ point to into the next `num_bytes` of the piece at hand.
 void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) {
-    std::byte *destination = task.destination + piece_start(task) + task.within;
+    std::byte *destination = next_destination(task);
     const Instruction &instruction = *task.instruction;
     if (instruction.is_copy && operands_[0] == destination) return; // the sender has put it there
     if (instruction.is_copy && instruction.is_alone && task.num_bytes >= least_bytes_past_caches_) {
@@ -380,6 +273,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
     bool progress = false;
     while (task.within < size) {
         std::size_t available = size - task.within;
+        bool attached = false;
         operands_.clear();
         auto remote = task.remotes.begin();
         for (std::size_t i = 0; i < task.sources.size(); ++i) {
@@ -387,13 +281,17 @@ bool Executor::try_fold(Task &task, std::size_t index) {
                 if (!header) operands_.push_back(task.sources[i] + piece_start(task) + task.within);
                 continue;
             }
-            const Bytes bytes = gather(*remote++, element, progress);
-            if (bytes.empty()) return progress;
-            available = std::min(available, bytes.size());
-            operands_.push_back(bytes.data());
+            const View view = gather(*remote++, element, task.instruction->is_copy && !header, progress);
+            if (view.bytes.empty()) return progress;
+            attached = view.attached;
+            available = std::min(available, view.bytes.size());
+            operands_.push_back(view.bytes.data());
         }
         if (header) {
             check_sizes(task);
+        } else if (attached) {
+            const int peer = receives_[task.cursors.front()].peer;
+            if (!transport_.copy(peer, next_destination(task), available)) return progress;
         } else {
             store(task, what, available);
         }
@@ -455,6 +353,12 @@ bool Executor::run_ready() {
 }
 
 bool Executor::advance() {
+    const bool done = move();
+    transport_.ring();
+    return done;
+}
+
+bool Executor::move() {
     budget_ = pieces_per_advance;
     while (num_unfinished_ > 0) {
         if (!run_ready()) return false;

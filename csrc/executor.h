@@ -70,16 +70,23 @@ class Executor {
         std::vector<Entry> entries;         // by (step, order)
         std::vector<std::size_t> grantable; // of what is received: tasks that the peer may do by writing
         std::uint64_t num_posted = 0;       // of what is sent: messages before this run
+        /// Data go one way only, and this rank has nothing to copy besides: so it would idle while the peer works, and
+        /// each of them may as well move one half.
+        bool is_shared = false;
 
-        void rewind(const Executor &executor);
+        void bind(const Executor &executor); // to other sizes
+        void rewind() { now_ = begin_; }
         void next(const Executor &executor);
-        bool done() const { return first_ == entries.size(); }
-        std::size_t task() const { return entries[at_].task; }
+        bool done() const { return now_.first == entries.size(); }
+        std::size_t task() const { return entries[now_.at].task; }
 
       private:
+        struct Turn {
+            std::size_t first = 0, at = 0; // entries before `first` are finished
+            std::int64_t wave = 0;
+        };
         void settle(const Executor &executor);
-        std::size_t first_ = 0, at_ = 0; // entries before first_ are finished
-        std::int64_t wave_ = 0;
+        Turn begin_, now_;
     };
 
     struct Remote { // a source that comes over a channel
@@ -90,7 +97,7 @@ class Executor {
 
     struct Task;
     struct Place {
-        std::byte *begin = nullptr;
+        Target begin;
         const Task *after = nullptr; // has to have folded what was lent from there
     };
 
@@ -102,6 +109,7 @@ class Executor {
         std::size_t done = 0;                   // pieces sent or folded
         std::size_t settled = 0;                // pieces whose dependants may run
         std::size_t within = 0;                 // bytes of the current piece that are done
+        int num_looks = 0;                      // for a window, in vain
         std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
         std::vector<std::size_t> cursors;   // of its channels
@@ -119,19 +127,27 @@ class Executor {
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);
-    Bytes gather(Remote &remote, std::size_t element, bool &progress);
-    void carry_over(Remote &remote, Bytes bytes);
+    View gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress);
+    bool carry_over(Remote &remote, std::size_t num_bytes);
     bool make_room(Task &task, std::size_t cursor);
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
     void store(const Task &task, const Fold &what, std::size_t num_bytes);
+    std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
+    bool move();
     std::byte *place(const Operand &operand) const;
+    void bind_sizes();
+    void bind_places();
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
-    bool may_put(Task &task);
+    bool find_targets(Task &task);
+    bool is_to_put(const Task &task) const;
+    bool is_to_wait(Task &task) const;
+    static std::size_t share_of(const Task &task);
+    Published send_some(Task &task, Bytes rest);
 
     const Plan &plan_;
     Transport &transport_;
@@ -144,16 +160,20 @@ class Executor {
     static constexpr int pieces_per_advance = 16;
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
+    /// Below this, copying twice is cheaper than two system calls.
+    static constexpr std::size_t least_shared_bytes = std::size_t{64} << 10;
+    static constexpr int max_looks = 16; // about a microsecond
 
     std::uint64_t num_moves_ = 0;
-    int budget_ = 0; // of this advance(), in pieces
-    std::size_t num_unfinished_ = 0;
+    int budget_ = 0;                                 // of this advance(), in pieces
+    bool bound_ = false;                             // sizes and places are those of launch_
+    std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
     std::size_t first_unsettled_ = 0;
-    std::size_t scratch_slot_bytes_ = 0;
+    std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
     std::vector<std::byte> scratch_;
     std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
     std::vector<const std::byte *> operands_;               // of the fold at hand
-    std::vector<std::byte *> places_;                       // of the put at hand
+    std::vector<Target> targets_;                           // of the put at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
 };

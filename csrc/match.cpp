@@ -1,5 +1,7 @@
 #include "match.h"
 
+#include "copy.h"
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -10,6 +12,8 @@ namespace {
 constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themselves
 constexpr std::uint64_t max_user_tag = 0x7fffffff;
 constexpr std::size_t frames_per_advance = 4; // for each peer and direction
+/// Longer than others, as each takes a system call, and no slot.
+constexpr std::size_t attached_piece_bytes = std::size_t{512} << 10;
 
 } // namespace
 
@@ -46,6 +50,7 @@ bool Matcher::advance() {
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (has_to_send(peer)) send_to(peer);
     }
+    transport_.ring();
     return num_moves_ != before;
 }
 
@@ -92,10 +97,13 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     receive->found_tag = header.tag;
     ++num_moves_;
     if (header.kind == Kind::eager) {
-        ++from(source).num_owed;
+        from(source).num_owed += units_of(header.num_bytes);
         return;
     }
-    to(source).clearances.push_back(header.number);
+    std::uint64_t offer = 0;
+    if (header.num_bytes >= least_offered_bytes) offer = transport_.offer(source, {receive->data, receive->num_bytes});
+    receive->offered = offer != 0;
+    to(source).clearances.emplace_back(header.number, offer);
     if (header.num_bytes == 0) finish(*receive);
     else from(source).expected.emplace(header.number, receive);
 }
@@ -107,42 +115,65 @@ void Matcher::receive_from(int peer) {
     for (std::size_t frames = 0; frames < frames_per_advance;) {
         const View view = transport_.view(peer);
         if (view.bytes.empty()) return;
-        ++num_moves_;
+        std::size_t size = 0;
         if (in.payload_left == 0) {
-            const std::size_t size = std::min(sizeof(Header) - in.header_bytes, view.bytes.size());
-            std::memcpy(in.header.data() + in.header_bytes, view.bytes.data(), size);
-            transport_.release(peer, size);
-            if ((in.header_bytes += size) < sizeof(Header)) continue;
-            in.header_bytes = 0;
-            Header header;
-            std::memcpy(&header, in.header.data(), sizeof header);
-            take_frame(peer, header);
-        } else {
-            const std::size_t size = std::min(in.payload_left, view.bytes.size());
-            std::memcpy(in.target, view.bytes.data(), size);
-            transport_.release(peer, size);
-            in.target += size;
-            if ((in.payload_left -= size) == 0) end_payload(peer);
+            if (view.attached) refuse(peer, "a header that is not here");
+            size = take_header(peer, view.bytes);
         }
-        if (in.payload_left == 0) ++frames;
+        const std::size_t of_payload = std::min(in.payload_left, view.bytes.size() - size);
+        if (of_payload > 0) {
+            if (!write_payload(peer, view, view.bytes.subspan(size, of_payload))) return;
+            in.target += of_payload;
+            if ((in.payload_left -= of_payload) == 0) end_payload(peer);
+        }
+        transport_.release(peer, size + of_payload);
+        ++num_moves_;
+        if (in.payload_left == 0 && in.header_bytes == 0) ++frames;
     }
+}
+
+/// How many of the bytes belong to it; once all have come it is looked at.
+std::size_t Matcher::take_header(int peer, Bytes bytes) {
+    Incoming &in = from(peer);
+    const std::size_t size = std::min(sizeof(Header) - in.header_bytes, bytes.size());
+    std::memcpy(in.header.data() + in.header_bytes, bytes.data(), size);
+    if ((in.header_bytes += size) < sizeof(Header)) return size;
+    in.header_bytes = 0;
+    Header header;
+    std::memcpy(&header, in.header.data(), sizeof header);
+    take_frame(peer, header);
+    return size;
+}
+
+/// False while the view's bytes, which begin with these where they are not here, cannot be had.
+bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
+    const Incoming &in = from(peer);
+    if (view.attached) return transport_.copy(peer, in.target, bytes.size());
+    if (bytes.data() == in.target) return true; // the sender has put it there
+    if (in.receive && in.receive->num_bytes >= least_offered_bytes) copy_past_caches(in.target, bytes);
+    else std::memcpy(in.target, bytes.data(), bytes.size());
+    return true;
 }
 
 void Matcher::take_frame(int peer, const Header &header) {
     Outgoing &out = to(peer);
     Incoming &in = from(peer);
     if (header.credits > out.num_unmatched) refuse(peer, "more credits than it was owed");
-    out.num_unmatched = static_cast<std::uint8_t>(out.num_unmatched - header.credits);
+    out.num_unmatched -= header.credits;
     switch (header.kind) {
     case Kind::eager:
         if (header.num_bytes > eager_bytes) refuse(peer, "one too long to come unasked");
-        if (in.num_held == max_unmatched) refuse(peer, "more than it had credit for");
-        ++in.num_held;
+        if (in.num_held + units_of(header.num_bytes) > max_unmatched) refuse(peer, "more than it had credit for");
+        in.num_held += units_of(header.num_bytes);
         return take_envelope(peer, header);
     case Kind::announce: return take_envelope(peer, header);
     case Kind::clear: {
         const auto found = out.announced.find(header.number);
         if (found == out.announced.end()) refuse(peer, "it asked for what was not announced to it");
+        if (header.tag != 0) {
+            found->second->target = transport_.offered(peer, header.tag, found->second->num_bytes);
+            if (!found->second->target) refuse(peer, "an offer outside of its memory");
+        }
         if (found->second->num_bytes == 0) finish(*found->second);
         else out.cleared.push_back(std::move(found->second));
         out.announced.erase(found);
@@ -210,7 +241,10 @@ void Matcher::end_payload(int peer) {
         }
         in.arrival.reset();
     } else {
-        if (in.receive->moved == in.receive->num_bytes) finish(*in.receive);
+        if (in.receive->moved == in.receive->num_bytes) {
+            if (in.receive->offered) transport_.take_back(peer, in.receive->data);
+            finish(*in.receive);
+        }
         in.receive.reset();
     }
 }
@@ -242,15 +276,20 @@ void Matcher::send_to(int peer) {
 bool Matcher::begin_frame(int peer) {
     Outgoing &out = to(peer);
     if (!out.clearances.empty()) {
-        put_frame(peer, {.kind = Kind::clear, .number = out.clearances.front()}, {}, {});
+        const auto [number, offer] = out.clearances.front();
+        put_frame(peer, {.kind = Kind::clear, .number = number, .tag = offer}, {}, {});
         out.clearances.pop_front();
     } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
         out.turn_of_data = false;
-        const std::size_t size = std::min(piece_bytes, exchange->num_bytes - exchange->moved);
+        const std::size_t piece = exchange->target && exchange->target->attached ? attached_piece_bytes : piece_bytes;
+        const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
         put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
                   Bytes(exchange->data + exchange->moved, size));
+        out.target = exchange->target;
+        if (out.target) out.target->place += exchange->moved;
+        out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
     } else if (!out.posted.empty()) {
         const std::shared_ptr<Exchange> exchange = std::move(out.posted.front());
         out.posted.pop_front();
@@ -259,8 +298,8 @@ bool Matcher::begin_frame(int peer) {
                       .dtype = exchange->dtype,
                       .tag = *exchange->tag,
                       .num_bytes = exchange->num_bytes};
-        if (exchange->num_bytes <= eager_bytes && out.num_unmatched < max_unmatched) {
-            ++out.num_unmatched;
+        if (exchange->num_bytes <= eager_bytes && out.num_unmatched + units_of(exchange->num_bytes) <= max_unmatched) {
+            out.num_unmatched += units_of(exchange->num_bytes);
             header.kind = Kind::eager;
             put_frame(peer, header, exchange, Bytes(exchange->data, exchange->num_bytes));
         } else {
@@ -280,20 +319,20 @@ bool Matcher::begin_frame(int peer) {
 void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload) {
     Outgoing &out = to(peer);
     Incoming &in = from(peer);
-    header.credits = in.num_owed;
-    in.num_held = static_cast<std::uint8_t>(in.num_held - in.num_owed);
+    header.credits = static_cast<std::uint8_t>(in.num_owed);
+    in.num_held -= in.num_owed;
     in.num_owed = 0;
     out.active = true;
     out.kind = header.kind;
     out.exchange = std::move(exchange);
-    std::memcpy(out.head.data(), &header, sizeof header);
-    out.head_bytes = sizeof header;
+    const auto *const first = reinterpret_cast<const std::byte *>(&header);
+    out.head.assign(first, first + sizeof header);
     out.head_sent = 0;
     out.payload = payload;
+    out.target.reset();
     out.payload_bytes = payload.size();
-    if (!payload.empty() && payload.size() <= out.head.size() - sizeof header) {
-        std::memcpy(out.head.data() + sizeof header, payload.data(), payload.size());
-        out.head_bytes += payload.size();
+    if (payload.size() <= joined_bytes) {
+        out.head.insert(out.head.end(), payload.begin(), payload.end());
         out.payload = {};
     }
 }
@@ -302,19 +341,36 @@ void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> excha
 bool Matcher::push_frame(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
-    while (out.head_sent < out.head_bytes) {
-        const Bytes rest(out.head.data() + out.head_sent, out.head_bytes - out.head_sent);
-        const Published published = transport_.publish(peers, rest, tag_of_lane, false);
+    while (out.head_sent < out.head.size()) {
+        const Published published =
+            transport_.publish(peers, Bytes(out.head).subspan(out.head_sent), tag_of_lane, false);
         if (published.num_bytes == 0) return false;
         out.head_sent += published.num_bytes;
         ++num_moves_;
     }
     while (!out.payload.empty()) {
-        const Published published = transport_.publish(peers, out.payload, tag_of_lane, out.kind == Kind::data);
+        if (!push_payload(peer)) return false;
+        ++num_moves_;
+    }
+    return true;
+}
+
+bool Matcher::push_payload(int peer) {
+    Outgoing &out = to(peer);
+    const std::span<const int> peers(&peer, 1);
+    if (out.target && out.puts) {
+        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, true)) return false;
+        out.payload = {};
+    } else if (out.target && out.target->attached) {
+        if (!transport_.lend(peer, out.payload, tag_of_lane)) return false;
+        out.exchange->ticket = transport_.posted(peer);
+        out.payload = {};
+    } else {
+        const bool may_lend = out.payload_bytes > unit_bytes || out.kind == Kind::data;
+        const Published published = transport_.publish(peers, out.payload, tag_of_lane, may_lend);
         if (published.num_bytes == 0) return false;
         if (published.lent) out.exchange->ticket = transport_.posted(peer);
         out.payload = out.payload.subspan(published.num_bytes);
-        ++num_moves_;
     }
     return true;
 }

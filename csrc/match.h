@@ -6,8 +6,9 @@
 #include "transport.h"
 #include "types.h"
 
+#include <algorithm>
 #include <array>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,9 +42,11 @@ struct Exchange : Message {
 
   private:
     friend class Matcher;
-    std::size_t moved = 0;    // bytes
-    std::uint32_t number = 0; // of an announced one
-    std::uint64_t ticket = 0; // of the last loan: it is over when the peer has released so many; 0 without one
+    std::size_t moved = 0;        // bytes
+    std::uint32_t number = 0;     // of an announced one
+    bool offered = false;         // of a receive: its memory to the sender, who may write there
+    std::optional<Target> target; // of a send: what was offered
+    std::uint64_t ticket = 0;     // of the last loan: it is over when the peer has released so many; 0 without one
 };
 
 /// One rank's part in the messages of a communicator.
@@ -55,8 +58,15 @@ struct Exchange : Message {
 /// beyond is announced too.
 class Matcher {
   public:
-    static constexpr std::size_t eager_bytes = std::size_t{8} << 10;
+    static constexpr std::size_t eager_bytes = std::size_t{64} << 10;
     static constexpr std::uint8_t max_unmatched = 32;
+    /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
+    static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
+    /// Up to here a message and its header go together.
+    static constexpr std::size_t joined_bytes = std::size_t{2} << 10;
+    /// From here on a message stays in no cache: it is written past them, and both ends move pieces of it. Of a shorter
+    /// one a put would take lines from the receiver's cache, which may be much slower than what that reads.
+    static constexpr std::size_t least_offered_bytes = std::size_t{8} << 20;
 
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
     Matcher(Transport &transport, int rank, int num_ranks);
@@ -85,14 +95,14 @@ class Matcher {
   private:
     enum class Kind : std::uint8_t { eager, announce, clear, data, credit };
 
-    /// Goes before each frame. The first bytes of its payload follow in the same line where they fit.
+    /// Goes before each frame.
     struct Header {
         Kind kind = Kind::credit;
         Scope scope = Scope::user;
         Dtype dtype = Dtype::uint8;
         std::uint8_t credits = 0;    // short messages that were asked for since the last frame
         std::uint32_t number = 0;    // announce, clear, data: of the announced message, given by its sender
-        std::uint64_t tag = 0;       // eager, announce
+        std::uint64_t tag = 0;       // eager, announce; clear: what the transport says of an offer, or 0
         std::uint64_t num_bytes = 0; // of the message; data: of the payload
     };
     static_assert(sizeof(Header) == 24);
@@ -106,24 +116,30 @@ class Matcher {
         std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
     };
 
-    struct Outgoing {
-        static constexpr std::size_t line_bytes = 48; // what the transports carry at no extra cost
+    /// How many short messages one counts as.
+    static unsigned units_of(std::size_t num_bytes) {
+        return static_cast<unsigned>(std::max<std::size_t>((num_bytes + unit_bytes - 1) / unit_bytes, 1));
+    }
 
-        std::deque<std::shared_ptr<Exchange>> posted;                 // in order; not begun
-        std::deque<std::uint32_t> clearances;                         // to be given to the peer
-        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
-        std::deque<std::shared_ptr<Exchange>> cleared;                // take turns, piece by piece
-        std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
+    struct Outgoing {
+        // Lists take no memory while they are empty, as most are in a communicator.
+        std::list<std::shared_ptr<Exchange>> posted;                   // in order; not begun
+        std::list<std::pair<std::uint32_t, std::uint64_t>> clearances; // to be given to the peer: number, offer
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced;  // not asked for yet
+        std::list<std::shared_ptr<Exchange>> cleared;                  // take turns, piece by piece
+        std::vector<std::shared_ptr<Exchange>> lent;                   // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
-        std::uint8_t num_unmatched = 0; // short ones, as far as the peer has said
+        unsigned num_unmatched = 0; // short ones, as far as the peer has said
         bool turn_of_data = false;
 
-        // The frame under way: its header and the start of its payload, then the rest of it.
+        // The frame under way: its header, with a short payload, then what is left of it.
         std::shared_ptr<Exchange> exchange;
         Kind kind = Kind::credit;
-        std::array<std::byte, line_bytes> head;
-        std::size_t head_bytes = 0, head_sent = 0;
+        std::vector<std::byte> head;
+        std::size_t head_sent = 0;
         Bytes payload;
+        std::optional<Target> target;  // where the payload may be put,
+        bool puts = false;             // and whether it is
         std::size_t payload_bytes = 0; // of the frame in all
         bool active = false;
     };
@@ -137,14 +153,16 @@ class Matcher {
         std::shared_ptr<Arrival> arrival;                            // or where it is kept
         std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
         std::uint32_t next_number = 0;                               // of its announcements
-        std::uint8_t num_held = 0;                                   // short ones that the peer counts as unmatched
-        std::uint8_t num_owed = 0;                                   // of them matched
+        unsigned num_held = 0;                                       // short ones that the peer counts as unmatched
+        unsigned num_owed = 0;                                       // of them matched
     };
 
     [[noreturn]] void refuse(int peer, const char *what) const;
     bool accepts(const Exchange &receive, int source, const Header &header) const;
     void check_alike(const Exchange &receive, int source, const Header &header) const;
     void receive_from(int peer);
+    std::size_t take_header(int peer, Bytes bytes);
+    bool write_payload(int peer, const View &view, Bytes bytes);
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
     void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header);
@@ -154,6 +172,7 @@ class Matcher {
     bool begin_frame(int peer);
     void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);
+    bool push_payload(int peer);
     void end_frame(int peer);
     void finish(Exchange &exchange);
 
@@ -164,8 +183,8 @@ class Matcher {
     int rank_;
     std::vector<Outgoing> outgoing_;
     std::vector<Incoming> incoming_;
-    std::deque<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
-    std::deque<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
+    std::list<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
+    std::list<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
     std::uint64_t num_moves_ = 0, num_done_ = 0;
 };
 

@@ -12,8 +12,10 @@ namespace {
 
 constexpr unsigned max_yields_in_background = 20; // whoever computes beside it needs the core more
 
-bool all_finished(const Operations &operations) {
-    return std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; });
+constexpr unsigned polls_before_wait = 300; // some microseconds
+
+bool all_finished(std::span<const Operation> operations) {
+    return std::ranges::all_of(operations, [](const Operation &operation) { return operation.finished; });
 }
 
 } // namespace
@@ -39,74 +41,114 @@ void PointToPoint::check_usable() const {
 
 // Beginning and waiting -----------------------------------------------------------------------------------------------
 
-/// With the lock held. The operations are pending, or finished already.
-Operations PointToPoint::post(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
-    if (state_->closing) throw members_.closed_here();
-    Operations operations;
-    operations.reserve(messages.size());
-    for (const Message &message : messages) operations.push_back(std::make_shared<Operation>(message, timeout));
-    pending_.insert(pending_.end(), operations.begin(), operations.end());
+/// With the lock held: begins the last ones of `pending_`. They are still pending, or finished.
+void PointToPoint::post(std::size_t num_new) {
     try {
         if (failure_) throw *failure_;
-        for (const auto &operation : operations) {
+        for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) {
+            const auto &operation = pending_[at];
             if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
             matcher_.post(operation);
         }
     } catch (const Failure &failure) { end_with(failure); }
     step(false);
-    stop_reading();
     if (state_->driven)
         members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
-    if (all_finished(operations)) return operations;
-    const auto deadline = Clock::now() + timeout;
-    next_deadline_ = std::min(next_deadline_, deadline);
-    for (const auto &operation : operations) operation->deadline = deadline;
-    return operations;
+}
+
+/// Of those that have turned out to wait for something.
+void PointToPoint::set_deadlines() {
+    const auto now = Clock::now();
+    for (const auto &operation : pending_) {
+        if (operation->deadline != Clock::time_point::max()) continue;
+        operation->deadline = now + operation->timeout;
+        next_deadline_ = std::min(next_deadline_, operation->deadline);
+    }
 }
 
 Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
     check_usable();
+    Operations operations;
+    operations.reserve(messages.size());
+    for (const Message &message : messages) operations.push_back(std::make_shared<Operation>(message, timeout));
     const Lock lock(state_->mutex);
-    Operations operations = post(messages, timeout);
-    if (all_finished(operations)) return operations;
+    if (state_->closing) throw members_.closed_here();
+    pending_.insert(pending_.end(), operations.begin(), operations.end());
+    post(operations.size());
+    stop_reading();
+    if (std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; })) return operations;
+    set_deadlines();
     start_background();
     hand_on();
     return operations;
 }
 
-Operations PointToPoint::run(std::span<const Message> messages, std::chrono::nanoseconds timeout,
-                             const std::function<void()> &interrupted) {
+void PointToPoint::run(std::span<const Message> messages, std::chrono::nanoseconds timeout, const Hook &interrupted) {
+    std::vector<Operation> operations;
+    operations.reserve(messages.size());
+    for (const Message &message : messages) operations.emplace_back(message, timeout);
+    run(operations, interrupted);
+}
+
+void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
-    Lock lock(state_->mutex);
-    Operations operations = post(messages, timeout);
-    if (!all_finished(operations)) {
-        const auto me = std::this_thread::get_id();
-        state_->callers.push_back(me);
-        const auto forget_caller = [&] { state_->callers.erase(std::ranges::find(state_->callers, me)); };
-        try {
-            await(
-                lock, [&operations] { return all_finished(operations); }, Clock::time_point::max(), operations,
-                interrupted);
-        } catch (...) {
-            if (!lock.owns_lock()) lock.lock();
-            forget_caller();
-            if (!all_finished(operations)) give_up("interrupted"); // else another thread may have closed meanwhile
-            throw;
+    Lock lock(state_->mutex, std::try_to_lock);
+    if (!lock) {
+        before_wait();
+        lock.lock();
+    }
+    if (state_->closing) throw members_.closed_here();
+    pending_.reserve(pending_.size() + operations.size());
+    // The caller's memory: it goes when they are finished. After a failure nothing looks at them any more.
+    for (Operation &operation : operations) pending_.emplace_back(std::shared_ptr<void>(), &operation);
+    post(operations.size());
+    if (!poll(operations)) {
+        before_wait();
+        await_all(lock, operations, interrupted);
+    }
+    for (const Operation &operation : operations) {
+        if (operation.failure) throw *operation.failure;
+    }
+}
+
+/// True when all are finished. Most are so after a few tries, and read no clock. Where a rank has no core of its own,
+/// no other can go on while this one tries.
+bool PointToPoint::poll(std::span<const Operation> operations) {
+    if (spin_ && !state_->driven && !all_finished(operations)) {
+        state_->driven = true;
+        for (unsigned polls = polls_before_wait; polls > 0 && !all_finished(operations); --polls) {
+            if (!step(false)) relax();
         }
+        state_->driven = false;
+        hand_on();
+    }
+    stop_reading();
+    return all_finished(operations);
+}
+
+void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted) {
+    set_deadlines();
+    const auto me = std::this_thread::get_id();
+    state_->callers.push_back(me);
+    const auto forget_caller = [&] { state_->callers.erase(std::ranges::find(state_->callers, me)); };
+    try {
+        await(
+            lock, [operations] { return all_finished(operations); }, Clock::time_point::max(), operations, interrupted);
+    } catch (...) {
+        if (!lock.owns_lock()) lock.lock();
         forget_caller();
+        if (!all_finished(operations)) give_up("interrupted"); // else another thread may have closed meanwhile
+        throw;
     }
-    for (const auto &operation : operations) {
-        if (operation->failure) throw *operation->failure;
-    }
-    return operations;
+    forget_caller();
 }
 
 bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
-                        const std::function<void()> &interrupted) {
+                        const Hook &interrupted) {
     check_usable();
     Lock lock(state_->mutex);
     return await(
-        lock, [&operation] { return operation->finished; }, Clock::now() + limit, {&operation, 1}, interrupted);
+        lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1}, interrupted);
 }
 
 bool PointToPoint::is_finished(const Operation &operation) {
@@ -129,7 +171,7 @@ std::vector<int> PointToPoint::missing(const Operation &operation) {
 
 /// True once the condition holds, false when `until` has passed. The lock is held, except while `interrupted` is asked.
 bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_point until,
-                         std::span<const std::shared_ptr<Operation>> told, const std::function<void()> &interrupted) {
+                         std::span<const Operation> told, const Hook &interrupted) {
     if (condition()) return true;
     const auto start = Clock::now();
     auto next_look = start + attention;
@@ -153,9 +195,10 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
         next_look = now + attention;
         if (now - start >= stall_time && !stall_told) {
             stall_told = true;
-            const auto slow = std::ranges::find_if(told, [](const auto &operation) { return !operation->finished; });
+            const auto slow =
+                std::ranges::find_if(told, [](const Operation &operation) { return !operation.finished; });
             if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for());
-            else members_.tell_stall(now - start, (*slow)->label(), awaited(**slow));
+            else members_.tell_stall(now - start, slow->label(), awaited(*slow));
         }
         lock.unlock();
         interrupted();
@@ -367,7 +410,7 @@ void PointToPoint::end_with(Failure failure) {
 
 // Leaving -------------------------------------------------------------------------------------------------------------
 
-void PointToPoint::close(const std::function<void()> &interrupted) {
+void PointToPoint::close(const Hook &interrupted) {
     if (!state_.is_here()) return;
     Lock lock(state_->mutex);
     state_->closing = true;

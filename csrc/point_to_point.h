@@ -48,14 +48,14 @@ class PointToPoint {
     /// the operation. `timeout` counts from now.
     Operations begin(std::span<const Message> messages, std::chrono::nanoseconds timeout);
 
-    /// Begins them and waits for all. `interrupted` is asked every tenth of a second and may throw, which aborts the
-    /// communicator. Throws the failure of the first that failed.
-    Operations run(std::span<const Message> messages, std::chrono::nanoseconds timeout,
-                   const std::function<void()> &interrupted);
+    /// Begins them, which none knows of yet, and waits for all. `interrupted` is asked every tenth of a second and may
+    /// throw, which aborts the communicator. Before it waits, other than for a few microseconds, it calls
+    /// `before_wait`, and perhaps again. Throws the failure of the first that failed.
+    void run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait = [] {});
+    void run(std::span<const Message> messages, std::chrono::nanoseconds timeout, const Hook &interrupted);
 
     /// False when `limit` passed before it was finished. What `interrupted` throws ends the wait only.
-    bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
-              const std::function<void()> &interrupted);
+    bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit, const Hook &interrupted);
     bool is_finished(const Operation &operation);
     /// Of one that has failed.
     std::optional<Failure> failure_of(const Operation &operation);
@@ -63,7 +63,7 @@ class PointToPoint {
     std::vector<int> missing(const Operation &operation);
 
     /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
-    void close(const std::function<void()> &interrupted);
+    void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
     std::vector<std::size_t> leave() { return transport_.leave(); }
     bool has_failed();
@@ -72,9 +72,12 @@ class PointToPoint {
     using Lock = std::unique_lock<std::mutex>;
     using Condition = std::function<bool()>;
 
-    Operations post(std::span<const Message> messages, std::chrono::nanoseconds timeout);
-    bool await(Lock &lock, const Condition &condition, Clock::time_point until,
-               std::span<const std::shared_ptr<Operation>> told, const std::function<void()> &interrupted);
+    void post(std::size_t num_new);
+    void set_deadlines();
+    bool poll(std::span<const Operation> operations);
+    void await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted);
+    bool await(Lock &lock, const Condition &condition, Clock::time_point until, std::span<const Operation> told,
+               const Hook &interrupted);
     void drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience);
     bool sleep(Lock &lock, const Condition &condition, Clock::time_point until);
     bool step(bool thorough);

@@ -1,5 +1,6 @@
 #include "shm.h"
 
+#include "attach.h"
 #include "copy.h"
 
 #include <algorithm>
@@ -71,6 +72,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         endpoints_.emplace_back(mapping.base() + offset, size);
         peer_at(i).mapping = &mapping;
         peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
+        peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < size; ++i) {
         const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
@@ -93,7 +95,7 @@ std::vector<std::size_t> ShmTransport::leave() {
     if (std::exchange(has_left_, true)) return unread;
     collect();
     for (const Staged &slot : staged_) {
-        if (slot.reserved_for < 0) unread.push_back(slot.offset);
+        if (slot.reserved_for < 0) unread.push_back(slot.slot.offset);
     }
     const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
@@ -113,62 +115,110 @@ void ShmTransport::collect() {
         for (const auto &[peer, message] : slot.readers) {
             if (released(peer) < message) return false;
         }
-        if (slot.reserved_for < 0) context_.return_slot(slot.offset);
+        if (slot.reserved_for < 0) context_.return_slot(slot.slot);
         else reserved_in_use_[static_cast<std::size_t>(slot.reserved_for)] = false;
         return true;
     });
 }
 
-std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers) {
+std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
     collect();
+    const int owner = std::ranges::min(peers);
+    const auto num_unread = std::ranges::count_if(staged_, [owner](const Staged &slot) {
+        return std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first) != slot.readers.end();
+    });
+    if (num_bytes > most_hot_bytes && num_unread >= max_unread) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        if (const auto offset = context_.take_slot()) return Staged{.offset = *offset, .readers = {}};
+        if (const auto slot = context_.take_slot(num_bytes)) return Staged{.slot = *slot, .readers = {}};
     }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
-    const int owner = std::ranges::min(peers);
     const auto at = static_cast<std::size_t>(owner);
     if (reserved_in_use_[at]) return std::nullopt;
     const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
     if (!reserved_committed_[at]) context_.arena().commit(offset, piece_bytes);
     reserved_committed_[at] = reserved_in_use_[at] = true;
-    return Staged{.offset = offset, .reserved_for = owner, .readers = {}};
+    return Staged{.slot = {.offset = offset}, .reserved_for = owner, .readers = {}};
 }
 
-/// Writes into a slot, which a reader may have had in its cache a moment ago. Where the cores share a cache, plain
-/// stores are the quickest; where they do not, taking the lines back takes many times longer than going past the
-/// caches. Which it is may change while a program runs, as ranks are moved from core to core: so it is found out again
-/// and again.
-void ShmTransport::stage(std::byte *slot, Bytes bytes) {
-    if (bytes.size() < least_watched_bytes) {
-        std::memcpy(slot, bytes.data(), bytes.size());
-        return;
-    }
-    if (num_staged_++ % watch_interval == 0) {
-        const auto start = Clock::now();
-        std::memcpy(slot, bytes.data(), watched_bytes);
-        past_caches_ = Clock::now() - start > slow_stores;
-        slot += watched_bytes;
-        bytes = bytes.subspan(watched_bytes);
-    }
-    if (past_caches_) copy_past_caches(slot, bytes);
-    else std::memcpy(slot, bytes.data(), bytes.size());
+/// Writes the beginning of a slot, which a reader may have had in its cache, to see how that is done best. Where the
+/// cores share a cache, plain stores are the quickest; where they do not, taking the lines back takes many times longer
+/// than going past the caches. Which it is may change while a program runs, as ranks are moved from core to core: so it
+/// is found out again and again.
+void ShmTransport::watch_stores(std::byte *place, Bytes bytes) {
+    std::array<std::byte, watched_bytes> sample; // near by, so that only the stores take time
+    std::ranges::copy(bytes.first(watched_bytes), sample.begin());
+    std::atomic<int> fence = 0; // at an exchange the processor waits for all stores before it
+    fence.exchange(1, std::memory_order_seq_cst);
+    const auto start = Clock::now();
+    std::memcpy(place, sample.data(), sample.size());
+    fence.exchange(2, std::memory_order_seq_cst);
+    const std::chrono::nanoseconds time = Clock::now() - start;
+    store_time_ += (std::min(time, 2 * slow_stores) - store_time_) / 4; // a single one says little
 }
 
-void ShmTransport::post(int peer, const Endpoint::Line &message) {
+/// Whether what could be lent, or shared with its reader, had better be staged. Where stores into slots are slow the
+/// cores share no cache. Then it also takes long to fetch lines from the cache of the other core, and longer to take
+/// them back for the next input, than to send them through memory. If nothing is staged, a message is from time to
+/// time, to see it.
+bool ShmTransport::had_better_stage() {
+    if (stores_are_slow()) return true;
+    if (++num_unstaged_ % trial_interval != 0) return false;
+    num_staged_ = 0; // it is watched
+    return true;
+}
+
+bool ShmTransport::copies_faster(std::size_t num_bytes) {
+    return num_bytes >= least_watched_bytes && had_better_stage();
+}
+
+/// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
+void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes) {
+    std::byte *place = context_.arena().mapping()->base() + message.offset;
+    const bool is_long = bytes.size() >= least_watched_bytes;
+    if (is_long && num_staged_++ % watch_interval == 0) watch_stores(place, bytes);
+    const std::size_t part_bytes = round_up((bytes.size() + max_parts - 1) / max_parts, Endpoint::cell_bytes);
+    for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
+        const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
+        if (is_long && stores_are_slow()) copy_past_caches(place + begin, part);
+        else std::memcpy(place + begin, part.data(), part.size());
+        const bool is_last = begin + part.size() == bytes.size();
+        const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
+        for (int peer : peers) {
+            const std::uint16_t there = is_last ? Endpoint::Line::all_cells : num_cells;
+            if (begin == 0) {
+                post(peer, message, there);
+                continue;
+            }
+            Peer &to = peer_at(peer);
+            to.outgoing[(to.posted - 1) % Endpoint::ring_size].num_cells.store(there, std::memory_order_release);
+            to.may_await = may_await_ = true;
+        }
+        if (begin == 0) ring_early(bytes.size());
+    }
+}
+
+void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
     Peer &to = peer_at(peer);
     Endpoint::Line &line = to.outgoing[to.posted % Endpoint::ring_size];
     line.tag = message.tag;
     line.num_bytes = message.num_bytes;
     line.tier = message.tier;
+    line.num_cells.store(num_cells, std::memory_order_relaxed);
     if (message.tier == Endpoint::Tier::in_line)
         std::memcpy(line.bytes.data(), message.bytes.data(), message.num_bytes);
     else line.offset = message.offset;
     ++to.posted;
-    // Sequentially consistent against `sleeping`: either the reader sees the message, or ring() sees the sleeper.
-    line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_seq_cst);
-    control(peer).ring();
+    line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_release);
+    to.may_await = may_await_ = true;
+}
+
+bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }
+
+/// Whether this rank and a peer in another process can reach each other's private memory.
+bool ShmTransport::can_share(int peer) const {
+    return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
 }
 
 bool ShmTransport::has_room(std::span<const int> peers) {
@@ -201,15 +251,19 @@ Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::ui
         message.address = bytes.data();
         published.lent = true;
     } else {
-        auto slot = take_slot(peers);
-        if (!slot) return {};
-        stage(arena.base() + slot->offset, bytes.first(published.num_bytes));
+        auto staged = take_slot(peers, published.num_bytes);
+        if (!staged) return {};
+        Context::Slot &slot = staged->slot;
         message.tier = Endpoint::Tier::arena;
-        message.offset = slot->offset;
-        for (int peer : peers) slot->readers.emplace_back(peer, peer_at(peer).posted + 1);
-        staged_.push_back(std::move(*slot));
+        message.offset = slot.offset + slot.used;
+        if (published.num_bytes > most_hot_bytes) slot.used += round_up(published.num_bytes, cache_line);
+        for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
+        staged_.push_back(std::move(*staged));
+        post_filling(peers, message, bytes.first(published.num_bytes));
+        return published;
     }
     for (int peer : peers) post(peer, message);
+    ring_early(message.num_bytes);
     return published;
 }
 
@@ -223,6 +277,7 @@ View ShmTransport::view(int peer) {
     };
     const std::byte *start = nullptr;
     const std::size_t num_bytes = line.num_bytes;
+    bool attached = false;
     switch (line.tier) {
     case Endpoint::Tier::in_line:
         if (num_bytes > Endpoint::inline_bytes) refuse();
@@ -240,98 +295,61 @@ View ShmTransport::view(int peer) {
         start = memory.base() + line.offset;
         break;
     }
+    case Endpoint::Tier::attach:
+        if (from.attachable.empty()) refuse();
+        start = line.address;
+        attached = true;
+        break;
+    case Endpoint::Tier::attached_put: {
+        const auto contains = [&](Bytes memory) {
+            const auto ahead =
+                reinterpret_cast<std::uintptr_t>(line.address) - reinterpret_cast<std::uintptr_t>(memory.data());
+            return ahead <= memory.size() && num_bytes <= memory.size() - ahead;
+        };
+        if (std::ranges::none_of(from.attachable, contains)) refuse();
+        start = line.address;
+        break;
     }
-    return {.bytes = Bytes(start + from.consumed, num_bytes - from.consumed), .tag = line.tag};
+    }
+    if (start == nullptr) refuse();
+    const std::size_t there =
+        std::min(num_bytes, line.num_cells.load(std::memory_order_acquire) * Endpoint::cell_bytes);
+    if (there <= from.consumed) return {};
+    return {.bytes = Bytes(start + from.consumed, there - from.consumed),
+            .tag = line.tag,
+            .num_coming = num_bytes - there,
+            .attached = attached};
+}
+
+bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes) {
+    const View from = view(peer);
+    if (from.attached) return read_attached(peer_at(peer).process_id, from.bytes.data(), {destination, num_bytes});
+    std::memcpy(destination, from.bytes.data(), num_bytes);
+    return true;
 }
 
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
+    const std::size_t all = line.num_bytes; // the line is the peer's again below
     from.consumed += num_bytes;
-    if (from.consumed < line.num_bytes) return;
+    if (from.consumed < all) return;
     from.consumed = 0;
     ++from.received;
-    from.incoming_released->value.store(from.received, std::memory_order_seq_cst);
-    control(peer).ring();
+    from.incoming_released->value.store(from.received, std::memory_order_release);
+    from.may_await = may_await_ = true;
+    ring_early(all);
 }
 
-// Puts ----------------------------------------------------------------------------------------------------------------
-
-void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows) {
-    Peer &to = peer_at(peer);
-    const Mapping &arena = *context_.arena().mapping();
-    std::uint32_t num_windows = 0;
-    for (const Window &window : windows) {
-        if (num_windows == Endpoint::Board::max_windows) break;
-        Endpoint::Board::Entry entry{window.step, window.order,    window.after_step, window.after_order,
-                                     0,           window.num_bytes};
-        if (to.shares_process) entry.place = reinterpret_cast<std::uintptr_t>(window.place);
-        else if (arena.contains(window.place, window.num_bytes))
-            entry.place = static_cast<std::uint64_t>(window.place - arena.base());
-        else continue;
-        to.board->entries[num_windows++] = entry;
+/// One barrier for all that was stored, when it is on its way already: behind each store it would wait for the line to
+/// come from the other core before this rank could look for what has come from there.
+void ShmTransport::ring() {
+    if (!std::exchange(may_await_, false)) return;
+    // Either the peer sees what was stored, or this rank that it sleeps.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+        if (std::exchange(peer_at(peer).may_await, false)) control(peer).ring();
     }
-    if (num_windows == 0) return;
-    to.board->tag = tag;
-    to.board->num_windows = num_windows;
-    to.may_write = true;
-    to.board->call.store(to.received + 1, std::memory_order_release);
-}
-
-void ShmTransport::revoke() {
-    for (Peer &peer : peers_) peer.may_write = false;
-}
-
-void ShmTransport::withdraw() const {
-    for (const Peer &peer : peers_) {
-        if (peer.may_write) peer.board->call.store(0, std::memory_order_seq_cst);
-    }
-}
-
-bool ShmTransport::may_be_used_by(int peer) const {
-    return peer_at(peer).may_write || released(peer) < peer_at(peer).posted;
-}
-
-std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
-    Peer &from = peer_at(peer);
-    const Endpoint::Board &board = *from.its_board;
-    if (from.windows_of == num_posted + 1) return from.windows;
-    if (board.call.load(std::memory_order_acquire) != num_posted + 1 || board.tag != tag) return {};
-    from.windows.clear();
-    from.windows_of = num_posted + 1;
-    const Mapping &arena = *from.mapping;
-    for (const auto &entry :
-         std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
-        // A peer's word is never trusted beyond what this rank knows by itself.
-        const std::uint64_t limit = arena.num_bytes();
-        const bool fits = entry.place <= limit && entry.num_bytes <= limit - entry.place;
-        if (!from.shares_process && !fits) continue;
-        std::byte *place =
-            from.shares_process ? reinterpret_cast<std::byte *>(entry.place) : arena.base() + entry.place;
-        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, place, entry.num_bytes});
-    }
-    return from.windows;
-}
-
-bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
-                       bool past_caches) {
-    const auto stands = [this](int peer) {
-        return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
-    };
-    if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
-    Endpoint::Line message{};
-    message.tag = tag;
-    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
-    for (std::size_t i = 0; i < peers.size(); ++i) {
-        const Peer &to = peer_at(peers[i]);
-        if (past_caches) copy_past_caches(places[i], bytes);
-        else std::memcpy(places[i], bytes.data(), bytes.size());
-        message.tier = to.shares_process ? Endpoint::Tier::address : Endpoint::Tier::put;
-        if (to.shares_process) message.address = places[i];
-        else message.offset = static_cast<std::uint64_t>(places[i] - to.mapping->base());
-        post(peers[i], message);
-    }
-    return true;
 }
 
 } // namespace hocket

@@ -1,6 +1,8 @@
-// The transport between ranks of one host. Five ways for a message, one interface: up to 48 bytes travel inside the
+// The transport between ranks of one host. Six ways for a message, one interface: up to 48 bytes travel inside the
 // flag's cache line; registered memory and the memory of the same process are lent where they lie, or written by the
-// sender where the reader wants them; all other memory is copied once into a staging slot that all readers share.
+// sender where the reader wants them; so is private memory between two processes that may attach to each other; all
+// other memory is copied once into a staging slot that all readers share, and which they read while it is still being
+// filled.
 #pragma once
 
 #include "context.h"
@@ -11,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace hocket {
@@ -26,21 +29,25 @@ class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
     static constexpr std::size_t inline_bytes = 48;
+    static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(ring_size + 1 < ControlPage::history);
 
-    enum class Tier : std::uint32_t { in_line, arena, address, put };
+    enum class Tier : std::uint16_t { in_line, arena, address, put, attach, attached_put };
 
-    /// One message. `number` grows by one with each message of the channel and is stored last.
+    /// One message. `number` grows by one with each message of the channel and is stored last, but for `num_cells`.
     struct alignas(cache_line) Line {
+        static constexpr std::uint16_t all_cells = 0xffff;
+
         std::atomic<std::uint32_t> number;
         std::uint32_t tag;
         std::uint32_t num_bytes;
         Tier tier;
+        std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end
         union {
-            std::uint64_t offset; // arena: in the publisher's arena; put: in the reader's
-            const std::byte *address;
+            std::uint64_t offset;     // arena: in the publisher's arena; put: in the reader's
+            const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
             std::array<std::byte, inline_bytes> bytes;
         };
     };
@@ -56,8 +63,9 @@ class Endpoint {
         static constexpr std::size_t max_windows = 12;
         struct Entry {
             std::int32_t step, order, after_step, after_order;
-            std::uint64_t place; // an offset in the rank's arena, or an address where the two share a process
+            std::uint64_t place; // arena: an offset in the rank's arena; address, attach: in its process
             std::uint64_t num_bytes;
+            Tier tier;
         };
 
         std::atomic<std::uint64_t> call; // messages of the peer before it, + 1; 0: nothing is granted. Stored last.
@@ -97,15 +105,23 @@ class ShmTransport final : public Transport {
     ~ShmTransport() override;
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
+    bool copies_faster(std::size_t num_bytes) override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
+    bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
-    void grant(int peer, std::uint32_t tag, std::span<const Window> windows) override;
+    void ring() override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) override;
     void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
-    bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
+    bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches) override;
+    bool may_grant(int peer, std::uint64_t num_posted) const override;
+    bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
+    std::uint64_t offer(int peer, std::span<std::byte> memory) override;
+    void take_back(int peer, const std::byte *memory) override;
+    std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
 
     /// Whether `peer` may still read what this rank has lent to it, or write where this rank lets it.
     bool may_be_used_by(int peer) const;
@@ -123,10 +139,21 @@ class ShmTransport final : public Transport {
   private:
     /// Below this, copying is cheaper than waiting for the readers at the end.
     static constexpr std::size_t least_lent_bytes = 4096;
+    /// In the word of an offer: an address in this process, and not an offset in its arena.
+    static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
+    /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
+    static constexpr std::size_t max_parts = 4;
+    /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
+    /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them.
+    static constexpr std::size_t most_hot_bytes = 4096;
+    /// Of one peer. A sender that is further ahead would write where the reader has read just now.
+    static constexpr std::ptrdiff_t max_unread = 4;
     /// How many bytes of which pieces show how slow plain stores into a slot are, and from when on they are too slow.
-    static constexpr std::size_t least_watched_bytes = 8192, watched_bytes = 4096;
-    static constexpr unsigned watch_interval = 8;
-    static constexpr std::chrono::nanoseconds slow_stores{1000};
+    static constexpr std::size_t least_watched_bytes = 4096, watched_bytes = 2048;
+    static constexpr unsigned watch_interval = 8, trial_interval = 32;
+    static constexpr std::chrono::nanoseconds slow_stores{400};
+    /// After so much a sleeping peer is not kept waiting for the end of a round.
+    static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
 
@@ -141,7 +168,10 @@ class ShmTransport final : public Transport {
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
+        pid_t process_id = 0;
+        bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
+        std::vector<Bytes> attachable;    // of that, private memory; and what was offered to it
         Endpoint::Board *board = nullptr; // for the peer
         const Endpoint::Board *its_board = nullptr;
         std::vector<Window> windows; // what it grants, for the call of this number, as on the board
@@ -150,17 +180,25 @@ class ShmTransport final : public Transport {
 
     /// A slot that readers may still look at.
     struct Staged {
-        std::size_t offset = 0;
+        Context::Slot slot;
         int reserved_for = -1;                              // -1: from the pool
         std::vector<std::pair<int, std::uint64_t>> readers; // (peer, its message)
     };
 
     Peer &peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+    bool attaches(int member) const;
+    bool can_share(int peer) const;
+    bool stores_are_slow() const { return store_time_ > slow_stores; }
+    bool had_better_stage();
     bool has_room(std::span<const int> peers);
-    void post(int peer, const Endpoint::Line &message);
-    void stage(std::byte *slot, Bytes bytes);
-    std::optional<Staged> take_slot(std::span<const int> peers);
+    void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
+    void ring_early(std::size_t num_bytes) {
+        if (num_bytes >= least_told_bytes) ring();
+    }
+    void watch_stores(std::byte *place, Bytes bytes);
+    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
+    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes);
     void collect();
 
     Context &context_;
@@ -172,8 +210,9 @@ class ShmTransport final : public Transport {
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
     std::vector<bool> reserved_in_use_, reserved_committed_;
-    unsigned num_staged_ = 0;
-    bool past_caches_ = false; // plain stores into slots are slow
+    bool may_await_ = false; // any peer
+    unsigned num_staged_ = 0, num_unstaged_ = 0;
+    std::chrono::nanoseconds store_time_{}; // of `watched_bytes`, lately
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };

@@ -5,6 +5,8 @@
 #include "types.h"
 
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <span>
 
 namespace hocket {
@@ -12,12 +14,20 @@ namespace hocket {
 /// The next readable bytes of a channel, wherever they lie. Empty: nothing yet. May end inside an element.
 struct View {
     Bytes bytes;
-    std::uint32_t tag = 0; // that the publisher gave these bytes
+    std::uint32_t tag = 0;      // that the publisher gave these bytes
+    std::size_t num_coming = 0; // bytes that the publisher is about to add to them, whether these are released or not
+    bool attached = false;      // `bytes` are the peer's addresses, for copy() only
 };
 
 struct Published {
     std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now
     bool lent = false;         // the source is still being read: it is drained when `released` has passed `posted`
+};
+
+/// Memory of a peer, where it can be written.
+struct Target {
+    std::byte *place = nullptr;
+    bool attached = false; // `place` is the peer's address, for put() only
 };
 
 /// A place where a peer may write what it would else send: the chunk of message `order` of step `step`.
@@ -26,7 +36,7 @@ struct Window {
     /// The message that has to be folded by the peer before, piece by piece, as it may be lent from this very place.
     /// -1: there is none.
     std::int32_t after_step = -1, after_order = 0;
-    std::byte *place = nullptr;
+    Target target;
     std::uint64_t num_bytes = 0;
 };
 
@@ -42,31 +52,60 @@ class Transport {
     /// source itself; otherwise it may be overwritten as soon as this returns. Never called with empty bytes.
     virtual Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) = 0;
 
+    /// Whether readers sooner have a copy than a loan of so many bytes that lie in this rank's cache.
+    virtual bool copies_faster(std::size_t) { return false; }
+
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;
 
-    /// Valid until the next release on this channel.
+    /// Valid until the next release on this channel. Called again before that, it may show more.
     virtual View view(int peer) = 0;
+
+    /// Copies the first `num_bytes` of the view. False: the peer is gone, which others will tell of.
+    virtual bool copy(int peer, std::byte *destination, std::size_t num_bytes) {
+        std::memcpy(destination, view(peer).bytes.data(), num_bytes);
+        return true;
+    }
 
     /// Gives back the first `num_bytes` of the view.
     virtual void release(int peer, std::size_t num_bytes) = 0;
 
+    /// Wakes peers that sleep until something is posted or released. Comes after each round of that, and before this
+    /// rank sleeps or returns.
+    virtual void ring() {}
+
     // Puts: only a hint, which a transport may leave without effect. Whoever grants has released all messages of
     // earlier calls, and by their number the two know which call is meant.
 
-    /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke().
-    virtual void grant(int, std::uint32_t, std::span<const Window>) {}
+    /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
+    /// ones `attached` only: then both sides are to move a part of each message.
+    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/) {}
     /// All messages of the call have come: nobody writes any more where it was let.
     virtual void revoke() {}
-    /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; in this rank's
-    /// addresses, valid until its last message of this call is posted. Empty: nothing, or nothing yet.
+    /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its
+    /// last message of this call is posted. Empty: nothing, or nothing yet.
     virtual std::span<const Window> granted(int, std::uint32_t, std::uint64_t) { return {}; }
+    /// Whether `peer` may yet grant an attached window for this call.
+    virtual bool may_grant(int /*peer*/, std::uint64_t /*num_posted*/) const { return false; }
     /// Writes `bytes` to one place of each peer, inside a window that it has granted, and posts that: its view will
     /// show the place itself. `past_caches`: nobody reads them soon. False: no credit now, or it was withdrawn.
-    virtual bool put(std::span<const int> /*peers*/, std::span<std::byte *const> /*places*/, Bytes,
-                     std::uint32_t /*tag*/, bool /*past_caches*/) {
+    virtual bool put(std::span<const int> /*peers*/, std::span<const Target>, Bytes, std::uint32_t /*tag*/,
+                     bool /*past_caches*/) {
         return false;
+    }
+    /// Lends `bytes` to `peer`, which has granted an attached window for them: its view will be attached. False: no
+    /// credit now.
+    virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }
+
+    // The same for one message, whose ends tell each other of it.
+
+    /// What `peer` needs to know to write into `memory`, until take_back(); 0: it may not.
+    virtual std::uint64_t offer(int /*peer*/, std::span<std::byte> /*memory*/) { return 0; }
+    virtual void take_back(int /*peer*/, const std::byte * /*memory*/) {}
+    /// What `peer` has offered by this word; nothing where that cannot be.
+    virtual std::optional<Target> offered(int /*peer*/, std::uint64_t /*word*/, std::uint64_t /*num_bytes*/) {
+        return {};
     }
 };
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <sched.h>
 
 namespace hocket {
 
 using Clock = std::chrono::steady_clock;
+/// What a caller wants to be told of during a call.
+using Hook = std::function<void()>;
 
 inline constexpr std::chrono::milliseconds attention{100}; // between looks at signals, clocks and what peers wrote down
 inline constexpr std::chrono::microseconds spin_time{200};

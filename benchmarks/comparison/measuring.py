@@ -227,7 +227,7 @@ class Comparison:
                 row.seconds.setdefault(contender.name, {}).setdefault(protocol, []).append(found[protocol])
 
     def _measure_floor(self, row: Row) -> None:
-        for memory in ("private", "registered") if self._floor else ():
+        for memory in ("private", "registered", "turns") if self._floor else ():
             if floor.has(row, memory):
                 effort = self._effort
                 found = floor.measure(self._floor, row, memory, effort.batch_seconds, effort.batches)

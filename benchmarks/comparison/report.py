@@ -13,7 +13,7 @@ from comparison.goals import Outcome
 from comparison.results import Row, Run
 
 OURS = ("hocket", "registered", "no cma")
-COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered")
+COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns")
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -3,9 +3,8 @@
 
 #include "cached_calls.h"
 
-#include "arrays.h"
 #include "blocking.h"
-#include "call_key.h"
+#include "call_cache.h"
 
 #include <algorithm>
 #include <array>
@@ -25,133 +24,6 @@ using namespace hocket;
 
 namespace {
 
-// What is remembered --------------------------------------------------------------------------------------------------
-
-enum class Place { none, x, out, fixed };
-
-/// A call that was made before, ready to be made again with other memory. One thread at a time may run it.
-struct Ready {
-    Call call;
-    Communicator &communicator;
-    Launched &launched;
-    Place input, output, result;
-    std::vector<nb::object> held; // what the references above and the key's words lead to
-    bool running = false, forgotten = false;
-};
-
-/// The ready calls of one communicator. The interpreter lock guards them.
-class CallCache {
-  public:
-    CallCache() = default;
-    CallCache(const CallCache &) = delete;
-    CallCache &operator=(const CallCache &) = delete;
-    ~CallCache() { forget(); }
-
-    Ready *find(const Key &key) const {
-        const auto found = calls_.find(key.words());
-        return found == calls_.end() ? nullptr : found->second.get();
-    }
-    void add(const Key &key, std::unique_ptr<Ready> ready) {
-        if (calls_.size() >= max_calls) forget();
-        calls_.try_emplace(std::vector<Word>(key.words().begin(), key.words().end()), std::move(ready));
-    }
-    /// After this nothing that was decided before it is used again.
-    void forget() {
-        ++generation_;
-        const auto calls = std::exchange(calls_, {});
-        for (const auto &[key, ready] : calls) release(const_cast<std::unique_ptr<Ready> &>(ready));
-    }
-    std::uint64_t generation() const { return generation_; }
-
-  private:
-    static constexpr std::size_t max_calls = 4096;
-
-    /// One that runs is deleted by whoever runs it.
-    static void release(std::unique_ptr<Ready> &ready) {
-        if (ready->running) ready.release()->forgotten = true;
-    }
-
-    std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual> calls_;
-    std::uint64_t generation_ = 0;
-};
-
-/// A call that goes through Python, on the thread that makes it.
-struct Miss {
-    Miss *outer; // that it stands in: a signal handler may call, too
-    int num_calls = 0;
-    Communicator *communicator = nullptr;
-    Launched *launched = nullptr;
-    Call call{};
-};
-
-thread_local Miss *current_miss = nullptr;
-
-// Running -------------------------------------------------------------------------------------------------------------
-
-/// The interpreter lock, which is given up when it is time.
-class LockUntilWait {
-  public:
-    LockUntilWait() = default;
-    LockUntilWait(const LockUntilWait &) = delete;
-    LockUntilWait &operator=(const LockUntilWait &) = delete;
-    ~LockUntilWait() {
-        if (state_ != nullptr) PyEval_RestoreThread(state_);
-    }
-    void release() {
-        if (state_ == nullptr) state_ = PyEval_SaveThread();
-    }
-
-  private:
-    PyThreadState *state_ = nullptr;
-};
-
-/// Keeps a call for one thread.
-class Turn {
-  public:
-    explicit Turn(Ready &ready) : ready_(ready) { ready_.running = true; }
-    Turn(const Turn &) = delete;
-    Turn &operator=(const Turn &) = delete;
-    ~Turn() {
-        ready_.running = false;
-        if (ready_.forgotten) delete &ready_;
-    }
-
-  private:
-    Ready &ready_;
-};
-
-/// Up to here a call takes less time than another thread has to wait for the interpreter anyway.
-constexpr std::size_t most_bytes_under_lock = 16384;
-
-/// False where Python's exception is set.
-bool run(Ready &ready, const Memory &x, const Memory &out) {
-    static const Hook interrupted = check_signals;
-    const Turn turn(ready);
-    const auto place = [&](Place where, const std::byte *fixed) {
-        return where == Place::x ? x.data : where == Place::out ? out.data : const_cast<std::byte *>(fixed);
-    };
-    ready.call.launch.input = place(ready.input, ready.call.launch.input);
-    ready.call.launch.output = place(ready.output, ready.call.launch.output);
-    ++ready.launched.num_calls;
-    try {
-        LockUntilWait lock; // comes back before an exception is caught
-        // A member that is a thread cannot go on without the interpreter.
-        if (x.num_bytes + out.num_bytes > most_bytes_under_lock || ready.communicator.shares_process()) lock.release();
-        ready.communicator.run(ready.call, interrupted, [&lock] { lock.release(); });
-        return true;
-    } catch (...) {
-        set_python_error(std::current_exception());
-        return false;
-    }
-}
-
-/// Where an address that a call has used came from; `fixed` can only be memory of the communicator itself.
-Place place_of(const std::byte *address, const Memory &x, const Memory &out) {
-    if (address == nullptr) return Place::none;
-    if (address == x.data) return Place::x;
-    return address == out.data ? Place::out : Place::fixed;
-}
-
 // The method ----------------------------------------------------------------------------------------------------------
 
 /// What classes with cached methods are derived from; a class of nanobind can be the base of one only.
@@ -160,13 +32,14 @@ struct Caller {
 };
 
 constexpr std::size_t nowhere = max_parameters;
+constexpr Word any_number = 1; // in a key: no object's address
 
 /// The decorator. Python calls it without making a bound method first.
 struct CachedMethod {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;
     PyTypeObject *owner; // the class whose calls came last
-    std::size_t num_parameters, num_positional, x_at, out_at;
+    std::size_t num_parameters, num_positional, x_at, out_at, tag_at, recv_tag_at;
     std::array<PyObject *, max_parameters> names, defaults; // names are interned; no default: null
 
     PyObject *as_object() { return reinterpret_cast<PyObject *>(this); }
@@ -177,7 +50,7 @@ PyTypeObject *array_type = nullptr, *caller_type = nullptr, *method_type = nullp
 /// One call's arguments by parameter, in the order of the signature.
 struct Arguments {
     std::array<PyObject *, max_parameters> values;
-    Memory x, out;
+    Operands operands;
 };
 
 /// False where Python shall decide what is wrong, or the names are not those of a program's text.
@@ -197,22 +70,38 @@ bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::siz
     return true;
 }
 
+/// Whether a tag is a number of those that a message may have, which is then not part of the key.
+bool take_tag(PyObject *value, std::int64_t &tag) {
+    constexpr long max_tag = 0x7fffffff;
+    int overflow = 0;
+    const long number = PyLong_CheckExact(value) ? PyLong_AsLongAndOverflow(value, &overflow) : -1;
+    if (overflow != 0 || number < 0 || number > max_tag) return false;
+    tag = number;
+    return true;
+}
+
 /// False for arguments that are not plain arrays and constants.
 bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     key.add(word_of(&method));
+    Operands &operands = arguments.operands;
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
         if (value == nullptr) return false;
         if ((i == method.x_at || i == method.out_at) && Py_TYPE(value) == array_type) {
             const auto &array = *reinterpret_cast<const NumpyArray *>(value);
-            if (!add_array(key, array, i == method.x_at ? arguments.x : arguments.out)) return false;
+            if (!add_array(key, array, i == method.x_at ? operands.x : operands.out)) return false;
+            (i == method.x_at ? operands.x_object : operands.out_object) = value;
+        } else if (i == method.tag_at || i == method.recv_tag_at) {
+            const bool is_number = take_tag(value, i == method.tag_at ? operands.tag : operands.recv_tag);
+            if (!is_number && value != Py_None && !PyLong_CheckExact(value)) return false;
+            key.add(is_number ? any_number : word_of(value));
         } else if (is_constant(value)) {
             key.add(word_of(value));
         } else {
             return false;
         }
     }
-    key.add(relation_of(arguments.x, arguments.out));
+    key.add(relation_of(operands.x, operands.out));
     return true;
 }
 
@@ -226,42 +115,27 @@ CallCache *cache_of(CachedMethod &method, PyObject *self) {
     return &reinterpret_cast<Caller *>(self)->cache;
 }
 
-/// What a call has come to, unless it cannot be told from its arguments.
 void remember(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments, nb::handle result,
-              Miss miss) {
-    const auto value_at = [&](std::size_t at) { return at < nowhere ? arguments.values[at] : nullptr; };
-    Place place = Place::none;
-    // Where out is given it is the result, though x may have been the same object.
-    if (result.ptr() == value_at(method.out_at)) place = Place::out;
-    else if (result.ptr() == value_at(method.x_at)) place = Place::x;
-    if (place == Place::none && !result.is_none()) return; // a new array
-    const Memory &x = arguments.x, &out = arguments.out;
-    const Place input = place_of(miss.call.launch.input, x, out), output = place_of(miss.call.launch.output, x, out);
-    const bool has_arrays = x.data != nullptr || out.data != nullptr;
-    if (has_arrays && (input == Place::fixed || output == Place::fixed)) return;
-    std::vector<nb::object> held{nb::find(*miss.communicator), nb::find(*miss.launched),
-                                 nb::borrow(method.as_object())};
-    if (!held[0].is_valid() || !held[1].is_valid()) return; // closed meanwhile
+              Miss &miss) {
+    std::vector<nb::object> held{nb::borrow(method.as_object())};
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
         const bool is_array = Py_TYPE(value) == array_type;
         held.push_back(nb::borrow(is_array ? reinterpret_cast<const NumpyArray *>(value)->dtype : value));
     }
-    cache.add(key, std::unique_ptr<Ready>(new Ready{std::move(miss.call), *miss.communicator, *miss.launched, input,
-                                                    output, place, std::move(held)}));
+    auto ready = miss.come_to(arguments.operands, result, std::move(held));
+    if (ready) cache.add(key, std::move(ready));
 }
 
 /// A call by the Python method.
 PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
                       PyObject *const *given, std::size_t num_given, PyObject *names) {
-    Miss miss{.outer = current_miss};
+    Miss miss;
     const std::uint64_t generation = cache.generation();
-    current_miss = &miss;
     PyObject *const result = PyObject_Vectorcall(method.function, given, num_given, names);
-    current_miss = miss.outer;
-    if (result == nullptr || miss.num_calls != 1 || generation != cache.generation()) return result;
+    if (result == nullptr || generation != cache.generation()) return result;
     try {
-        remember(method, cache, key, arguments, result, std::move(miss));
+        remember(method, cache, key, arguments, result, miss);
     } catch (const std::bad_alloc &) { // the next call like it comes here again
     }
     return result;
@@ -281,16 +155,8 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
     if (ready == nullptr || ready->running) {
         return call_python(method, *cache, key, arguments, given, num_given, names);
     }
-    const Memory &x = arguments.x, &out = arguments.out;
-    const std::size_t alignment = alignment_of(ready->call.launch.dtype);
-    if ((word_of(x.data) | word_of(out.data)) % alignment != 0) {
-        return PyObject_Vectorcall(method.function, given, num_flagged, names);
-    }
-    const Place result = ready->result; // it may be forgotten meanwhile
-    if (!run(*ready, x, out)) return nullptr;
-    PyObject *const value =
-        result == Place::none ? Py_None : arguments.values[result == Place::x ? method.x_at : method.out_at];
-    return Py_NewRef(value);
+    if (!ready->fits(arguments.operands)) return PyObject_Vectorcall(method.function, given, num_flagged, names);
+    return run(*ready, arguments.operands);
 }
 
 // The types -----------------------------------------------------------------------------------------------------------
@@ -324,7 +190,8 @@ PyType_Spec caller_specification = {
 
 PyObject *owned(nb::object object) { return object.release().ptr(); }
 
-/// CachedMethod(function): of `self` and parameters, of which "x" and "out" may be arrays.
+/// CachedMethod(function): of `self` and parameters, of which "x" and "out" may be arrays, "tag" and "recv_tag"
+/// numbers.
 PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
     PyObject *const made = type->tp_alloc(type, 0);
     if (made == nullptr) return nullptr;
@@ -342,11 +209,13 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
         method.vectorcall = call;
         method.num_positional = num_positional - 1;
         method.num_parameters = num_all - 1;
-        method.x_at = method.out_at = nowhere;
+        method.x_at = method.out_at = method.tag_at = method.recv_tag_at = nowhere;
         for (std::size_t i = 0; i < method.num_parameters; ++i) {
             const auto name = nb::borrow<nb::str>(names[i + 1]);
             if (std::string_view(name.c_str()) == "x") method.x_at = i;
             if (std::string_view(name.c_str()) == "out") method.out_at = i;
+            if (std::string_view(name.c_str()) == "tag") method.tag_at = i;
+            if (std::string_view(name.c_str()) == "recv_tag") method.recv_tag_at = i;
             method.names[i] = owned(name);
             const std::size_t from_end = method.num_positional - i; // of what has a default by position
             if (i < method.num_positional && from_end <= num_defaults)
@@ -410,14 +279,6 @@ PyType_Spec method_specification = {
 };
 
 } // namespace
-
-void note_call(Communicator &communicator, Launched &launched, const Call &call) {
-    if (current_miss == nullptr) return;
-    ++current_miss->num_calls;
-    current_miss->communicator = &communicator;
-    current_miss->launched = &launched;
-    current_miss->call = call;
-}
 
 void bind_cached_calls(nb::module_ &module) {
     array_type = find_array_type();

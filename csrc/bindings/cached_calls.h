@@ -3,9 +3,11 @@
 
 #include "communicator.h"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nanobind/nanobind.h>
+#include <vector>
 
 /// What one communicator uses of a prepared plan, and how often it has. The interpreter lock guards it.
 struct Launched {
@@ -17,5 +19,8 @@ struct Launched {
 
 /// The communicator runs this call. A cached method of it that is under way on this thread remembers that.
 void note_call(hocket::Communicator &communicator, Launched &launched, const hocket::Call &call);
+/// The same, of messages that it waits for: one, or one sent and one received.
+void note_messages(hocket::Communicator &communicator, const std::vector<hocket::Message> &messages,
+                   std::chrono::nanoseconds timeout);
 
 void bind_cached_calls(nanobind::module_ &module);

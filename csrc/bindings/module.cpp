@@ -305,10 +305,10 @@ NB_MODULE(_core, m) {
     nb::class_<Context>(m, "Context")
         .def(
             "__init__",
-            [](Context *self, std::shared_ptr<Arena> arena, std::size_t max_slots) {
-                new (self) Context(std::move(arena), max_slots);
+            [](Context *self, std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach) {
+                new (self) Context(std::move(arena), max_slots, may_attach);
             },
-            "arena"_a, "max_slots"_a = 7)
+            "arena"_a, "max_slots"_a = 12, "may_attach"_a = false)
         .def_prop_ro("presence_offset", &Context::presence_offset)
         .def(
             "add_endpoint",

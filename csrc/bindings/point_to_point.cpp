@@ -1,6 +1,7 @@
 #include "point_to_point.h"
 
 #include "blocking.h"
+#include "cached_calls.h"
 
 #include <array>
 #include <cstring>
@@ -50,12 +51,6 @@ Message internal_message(bool sends, int peer, std::uint64_t tag, std::vector<st
 
 using Envelope = std::pair<int, std::uint64_t>;
 
-std::vector<Envelope> envelopes_of(const Operations &operations) {
-    std::vector<Envelope> envelopes;
-    for (const auto &operation : operations) envelopes.emplace_back(operation->source, operation->found_tag);
-    return envelopes;
-}
-
 /// A send or receive under way, with what runs it.
 struct MessageWork {
     std::shared_ptr<Communicator> communicator;
@@ -103,12 +98,17 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
             "exchange",
             [](Communicator &self, const std::vector<Description> &descriptions, double timeout) {
                 const std::vector<Message> messages = messages_of(descriptions);
-                Operations operations;
+                note_messages(self, messages, duration(timeout));
+                std::vector<Operation> operations;
+                for (const Message &message : messages) operations.emplace_back(message, duration(timeout));
                 {
                     const nb::gil_scoped_release release;
-                    operations = self.messages().run(messages, duration(timeout), check_signals);
+                    self.messages().run(operations, check_signals);
                 }
-                return envelopes_of(operations);
+                std::vector<Envelope> envelopes;
+                for (const Operation &operation : operations)
+                    envelopes.emplace_back(operation.source, operation.found_tag);
+                return envelopes;
             },
             "messages"_a, "timeout"_a)
         .def(

@@ -191,7 +191,8 @@ class _Incoming:
             expected = self.data[self.read : self.read + limit]
             assert view[:limit] == expected, f"from rank {self.peer}: wrong bytes after {self.read}"
             part = self.choose.choice([limit, max(1, limit // 3), 1 if limit < 64 else limit])
-            assert self.transport.view(self.peer)[0] == view, "a view stays until its bytes are released"
+            again = self.transport.view(self.peer)[0]  # more may have come
+            assert again[: len(view)] == view, "a view stays until its bytes are released"
             self.transport.release(self.peer, part)
             self.read += part
         return self.read == len(self.data)

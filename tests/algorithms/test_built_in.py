@@ -99,7 +99,7 @@ def test_the_registry() -> None:
             "reduce_scatter_gather",
             "split_binary",
         },
-        "barrier": {"dissemination", "recursive_doubling"},
+        "barrier": {"direct", "dissemination", "recursive_doubling"},
         "gather": {"binomial", "direct", "knomial"},
         "scatter": {"binomial", "direct", "knomial", "nonuniform_bruck", "nonuniform_hierarchical_ring"},
         "all_to_all": {"bruck", "direct", "hierarchical", "pairwise", "spread_out"},

@@ -71,9 +71,9 @@ def test_one_program_may_serve_several_collectives() -> None:
     assert [one.build(3, 1).collective for one in (first, second)] == ["gather", "gather_v"]
     for one in (first, second):
         assert one.verify(4, 2, laws=(1, 2, 4, 5)).num_steps == 1
-    with pytest.raises(ValueError, match=r"gather_v direct .* is built in"):
-        algorithm("barrier", "gather_v", name="direct", chunks=lambda p: p)(star)
-    assert ("barrier", "direct") not in ALGORITHMS, "either all are registered, or none"
+    with pytest.raises(ValueError, match=r"gather binomial .* is built in"):
+        algorithm("gather_v", "gather", name="binomial", chunks=lambda p: p)(star)
+    assert ("gather_v", "binomial") not in ALGORITHMS, "either all are registered, or none"
     with pytest.raises(
         ScheduleError, match=rf"^{__file__}:\d+: expected a collective, one of all_reduce, .*found none"
     ):

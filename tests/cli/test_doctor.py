@@ -74,6 +74,16 @@ def test_refused_system_calls_are_named(monkeypatch: pytest.MonkeyPatch) -> None
         assert "not permitted" in finding(name).found
 
 
+def test_attaching_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finding("attach").status in ("OK", "WARN")  # as the kernel here permits
+    monkeypatch.setattr("hocket.cli.diagnosis._ATTACH", "import sys; sys.exit('Operation not permitted')")
+    assert finding("attach").status == "WARN" and "not permitted" in finding("attach").found
+    monkeypatch.setenv("HOCKET_CMA", "0")
+    assert finding("attach") == Finding("attach", "OK", "switched off by HOCKET_CMA=0")
+    monkeypatch.setenv("HOCKET_CMA", "off")
+    assert finding("attach").status == "FAIL"
+
+
 def test_tight_limits_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 4096))
     assert finding("limits") == Finding(

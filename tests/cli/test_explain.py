@@ -159,9 +159,7 @@ def test_arguments_that_are_none(arguments: list[str]) -> None:
 
 
 def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    assert text_of(capsys, "barrier", "-n", "4").startswith(
-        "barrier, 4 ranks: dissemination runs, chosen by the table."
-    )
+    assert text_of(capsys, "barrier", "-n", "4").startswith("barrier, 4 ranks: direct runs, chosen by the table.")
 
 
 # --- where it changes ----------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ void Processes::live(int rank, const Body &body) {
 void Processes::join(Rank &own) {
     const auto at = static_cast<std::size_t>(own.rank), size = static_cast<std::size_t>(num_ranks_);
     own.arena = std::make_shared<Arena>(arena_bytes);
-    own.context = std::make_shared<Context>(own.arena, options_.max_slots);
+    own.context = std::make_shared<Context>(own.arena, options_.max_slots, options_.may_attach);
     board_->process[at].store(getpid());
     board_->descriptor[at].store(own.arena->descriptor());
     board_->presence[at].store(own.context->presence_offset());

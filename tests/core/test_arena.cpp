@@ -6,11 +6,16 @@
 #include "error.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <random>
+#include <sstream>
+#include <string>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <thread>
 #include <unistd.h>
 
@@ -44,6 +49,35 @@ template <typename Action> Failure resource_failure_of(Action action) {
     throw CheckFailed("nothing was thrown");
 }
 
+constexpr std::size_t huge_page = 512 * page;
+
+/// Whether the system makes huge pages of shared memory when asked, without which the arena does with small ones.
+bool system_has_huge_pages() {
+    std::ifstream size("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
+        shmem("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    std::size_t bytes = 0;
+    std::string policy;
+    utsname system{};
+    int major = 0, minor = 0;
+    return size >> bytes && bytes == huge_page && std::getline(shmem, policy) &&
+           policy.find("[deny]") == std::string::npos && uname(&system) == 0 &&
+           std::sscanf(system.release, "%d.%d", &major, &minor) == 2 && std::pair(major, minor) >= std::pair(6, 1);
+}
+
+/// Bytes of this process's mapping that stand in its page tables as huge pages.
+std::size_t bytes_in_huge_pages(const Mapping &mapping) {
+    std::ostringstream begin;
+    begin << std::hex << reinterpret_cast<std::uintptr_t>(mapping.base()) << '-';
+    std::ifstream maps("/proc/self/smaps");
+    bool is_meant = false;
+    for (std::string line; std::getline(maps, line);) {
+        if (line.starts_with(begin.str())) is_meant = true;
+        if (!is_meant || !line.starts_with("ShmemPmdMapped:")) continue;
+        return std::stoul(line.substr(line.find_first_of("0123456789"))) << 10;
+    }
+    throw CheckFailed("the system does not tell of the mapping");
+}
+
 std::size_t bytes_in_use(const Arena &arena) {
     struct stat status{};
     CHECK(fstat(arena.descriptor(), &status) == 0);
@@ -64,6 +98,39 @@ TEST(arena_allocates_zeroed_pages_and_gives_them_back) {
     CHECK(bytes_in_use(arena) == 0);
     CHECK(arena.allocate(3 * page) == offset, "the lowest hole that fits is taken");
     for (std::size_t i = 0; i < 3 * page; ++i) CHECK(memory[i] == std::byte{0}, i);
+}
+
+TEST(arena_gives_huge_pages_to_what_fills_them) {
+    Arena arena(16 * huge_page);
+    CHECK(arena.allocate(page) == 0);
+    CHECK(bytes_in_huge_pages(*arena.mapping()) == 0);
+    const std::size_t num_bytes = 2 * huge_page + page; // two, and one small page
+    const std::size_t offset = arena.allocate(num_bytes);
+    std::byte *memory = arena.mapping()->base() + offset;
+    CHECK(reinterpret_cast<std::uintptr_t>(memory) % huge_page == 0);
+    CHECK(bytes_in_use(arena) == num_bytes + page, "whether the pages are huge or not");
+    if (system_has_huge_pages()) CHECK(bytes_in_huge_pages(*arena.mapping()) == 2 * huge_page);
+    for (std::size_t i = 0; i < num_bytes; ++i) CHECK(memory[i] == std::byte{0}, i);
+    std::memset(memory, 1, num_bytes);
+    CHECK(arena.allocate(page) == page, "what lies before an aligned range is not lost");
+    arena.free(offset);
+    CHECK(bytes_in_use(arena) == 2 * page, "huge pages go back too");
+    CHECK(bytes_in_huge_pages(*arena.mapping()) == 0);
+
+    Arena tight(2 * huge_page);
+    CHECK(tight.allocate(page) == 0);
+    CHECK(tight.allocate(2 * huge_page - page) == page, "what fits in one way only is not refused");
+    if (system_has_huge_pages()) CHECK(bytes_in_huge_pages(*tight.mapping()) == huge_page);
+
+    // A peer, which maps the same memory itself, has used small pages where huge ones come later.
+    const Mapping peers(arena.descriptor(), 16 * huge_page);
+    const std::size_t small = arena.allocate(huge_page - page);
+    CHECK(peers.base()[small] == std::byte{0});
+    arena.free(small);
+    const std::size_t again = arena.allocate(2 * huge_page);
+    peers.base()[again] = std::byte{7};
+    CHECK(arena.mapping()->base()[again] == std::byte{7});
+    if (system_has_huge_pages()) CHECK(bytes_in_huge_pages(peers) == huge_page, "as far as it has looked");
 }
 
 TEST(arena_joins_neighbouring_holes) {

@@ -1,9 +1,7 @@
 // The machine that matches messages, with all ranks in one thread: who gets what, on shared memory and byte by byte.
 
-#include "byte_stream.h"
 #include "check.h"
-#include "match.h"
-#include "world.h"
+#include "matchers.h"
 
 #include <cstring>
 #include <numeric>
@@ -14,78 +12,6 @@ using namespace hocket;
 using namespace hocket::test;
 
 namespace {
-
-enum class Over { bytes, threads, processes };
-
-constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes};
-
-/// Bytes that tell where they come from.
-std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
-    std::vector<std::byte> bytes(num_bytes);
-    for (std::size_t i = 0; i < num_bytes; ++i) {
-        bytes[i] = static_cast<std::byte>(i < 4 ? number >> 8 * i : (number * 31 + i * 7 + i / 251) & 0xff);
-    }
-    return bytes;
-}
-
-/// The matchers of all ranks.
-struct Machines {
-    Machines(int num_ranks, Over over) {
-        const auto size = static_cast<std::size_t>(num_ranks);
-        if (over == Over::bytes) {
-            const auto streams = std::make_shared<ByteStreams>(num_ranks);
-            for (int rank = 0; rank < num_ranks; ++rank) {
-                transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
-            }
-        } else {
-            world = std::make_unique<World>(num_ranks, WorldOptions{.as_processes = over == Over::processes});
-            std::vector<std::size_t> offsets(size);
-            std::vector<int> members(size);
-            std::iota(members.begin(), members.end(), 0);
-            for (int rank : members) {
-                offsets[static_cast<std::size_t>(rank)] = (*world)[rank].context->add_endpoint(
-                    Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks));
-            }
-            for (int rank : members) {
-                transports.push_back(
-                    std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets, Lane::messages));
-            }
-        }
-        for (int rank = 0; rank < num_ranks; ++rank) {
-            matchers.push_back(std::make_unique<Matcher>(*transports[static_cast<std::size_t>(rank)], rank, num_ranks));
-        }
-    }
-
-    Matcher &operator[](int rank) { return *matchers[static_cast<std::size_t>(rank)]; }
-
-    std::shared_ptr<Exchange> send(int rank, int peer, std::uint64_t tag, std::vector<std::byte> &bytes,
-                                   Dtype dtype = Dtype::uint8) {
-        return post(
-            rank,
-            {.sends = true, .peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
-    }
-    std::shared_ptr<Exchange> receive(int rank, int peer, std::optional<std::uint64_t> tag,
-                                      std::vector<std::byte> &bytes, Dtype dtype = Dtype::uint8) {
-        return post(rank, {.peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
-    }
-    std::shared_ptr<Exchange> post(int rank, const Message &message) {
-        auto exchange = std::make_shared<Exchange>(message);
-        (*this)[rank].post(exchange);
-        return exchange;
-    }
-
-    /// Until nothing moves any more.
-    void settle() {
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (const auto &matcher : matchers) moved = matcher->advance() || moved;
-        }
-    }
-
-    std::unique_ptr<World> world;
-    std::vector<std::unique_ptr<Transport>> transports;
-    std::vector<std::unique_ptr<Matcher>> matchers;
-};
 
 /// A rank whose peer 1 says what it likes.
 struct Liar {
@@ -119,8 +45,8 @@ TEST(match_carries_any_size_whoever_comes_first) {
     for (Over over : all_transports) {
         Machines machines(2, over);
         std::size_t number = 0;
-        for (std::size_t size : {0U, 1U, 24U, 25U, 48U, 49U, 8192U, 8193U, 1048579U}) {
-            if (over == Over::bytes && size > 100'000) size = 20'000;
+        for (std::size_t size : {0U, 1U, 24U, 25U, 48U, 49U, 2048U, 2049U, 8192U, 8193U, 65536U, 65537U, 1048579U}) {
+            if (over == Over::bytes && size > 100'000) size = 70'000;
             for (bool receiver_first : {false, true}) {
                 auto bytes = content(++number, size);
                 std::vector<std::byte> found(size);
@@ -203,8 +129,8 @@ TEST(match_keeps_scopes_apart) {
 TEST(match_sends_to_oneself) {
     for (Over over : all_transports) {
         Machines machines(1, over);
-        auto small = content(1, 40), large = content(2, 20'000);
-        std::vector<std::byte> a(40), b(20'000);
+        auto small = content(1, 40), large = content(2, Matcher::eager_bytes + 1);
+        std::vector<std::byte> a(40), b(large.size());
         const auto sent = machines.send(0, 0, 1, large);
         machines.send(0, 0, 2, small);
         const auto second = machines.receive(0, any_source, 2, a), first = machines.receive(0, 0, 1, b);
@@ -231,6 +157,43 @@ TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
         machines.send(0, 1, 0, sent[0]);
         machines.settle();
         CHECK(machines[1].num_kept_bytes() == size, "credits have come back");
+    }
+}
+
+TEST(match_keeps_as_many_bytes_of_longer_ones) {
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(2, over);
+        constexpr std::size_t count = 9, size = Matcher::eager_bytes;
+        std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(size));
+        for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, size));
+        for (int round = 0; round < 3; ++round) { // credits come back
+            for (auto &bytes : sent) machines.send(0, 1, 0, bytes);
+            machines.settle();
+            CHECK(machines[1].num_kept_bytes() == Matcher::unit_bytes * Matcher::max_unmatched);
+            CHECK(machines[1].unmatched().size() == count);
+            for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
+            machines.settle();
+            CHECK(found == sent && machines[1].num_kept_bytes() == 0);
+            for (auto &bytes : found) std::ranges::fill(bytes, std::byte{});
+        }
+    }
+}
+
+/// Of the longest ones the sender writes a part where the receiver wants it, that of several at once too.
+TEST(match_moves_the_longest_from_both_ends) {
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(3, over);
+        constexpr std::size_t size = Matcher::least_offered_bytes + 100'003;
+        std::vector<std::vector<std::byte>> sent, found(4, std::vector<std::byte>(size));
+        for (std::size_t i = 0; i < found.size(); ++i) sent.push_back(content(i, size));
+        std::vector<std::shared_ptr<Exchange>> receives;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            receives.push_back(machines.receive(2, static_cast<int>(i % 2), i, found[i]));
+            machines.send(static_cast<int>(i % 2), 2, i, sent[i]);
+        }
+        machines.settle();
+        for (const auto &receive : receives) CHECK(receive->done);
+        CHECK(found == sent);
     }
 }
 
@@ -284,7 +247,7 @@ TEST(match_names_both_sides_of_a_difference) {
 
 TEST(match_names_whom_it_waits_for) {
     Machines machines(4, Over::bytes);
-    std::vector<std::byte> bytes(20'000);
+    std::vector<std::byte> bytes(Matcher::eager_bytes + 1);
     machines.send(0, 2, 1, bytes);
     CHECK(machines[0].waiting_for() == std::vector<int>{2});
     machines.settle();
@@ -300,7 +263,7 @@ TEST(match_names_whom_it_waits_for) {
 TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
         {"no known kind", {word(9, 0, 0, 0), 0, 0}},
-        {"too long to come unasked", {word(eager, 0, 0, 0), 0, 8193}},
+        {"too long to come unasked", {word(eager, 0, 0, 0), 0, Matcher::eager_bytes + 1}},
         {"asked for what was not announced", {word(clear, 0, 0, 0), 0, 0}},
         {"bytes that nobody asked for", {word(data, 0, 0, 0), 0, 10}},
         {"more credits than it was owed", {word(credit, 0, 1, 0), 0, 0}},
@@ -319,11 +282,14 @@ TEST(match_does_not_trust_a_peer) {
     CHECK(flooding.answer_to(flood).empty());
     CHECK(flooding.answer_to({word(eager, 0, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
     Liar generous;
-    std::vector<std::byte> bytes(10'000);
+    std::vector<std::byte> bytes(70'000);
     generous.machines.receive(0, 1, 1, bytes);
-    CHECK(generous.answer_to({word(announce, 0, 0, 0), 1, 10'000}).empty());
-    const std::string found = generous.answer_to({word(data, 0, 0, 0), 0, 10'001});
+    CHECK(generous.answer_to({word(announce, 0, 0, 0), 1, 70'000}).empty());
+    const std::string found = generous.answer_to({word(data, 0, 0, 0), 0, 70'001});
     CHECK(found.find("more bytes than were asked for") != std::string::npos, found);
+    Liar offering;
+    offering.machines.send(0, 1, 1, bytes);
+    CHECK(offering.answer_to({word(clear, 0, 0, 0), 1, 0}).find("outside of its memory") != std::string::npos);
 }
 
 // Random traffic ------------------------------------------------------------------------------------------------------
@@ -464,7 +430,7 @@ void check_rules(std::vector<Planned> &traffic, unsigned seed) {
 } // namespace
 
 TEST(match_random_traffic_gives_everybody_what_the_model_says) {
-    constexpr std::size_t small[] = {0, 1, 7, 24, 25, 100}, mixed[] = {0, 3, 24, 25, 300, 8192, 8193, 140'000};
+    constexpr std::size_t small[] = {0, 1, 7, 24, 25, 100}, mixed[] = {0, 3, 24, 300, 2049, 8193, 65'536, 140'000};
     for (Over over : all_transports) {
         const unsigned num_seeds = thread_sanitizer ? 8 : 25;
         for (unsigned seed = 0; seed < num_seeds; ++seed) {
@@ -481,7 +447,7 @@ TEST(match_random_traffic_gives_everybody_what_the_model_says) {
 }
 
 TEST(match_random_traffic_from_any_source_keeps_the_rules) {
-    constexpr std::size_t small[] = {4, 24, 25, 100}, mixed[] = {4, 24, 25, 300, 8192, 8193, 140'000};
+    constexpr std::size_t small[] = {4, 24, 25, 100}, mixed[] = {4, 24, 300, 2049, 8193, 65'536, 140'000};
     for (Over over : all_transports) {
         const unsigned num_seeds = thread_sanitizer ? 8 : 25;
         for (unsigned seed = 0; seed < num_seeds; ++seed) {

@@ -19,17 +19,18 @@ constexpr std::size_t num_bytes = 8192;
 /// Two ranks in one thread; rank 0 grants one window of its own memory to rank 1.
 struct Pair {
     explicit Pair(bool as_processes) : world(2, {.as_processes = as_processes}) {
-        window.place = memory.data();
+        window.target.place = memory.data();
         window.num_bytes = num_bytes;
         std::fill_n(data.data(), num_bytes, std::byte{3});
     }
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    void grant() { reader().grant(1, tag, std::span(&window, 1)); }
+    void grant() { reader().grant(1, tag, std::span(&window, 1), false); }
     bool put(std::byte *place) {
         const int peer = 0;
-        return writer().put(std::span(&peer, 1), std::span(&place, 1), data.bytes(), tag, false);
+        const Target target{place};
+        return writer().put(std::span(&peer, 1), std::span(&target, 1), data.bytes(), tag, false);
     }
 
     World world;
@@ -49,7 +50,7 @@ TEST(puts_show_the_reader_its_own_memory) {
         const auto windows = pair.writer().granted(0, tag, 0);
         CHECK(windows.size() == 1 && windows[0].num_bytes == num_bytes && windows[0].after_step == -1);
         CHECK(pair.reader().may_be_used_by(1));
-        CHECK(pair.put(windows[0].place));
+        CHECK(pair.put(windows[0].target.place));
         const View view = pair.reader().view(1);
         CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && view.tag == tag);
         CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
@@ -63,7 +64,7 @@ TEST(puts_show_the_reader_its_own_memory) {
 TEST(puts_end_when_a_window_is_withdrawn) {
     Pair pair(true);
     pair.grant();
-    std::byte *place = pair.writer().granted(0, tag, 0)[0].place;
+    std::byte *place = pair.writer().granted(0, tag, 0)[0].target.place;
     pair.reader().withdraw();
     CHECK(!pair.put(place));
     CHECK(pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
@@ -73,7 +74,7 @@ TEST(puts_end_when_a_window_is_withdrawn) {
 TEST(puts_need_memory_that_the_peer_can_reach) {
     Pair pair(true);
     Buffer own(pair.world[0].arena, Memory::owned, num_bytes);
-    pair.window.place = own.data();
+    pair.window.target.place = own.data();
     pair.grant();
     CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
 }

@@ -50,7 +50,7 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     for (Rank &rank : ranks_) {
         rank.rank = static_cast<int>(members.size());
         rank.arena = std::make_shared<Arena>(arena_bytes);
-        rank.context = std::make_shared<Context>(rank.arena, options.max_slots);
+        rank.context = std::make_shared<Context>(rank.arena, options.max_slots, options.may_attach);
         members.push_back(rank.rank);
         descriptors.push_back(rank.arena->descriptor());
         presences.push_back(rank.context->presence_offset());
@@ -60,7 +60,9 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
         }
         if (options.as_processes) {
             auto *presence = reinterpret_cast<Presence *>(rank.arena->mapping()->base() + presences.back());
-            presence->process.store(static_cast<std::uint64_t>(rank.rank) + 1);
+            const auto token = static_cast<std::uint64_t>(rank.rank) + 1;
+            presence->process.store(token);
+            if (options.may_attach) *reinterpret_cast<std::uint64_t *>(presence->token_address.load()) = token;
         }
     }
     for (Rank &rank : ranks_) rank.context->join(rank.rank, descriptors, presences);

@@ -52,6 +52,8 @@ struct WorldOptions {
     bool spin = false;
     /// Ranks believe that they are processes, so private memory is staged instead of lent.
     bool as_processes = false;
+    /// Ranks in other processes, or so they believe, may attach to each other.
+    bool may_attach = false;
     /// Of the staging pool that a rank's communicators share.
     std::size_t max_slots = 8;
 };

@@ -1,4 +1,4 @@
-"""The drill: ranks are killed inside all_reduce, and every survivor has to name a victim within a second.
+"""The drill: ranks are killed inside all_reduce or broadcast, and every survivor has to name a victim within a second.
 
     python -m tests.runtime.drill --kills 100 [--victims 2] [--seed 7]
 
@@ -35,6 +35,7 @@ class Trial:
     number: int
     size: int
     count: int
+    collective: str
     algorithm: str | None
     registered: bool
     victims: list[int]
@@ -61,11 +62,13 @@ class Result:
 
 def plan(number: int, num_victims: int, choose: random.Random) -> Trial:
     size = choose.randint(num_victims + 1, 4)
+    collective = choose.choice(("all_reduce", "broadcast"))
     return Trial(
         number,
         size,
         choose.choice(COUNTS),
-        choose.choice(ALGORITHMS),
+        collective,
+        choose.choice(ALGORITHMS) if collective == "all_reduce" else None,
         choose.random() < 0.5,
         choose.sample(range(size), num_victims),
         choose.uniform(0, 0.03),
@@ -73,17 +76,17 @@ def plan(number: int, num_victims: int, choose: random.Random) -> Trial:
 
 
 def run_rank(trial: Trial, rank: int, address: str, pipe: int) -> None:
-    """The life of one rank: all_reduce without end, and then a line about how it ended."""
+    """The life of one rank: calls without end, and then a line about how it ended."""
     comm = hocket.init(rank, trial.size, address=address)
     x = (hocket.empty if trial.registered else np.empty)(trial.count, "float64")
-    total = trial.size * (trial.size + 1) / 2
+    total = trial.size * (trial.size + 1) / 2 if trial.collective == "all_reduce" else 1
     told: dict[str, Any] = {"rank": rank}
     turn = 0
     try:
         comm.barrier()
         while True:
             x[:] = rank + 1
-            comm.all_reduce(x, algorithm=trial.algorithm, timeout=HANG_SECONDS)
+            getattr(comm, trial.collective)(x, algorithm=trial.algorithm, timeout=HANG_SECONDS)
             if x[0] != total or x[-1] != total:
                 told["error"] = f"wrong result {x[0]} {x[-1]}"
                 break

@@ -140,7 +140,7 @@ REFUSED = [
         lambda comm: comm.all_reduce(floats(), algorithm="magic"),
     ),
     row(ValueError, "found 'ring'", lambda comm: comm.broadcast(floats(), algorithm="ring")),
-    row(ValueError, "dissemination", lambda comm: comm.barrier(algorithm="direct")),
+    row(ValueError, "dissemination", lambda comm: comm.barrier(algorithm="ring")),
     row(Exception, "missing.py", lambda comm: comm.all_reduce(floats(), algorithm="missing.py:own")),
     # The same before an asynchronous call is launched.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(floats()[::2], async_op=True)),

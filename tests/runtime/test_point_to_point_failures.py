@@ -97,6 +97,67 @@ def test_an_abort_ends_sends_and_receives() -> None:
     run_ranks(main, 3, kind="thread")
 
 
+def give_up_amid_long_messages(receiver_gives_up: bool) -> None:
+    comm = hocket.init()
+    x, begun = np.ones(12 << 20, "u1"), threading.Event()
+    giving_up = receiver_gives_up == (comm.rank == 1)
+
+    def abort() -> None:
+        begun.wait()
+        comm.abort("enough")
+
+    thread = threading.Thread(target=abort)
+    if giving_up:
+        thread.start()
+    with pytest.raises(PeerAborted, match="gave up: enough"):
+        for turn in range(1_000_000):
+            if turn == 3:
+                begun.set()
+            if comm.rank == 0:
+                comm.send(x, 1)
+            else:
+                comm.recv(x, 0)
+    x[:] = 7  # it is this rank's alone again
+    if giving_up:
+        thread.join()
+    comm.close()
+    assert (x == 7).all()
+
+
+@pytest.mark.parametrize("attach", ["0", "1"])
+@pytest.mark.parametrize("receiver_gives_up", [False, True])
+def test_an_abort_in_the_middle_of_long_messages(
+    receiver_gives_up: bool, attach: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CMA", attach)
+    for kind in ("thread", "process"):
+        run_ranks(give_up_amid_long_messages, 2, args=(receiver_gives_up,), kind=kind)
+
+
+def die_amid_long_messages(folder: Path, dying: int) -> None:
+    comm = hocket.init()
+    x = np.ones(12 << 20, "u1")
+    try:
+        for turn in range(1_000_000):
+            if comm.rank == dying and turn == 3:
+                signal.setitimer(signal.ITIMER_REAL, 1e-3)  # which nobody catches
+            if comm.rank == 0:
+                comm.send(x, 1)
+            else:
+                comm.recv(x, 0)
+    except PeerDied as error:
+        assert error.rank == dying
+        comm.close()
+        (folder / str(comm.rank)).touch()
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_death_in_the_middle_of_long_messages(dying: int, tmp_path: Path) -> None:
+    with pytest.raises(PeerDied, match=f"rank {dying} of 2"):  # of run_ranks itself
+        run_ranks(die_amid_long_messages, 2, args=(tmp_path, dying), kind="process")
+    assert [path.name for path in tmp_path.iterdir()] == [str(1 - dying)]
+
+
 def test_a_peer_that_has_closed_is_heard_out_first() -> None:
     closed = threading.Event()
 

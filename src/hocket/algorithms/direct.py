@@ -79,6 +79,24 @@ def direct_all_gather(schedule: Builder) -> None:
         schedule.copy(src=rank, dst=(rank + distance) % p, chunk=rank)
 
 
+@algorithm("barrier", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1)
+def direct_barrier(schedule: Builder) -> None:
+    """Everyone tells everyone, and goes on when it has heard from all.
+
+    Steps: min(P - 1, 1)
+    Sent: (P - 1) * N
+    Best: few ranks, and more ranks than cores, where each further step is a further turn of every rank on its core
+    Ranks: any
+    Reference: folklore; the "central counter" of textbooks, with a flag of its own for each pair
+
+    N is one token of one byte.
+    """
+    p, rank = schedule.num_ranks, schedule.ranks
+    if p > 1:
+        with schedule.step():
+            schedule.reduce(src=(rank + np.arange(1, p)[:, None]) % p, dst=rank, chunk=0)
+
+
 direct_two_shot = algorithm(
     "all_reduce",
     name="direct_two_shot",

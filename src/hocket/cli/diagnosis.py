@@ -1,5 +1,6 @@
 """What `hocket doctor` looks at: each check tries the very thing that Hocket will do, and names the fix if it fails."""
 
+import ctypes
 import fcntl
 import importlib
 import importlib.util
@@ -9,6 +10,7 @@ import platform
 import resource
 import secrets
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -19,6 +21,21 @@ from pathlib import Path
 _MIN_DESCRIPTORS = 1024
 _MIN_ADDRESS_SPACE_BYTES = 16 << 30  # arenas reserve addresses, not memory
 _MIN_MEMORY_BYTES = 1 << 30
+_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, _ATTACH_BYTES = 0x59616D61, 2**64 - 1, 16
+
+# Another process, which reads what it is pointed to: process, address, number of bytes.
+_ATTACH = """
+import ctypes, os, sys
+process, address, size = map(int, sys.argv[1:])
+class Part(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+found = ctypes.create_string_buffer(size)
+read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+here, there, one, zero = Part(ctypes.addressof(found), size), Part(address, size), ctypes.c_ulong(1), ctypes.c_ulong(0)
+if read(process, ctypes.byref(here), one, ctypes.byref(there), one, zero) < 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+sys.stdout.buffer.write(found.raw)
+"""
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,25 @@ def _check_processes() -> _Answer:
     return _ok("process descriptors work")
 
 
+def _check_attach() -> _Answer:
+    from hocket.runtime.environment import may_attach
+
+    try:
+        if not may_attach():
+            return _ok("switched off by HOCKET_CMA=0")
+    except ValueError as error:
+        return "FAIL", str(error), "unset HOCKET_CMA"
+    token = ctypes.create_string_buffer(secrets.token_bytes(_ATTACH_BYTES), _ATTACH_BYTES)
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(_PR_SET_PTRACER_ANY), 0, 0, 0)  # as every rank does
+    command = [sys.executable, "-c", _ATTACH, str(os.getpid()), str(ctypes.addressof(token)), str(_ATTACH_BYTES)]
+    child = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    if child.stdout == token.raw:
+        return _ok("processes can read each other's private memory")
+    reason = child.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["other bytes came"]
+    fix = "in a container, allow process_vm_readv (--cap-add=SYS_PTRACE); else lower kernel.yama.ptrace_scope below 2"
+    return "WARN", f"no cross-memory attach ({reason[0]}): large private messages are copied once more", fix
+
+
 def _check_huge_pages() -> _Answer:
     shared = _chosen(_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     private = _chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled"))
@@ -251,6 +287,7 @@ _CHECKS: dict[str, Callable[[], _Answer]] = {
     "sealed memory": _check_memfd,
     "sockets": _check_sockets,
     "processes": _check_processes,
+    "attach": _check_attach,
     "huge pages": _check_huge_pages,
     "cache": _check_cache,
     "torch": _check_torch,

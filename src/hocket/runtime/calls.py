@@ -34,7 +34,7 @@ def cached(method: _Method) -> _Method:
 
     The method stays what says what is taken, given and refused. The cache knows a call by plain NumPy arrays `x` and
     `out` (their type, shape, layout, and where they overlap) and by the identity of all else, which has to be None, a
-    string or a number. It serves calls that return x, out or None.
+    string or a number. It serves calls that return x, out or None, and messages that are waited for.
     """
     return cast(_Method, _core.cached_method(method))
 

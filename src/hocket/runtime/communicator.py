@@ -22,7 +22,7 @@ from hocket.errors import CommunicationError
 from hocket.runtime import groups, memory
 from hocket.runtime.collectives import Collectives
 from hocket.runtime.cores import has_core, own_cores
-from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover
+from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, may_attach
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
 from hocket.runtime.point_to_point import PointToPoint
@@ -55,7 +55,7 @@ def init(
     """
     environment = discover(rank, size, address, timeout=timeout)
     arena = memory.arena()
-    core = _core.Context(arena)
+    core = _core.Context(arena, may_attach=may_attach())
     hello = {
         "presence": core.presence_offset,
         "endpoint": core.add_endpoint(environment.size),

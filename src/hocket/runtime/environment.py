@@ -108,6 +108,17 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
     return variables
 
 
+def may_attach(variables: Mapping[str, str] | None = None) -> bool:
+    """Whether ranks in other processes may read and write this one's memory: not where HOCKET_CMA is 0.
+
+    variables replaces os.environ. Raises ValueError for other values than 0 and 1.
+    """
+    found = (os.environ if variables is None else variables).get("HOCKET_CMA", "1")
+    if found not in ("0", "1"):
+        raise ValueError(f"HOCKET_CMA is {found!r}; expected 0 (stage private memory) or 1 (attach where permitted)")
+    return found == "1"
+
+
 # --- who assigned the place: (source, rank, size, local rank, local size, address), or None -----------------------
 
 _Place = tuple[str, int, int, int, int, str] | None

@@ -1,9 +1,10 @@
 """Messages between two ranks of a communicator: send, recv, their forms that do not wait, and groups of them.
 
 They run beside the collectives of the communicator, which they never disturb. Short messages (up to 8 KiB) are on
-their way when send returns; longer ones, and more than 32 that nobody has asked for, wait for the receive. The rules
-are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives in the order in which
-they were posted. Both ends have to give the same number of elements and dtype, or all ranks get CollectiveMismatch.
+their way when send returns; longer ones, and more than 32 that nobody has asked for, may wait for the receive. The
+rules are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives in the order in
+which they were posted. Both ends have to give the same number of elements and dtype, or all ranks get
+CollectiveMismatch.
 """
 
 import operator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket import _core
 from hocket.runtime.arguments import RESIZABLE
+from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.work import MessageWork, Work
 
@@ -62,10 +64,12 @@ class PointToPoint:
     _lock: threading.Lock  # guards _works and the next one
     _num_pending = 0  # of _works, when it was last looked through
 
+    @cached
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Sends x to rank dst; returns when x may be written again, which says nothing of its having been received."""
         self._exchange([self._outgoing("send", x, dst, tag)], (x,), "send", timeout)
 
+    @cached
     def recv(
         self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None
     ) -> tuple[Any, int, int]:
@@ -86,6 +90,7 @@ class PointToPoint:
         [work] = self._begin([self._incoming("irecv", x, src, tag)], [x], "irecv", timeout)
         return work
 
+    @cached
     def sendrecv(
         self,
         x: Any,

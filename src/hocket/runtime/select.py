@@ -50,7 +50,7 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
         "broadcast": ((4, 32 << 10, "binomial"), (16, _ANY, "direct"), (_ANY, _ANY, "binomial")),
         "reduce": ((4, 2 << 20, "binomial"), (4, _ANY, "direct"), (_ANY, _ANY, "binomial")),
-        "barrier": ((_ANY, _ANY, "dissemination"),),
+        "barrier": ((8, _ANY, "direct"), (_ANY, _ANY, "dissemination")),
         "gather": ((_ANY, _ANY, "direct"),),
         "scatter": ((_ANY, _ANY, "direct"),),
         # From many ranks on, one message at a time to and from each keeps the memory of slots and caches small.

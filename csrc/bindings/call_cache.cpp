@@ -1,0 +1,184 @@
+#include "call_cache.h"
+
+#include "blocking.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <nanobind/stl/shared_ptr.h>
+
+namespace nb = nanobind;
+
+namespace hocket {
+namespace {
+
+/// Up to here a call takes less time than another thread has to wait for the interpreter anyway.
+constexpr std::size_t most_bytes_under_lock = 16384;
+
+thread_local Miss *current_miss = nullptr;
+
+// What a call has come to ---------------------------------------------------------------------------------------------
+
+/// Where an address that a call has used came from.
+Place place_of(const std::byte *address, const Operands &operands) {
+    if (address == nullptr) return Place::none;
+    if (address == operands.x.data) return Place::x;
+    return address == operands.out.data ? Place::out : Place::none;
+}
+
+/// False where it uses what is not an operand, but may not be the communicator's own memory either.
+bool find_places(ReadyCollective &of, const Operands &operands) {
+    const std::byte *const input = of.call.launch.input, *const output = of.call.launch.output;
+    of.input = place_of(input, operands);
+    of.output = place_of(output, operands);
+    const bool all_found =
+        (input == nullptr || of.input != Place::none) && (output == nullptr || of.output != Place::none);
+    return all_found || (operands.x.data == nullptr && operands.out.data == nullptr);
+}
+
+/// Where `out` is given it is what is received into, else x is.
+bool find_places(ReadyMessages &of, const Operands &operands) {
+    for (const Message &message : of.messages) {
+        const Place place = message.sends || operands.out_object == nullptr ? Place::x : Place::out;
+        if (message.data != (place == Place::x ? operands.x : operands.out).data) return false;
+        of.places.push_back(place);
+    }
+    return true;
+}
+
+std::size_t alignment_needed(const ReadyCollective &of) { return alignment_of(of.call.launch.dtype); }
+
+std::size_t alignment_needed(const ReadyMessages &of) {
+    std::size_t alignment = 1;
+    for (const Message &message : of.messages) alignment = std::max(alignment, alignment_of(message.dtype));
+    return alignment;
+}
+
+/// The array that comes back; where there are an x and an out that are one object, it is the out.
+Place place_of_result(nb::handle result, const Operands &operands) {
+    const nb::handle array = PyTuple_Check(result.ptr()) ? nb::handle(PyTuple_GET_ITEM(result.ptr(), 0)) : result;
+    if (array.ptr() == operands.out_object) return Place::out;
+    return array.ptr() == operands.x_object ? Place::x : Place::none;
+}
+
+// Making it again -----------------------------------------------------------------------------------------------------
+
+/// The interpreter lock, which is given up when it is time.
+class LockUntilWait {
+  public:
+    LockUntilWait() = default;
+    LockUntilWait(const LockUntilWait &) = delete;
+    LockUntilWait &operator=(const LockUntilWait &) = delete;
+    ~LockUntilWait() {
+        if (state_ != nullptr) PyEval_RestoreThread(state_);
+    }
+    void release() {
+        if (state_ == nullptr) state_ = PyEval_SaveThread();
+    }
+
+  private:
+    PyThreadState *state_ = nullptr;
+};
+
+/// Keeps a call for one thread.
+class Turn {
+  public:
+    explicit Turn(Ready &ready) : ready_(ready) { ready_.running = true; }
+    Turn(const Turn &) = delete;
+    Turn &operator=(const Turn &) = delete;
+    ~Turn() {
+        ready_.running = false;
+        if (ready_.forgotten) delete &ready_;
+    }
+
+  private:
+    Ready &ready_;
+};
+
+/// Of what was received.
+struct Envelope {
+    bool is_there = false;
+    int source = 0;
+    std::uint64_t tag = 0;
+};
+
+Envelope run(Communicator &communicator, ReadyCollective &of, const Operands &operands, const Hook &interrupted,
+             const Hook &before_wait) {
+    if (of.input != Place::none) of.call.launch.input = operands.memory_at(of.input).data;
+    if (of.output != Place::none) of.call.launch.output = operands.memory_at(of.output).data;
+    communicator.run(of.call, interrupted, before_wait);
+    return {};
+}
+
+Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &operands, const Hook &interrupted,
+             const Hook &before_wait) {
+    for (std::size_t i = 0; i < of.messages.size(); ++i) {
+        Message &message = of.messages[i];
+        message.data = operands.memory_at(of.places[i]).data;
+        const bool has_own = !message.sends && operands.recv_tag != Operands::no_tag;
+        const std::int64_t tag = has_own ? operands.recv_tag : operands.tag;
+        if (message.tag && tag != Operands::no_tag) message.tag = static_cast<std::uint64_t>(tag); // else from any
+    }
+    std::array operations{Operation(of.messages.front(), of.timeout), Operation(of.messages.back(), of.timeout)};
+    communicator.messages().run(std::span(operations).first(of.messages.size()), interrupted, before_wait);
+    const Operation &last = operations[of.messages.size() - 1];
+    return {.is_there = !last.sends, .source = last.source, .tag = last.found_tag};
+}
+
+} // namespace
+
+Miss::Miss() : outer(current_miss) { current_miss = this; }
+Miss::~Miss() { current_miss = outer; }
+
+std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result, std::vector<nb::object> held) {
+    const Place place = place_of_result(result, operands);
+    if (num_calls != 1 || (place == Place::none && !result.is_none())) return nullptr; // a new array, for example
+    if (!std::visit([&operands](auto &of) { return find_places(of, operands); }, call)) return nullptr;
+    held.push_back(nb::find(*communicator));
+    if (const auto *collective = std::get_if<ReadyCollective>(&call)) held.push_back(nb::find(*collective->launched));
+    if (!std::ranges::all_of(held, [](const nb::object &one) { return one.is_valid(); })) return nullptr; // closed
+    const std::size_t alignment = std::visit([](const auto &of) { return alignment_needed(of); }, call);
+    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), place, alignment, std::move(held)});
+}
+
+PyObject *run(Ready &ready, const Operands &operands) {
+    static const Hook interrupted = check_signals;
+    const Turn turn(ready);
+    Envelope envelope;
+    if (auto *collective = std::get_if<ReadyCollective>(&ready.call)) ++collective->launched->num_calls;
+    try {
+        LockUntilWait lock; // comes back before an exception is caught
+        const Hook before_wait = [&lock] { lock.release(); };
+        // A member that is a thread cannot go on without the interpreter.
+        const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_bytes_under_lock;
+        if (is_long || ready.communicator.shares_process()) lock.release();
+        envelope = std::visit([&](auto &of) { return run(ready.communicator, of, operands, interrupted, before_wait); },
+                              ready.call);
+    } catch (...) {
+        set_python_error(std::current_exception());
+        return nullptr;
+    }
+    PyObject *const array = operands.object_at(ready.result);
+    if (!envelope.is_there) return Py_NewRef(array == nullptr ? Py_None : array);
+    const nb::object source = nb::steal(PyLong_FromLong(envelope.source)),
+                     tag = nb::steal(PyLong_FromUnsignedLongLong(envelope.tag));
+    return source.is_valid() && tag.is_valid() ? PyTuple_Pack(3, array, source.ptr(), tag.ptr()) : nullptr;
+}
+
+} // namespace hocket
+
+using namespace hocket;
+
+void note_call(Communicator &communicator, Launched &launched, const Call &call) {
+    if (current_miss == nullptr) return;
+    ++current_miss->num_calls;
+    current_miss->communicator = &communicator;
+    current_miss->call = ReadyCollective{call, &launched, Place::none, Place::none};
+}
+
+void note_messages(Communicator &communicator, const std::vector<Message> &messages, std::chrono::nanoseconds timeout) {
+    if (current_miss == nullptr) return;
+    ++current_miss->num_calls;
+    current_miss->communicator = &communicator;
+    current_miss->call = ReadyMessages{messages, {}, timeout};
+}

@@ -1,0 +1,118 @@
+// What the calls of a communicator have come to in the core, remembered by their keys, and made again.
+#pragma once
+
+#include "cached_calls.h"
+#include "call_key.h"
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace hocket {
+
+/// What a remembered call takes anew each time.
+enum class Place { none, x, out };
+
+/// What a call was given that may be other each time: arrays, null and no memory where there are none, and tags.
+struct Operands {
+    static constexpr std::int64_t no_tag = -1;
+
+    PyObject *x_object = nullptr, *out_object = nullptr;
+    Memory x, out;
+    std::int64_t tag = no_tag, recv_tag = no_tag; // of messages; without a second one the first is meant
+
+    PyObject *object_at(Place place) const {
+        return place == Place::x ? x_object : place == Place::out ? out_object : nullptr;
+    }
+    const Memory &memory_at(Place place) const { return place == Place::x ? x : out; }
+};
+
+/// At a place of none it uses nothing, or memory of the communicator itself.
+struct ReadyCollective {
+    Call call;
+    Launched *launched;
+    Place input, output;
+};
+
+/// A send, a receive, or one of each: a receive has the last word in what is returned.
+struct ReadyMessages {
+    std::vector<Message> messages;
+    std::vector<Place> places;
+    std::chrono::nanoseconds timeout;
+};
+
+/// A call that was made before, ready to be made again with other memory. One thread at a time may run it.
+struct Ready {
+    Communicator &communicator;
+    std::variant<ReadyCollective, ReadyMessages> call;
+    Place result;                       // the array that is returned, or comes first in what is; none: None
+    std::size_t alignment;              // that its arrays need
+    std::vector<nanobind::object> held; // what the references above and the key's words lead to
+    bool running = false, forgotten = false;
+
+    bool fits(const Operands &operands) const {
+        return (word_of(operands.x.data) | word_of(operands.out.data)) % alignment == 0;
+    }
+};
+
+/// The ready calls of one communicator. The interpreter lock guards them.
+class CallCache {
+  public:
+    CallCache() = default;
+    CallCache(const CallCache &) = delete;
+    CallCache &operator=(const CallCache &) = delete;
+    ~CallCache() { forget(); }
+
+    Ready *find(const Key &key) const {
+        const auto found = calls_.find(key.words());
+        return found == calls_.end() ? nullptr : found->second.get();
+    }
+    void add(const Key &key, std::unique_ptr<Ready> ready) {
+        if (calls_.size() >= max_calls) forget();
+        calls_.try_emplace(std::vector<Word>(key.words().begin(), key.words().end()), std::move(ready));
+    }
+    /// After this nothing that was decided before it is used again.
+    void forget() {
+        ++generation_;
+        const auto calls = std::exchange(calls_, {});
+        for (const auto &[key, ready] : calls) release(const_cast<std::unique_ptr<Ready> &>(ready));
+    }
+    std::uint64_t generation() const { return generation_; }
+
+  private:
+    static constexpr std::size_t max_calls = 4096;
+
+    /// One that runs is deleted by whoever runs it.
+    static void release(std::unique_ptr<Ready> &ready) {
+        if (ready->running) ready.release()->forgotten = true;
+    }
+
+    std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual> calls_;
+    std::uint64_t generation_ = 0;
+};
+
+/// Stands while a call goes through Python, on the thread that makes it, and notes what it does in the core.
+class Miss {
+  public:
+    Miss();
+    Miss(const Miss &) = delete;
+    Miss &operator=(const Miss &) = delete;
+    ~Miss();
+
+    /// What the call has come to; null where that cannot be told from its arguments. `held` is what its key refers to.
+    std::unique_ptr<Ready> come_to(const Operands &operands, nanobind::handle result,
+                                   std::vector<nanobind::object> held);
+
+    Miss *outer; // that it stands in: a signal handler may call, too
+    int num_calls = 0;
+    Communicator *communicator = nullptr;
+    std::variant<ReadyCollective, ReadyMessages> call;
+};
+
+/// Makes the call again: a new reference to its result, null where Python's exception is set.
+PyObject *run(Ready &ready, const Operands &operands);
+
+} // namespace hocket

@@ -1,0 +1,97 @@
+// The part of the executor that is about puts.
+//
+// A copy of a message may be done by its sender, which writes the piece while it is hot in its cache. Law 3 orders the
+// copy behind what conflicts with it on the rank that receives, by dependencies alone; granted is only what has none,
+// or one: its own send of what lies there, to the very peer that shall write. That peer writes piece k when it has
+// folded piece k of that message, so the only access that had to come before the copy has come. Whatever has to come
+// after it waits for the copy as ever, which the receiver counts as done when the message is there.
+
+#include "executor.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+void Executor::grant() {
+    has_granted_ = false;
+    for (const Cursor &cursor : receives_) {
+        windows_.clear();
+        for (std::size_t index : cursor.grantable) {
+            const Task &task = tasks_[index];
+            if (task.num_bytes < least_put_bytes) continue;
+            const Instruction &instruction = *task.instruction;
+            Window &window = windows_.emplace_back();
+            window.step = instruction.step;
+            window.order = instruction.sources[0].index;
+            window.target.place = task.destination;
+            window.num_bytes = task.num_bytes;
+            if (instruction.after < 0) continue;
+            const Instruction &after = plan_.instructions()[static_cast<std::size_t>(instruction.after)];
+            window.after_step = after.step;
+            window.after_order = after.destinations[0].index;
+        }
+        // Who may share the work is told at once, even that there is none to share.
+        if (windows_.empty() && !(cursor.is_shared && longest_bytes_ >= least_shared_bytes)) continue;
+        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared);
+        has_granted_ = true;
+    }
+}
+
+/// Where peer `index` of a send lets this rank write it, if it does, or has said so yet.
+std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_t index) const {
+    const Cursor &cursor = sends_[task.cursors[index]];
+    const auto is_meant = [&](const Window &window) {
+        return window.step == task.instruction->step && window.num_bytes == task.num_bytes &&
+               window.order == task.instruction->destinations[index].index;
+    };
+    const auto windows = transport_.granted(cursor.peer, launch_.tag, cursor.num_posted);
+    const auto window = std::ranges::find_if(windows, is_meant);
+    if (window == windows.end()) return std::nullopt;
+    if (window->after_step < 0) return Place{window->target, nullptr};
+    const auto receive = std::ranges::find(receives_, cursor.peer, &Cursor::peer);
+    if (receive == receives_.end()) return std::nullopt;
+    const auto is_after = [&](const Cursor::Entry &entry) {
+        return entry.step == window->after_step && entry.order == window->after_order &&
+               tasks_[entry.task].num_bytes == task.num_bytes;
+    };
+    const auto entry = std::ranges::find_if(receive->entries, is_after);
+    if (entry == receive->entries.end()) return std::nullopt;
+    return Place{window->target, &tasks_[entry->task]};
+}
+
+/// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_.
+bool Executor::find_targets(Task &task) {
+    if (task.num_bytes < least_put_bytes || at_header(task)) return false;
+    const bool is_shared = sends_[task.cursors[0]].is_shared && task.num_bytes >= least_shared_bytes;
+    if (!task.instruction->is_fresh && !is_shared && task.num_bytes < least_bytes_past_caches_) return false;
+    for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
+        const auto place = find_place(task, i);
+        if (!place) return false;
+        task.places.push_back(*place);
+    }
+    targets_.clear();
+    for (const Place &place : task.places) {
+        if (place.after != nullptr && place.after->done <= task.done) return false;
+        if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
+        targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
+    }
+    return true;
+}
+
+/// What each of the two ends moves at a time of a message between processes.
+std::size_t Executor::share_of(const Task &task) {
+    return std::min(round_up((task.num_bytes + 1) / 2, cache_line), piece_bytes);
+}
+
+/// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
+bool Executor::is_to_put(const Task &task) const {
+    // Between two processes each moves one half, at the same time.
+    if (targets_[0].attached)
+        return task.instruction->staged || (piece_start(task) + task.within) / share_of(task) % 2 == 1;
+    // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves one half;
+    // of less, a write would have to take lines away from the cache of the reader, which is slower than its reading.
+    if (task.instruction->is_fresh) return true;
+    return task.num_bytes >= least_bytes_past_caches_ && task.done % 2 == 1;
+}
+
+} // namespace hocket

@@ -1,0 +1,106 @@
+// How a run of a plan begins: sizes and memory are bound to its instructions.
+
+#include "error.h"
+#include "executor.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace hocket {
+
+/// Elements of the chunk that an instruction is about.
+std::size_t Executor::elements_of(const Instruction &instruction) const {
+    if (!plan_.shape().uneven) return plan_.elements_of(instruction.chunk, launch_.block);
+    const Operand &like = instruction.sized_as;
+    const int k = plan_.shape().chunks_per_block;
+    const auto &counts = like.space == Space::input ? launch_.input_counts : launch_.output_counts;
+    return plan_.elements_of(like.index % k, counts[static_cast<std::size_t>(like.index / k)]);
+}
+
+std::byte *Executor::place(const Operand &operand) const {
+    const auto offset = [&](std::span<const std::uint64_t> counts, const std::vector<std::size_t> &starts) {
+        const int k = plan_.shape().chunks_per_block;
+        if (!plan_.shape().uneven) return plan_.offset_of(operand.index, launch_.block) * size_of(launch_.dtype);
+        const auto block = static_cast<std::size_t>(operand.index / k);
+        return (starts[block] + plan_.offset_of(operand.index % k, counts[block])) * size_of(launch_.dtype);
+    };
+    switch (operand.space) {
+    // An input is only ever a source, or the plan is one for aliased memory (law 3 holds this).
+    case Space::input: return const_cast<std::byte *>(launch_.input) + offset(launch_.input_counts, input_starts_);
+    case Space::output: return launch_.output + offset(launch_.output_counts, output_starts_);
+    case Space::scratch:
+        return const_cast<std::byte *>(scratch_.data()) + static_cast<std::size_t>(operand.index) * scratch_slot_bytes_;
+    case Space::remote: break;
+    }
+    return nullptr;
+}
+
+void Executor::start(const Launch &launch) {
+    // Programs repeat their calls, often with the same memory.
+    const bool as_long =
+        bound_ && !plan_.shape().uneven && launch.block == launch_.block && launch.dtype == launch_.dtype;
+    const bool as_before = as_long && launch.input == launch_.input && launch.output == launch_.output;
+    launch_ = launch;
+    bound_ = false; // until nothing can throw any more
+    if (!as_long) bind_sizes();
+    if (!as_before) bind_places();
+    bound_ = true;
+    num_unfinished_ = num_tasks_;
+    first_unsettled_ = 0;
+    for (Task &task : tasks_) {
+        task.done = task.settled = task.within = 0;
+        task.num_looks = 0;
+        task.tickets.clear();
+        task.places.clear();
+        for (Remote &remote : task.remotes) {
+            remote.carry.clear();
+            remote.used = 0;
+        }
+    }
+    for (Cursor &cursor : sends_) {
+        cursor.num_posted = transport_.posted(cursor.peer);
+        cursor.rewind();
+    }
+    for (Cursor &cursor : receives_) cursor.rewind();
+    grant();
+}
+
+void Executor::bind_sizes() {
+    const PlanShape &shape = plan_.shape();
+    const std::size_t num_headers = shape.uneven ? 1 : 0;
+    if (shape.uneven) {
+        const auto starts_of = [](std::span<const std::uint64_t> counts, std::size_t num_blocks) {
+            if (counts.size() != num_blocks) throw Failure::internal("a call does not tell the lengths of its blocks");
+            std::vector<std::size_t> starts(num_blocks);
+            std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), std::size_t{0});
+            return starts;
+        };
+        input_starts_ = starts_of(launch_.input_counts, shape.input_blocks.size());
+        output_starts_ = starts_of(launch_.output_counts, shape.output_blocks.size());
+    }
+    std::size_t longest = 0;
+    num_tasks_ = 0;
+    for (Task &task : tasks_) {
+        task.num_elements = elements_of(*task.instruction);
+        task.num_bytes = task.num_elements * size_of(launch_.dtype);
+        task.pieces = num_headers + (task.num_bytes + piece_bytes - 1) / piece_bytes;
+        if (task.pieces > 0) ++num_tasks_;
+        longest = std::max<std::size_t>(longest, task.num_elements);
+    }
+    longest_bytes_ = longest * size_of(launch_.dtype);
+    scratch_slot_bytes_ = round_up(longest_bytes_, cache_line);
+    scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
+    for (auto *cursors : {&sends_, &receives_}) {
+        for (Cursor &cursor : *cursors) cursor.bind(*this);
+    }
+}
+
+void Executor::bind_places() {
+    for (Task &task : tasks_) {
+        const Instruction &instruction = *task.instruction;
+        for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
+        task.destination = place(instruction.destinations[0]);
+    }
+}
+
+} // namespace hocket

@@ -1,0 +1,178 @@
+// What peers may write into this rank's memory, and this one into theirs.
+#include "attach.h"
+#include "copy.h"
+#include "shm.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hocket {
+
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
+    Peer &to = peer_at(peer);
+    const Mapping &arena = *context_.arena().mapping();
+    const bool shares = attached && can_share(peer);
+    std::uint32_t num_windows = 0;
+    for (const Window &window : windows) {
+        if (num_windows == Endpoint::Board::max_windows) break;
+        std::byte *place = window.target.place;
+        Endpoint::Board::Entry entry{.step = window.step,
+                                     .order = window.order,
+                                     .after_step = window.after_step,
+                                     .after_order = window.after_order,
+                                     .place = reinterpret_cast<std::uintptr_t>(place),
+                                     .num_bytes = window.num_bytes,
+                                     .tier = Endpoint::Tier::address};
+        if (!to.shares_process && arena.contains(place, window.num_bytes)) {
+            entry.tier = Endpoint::Tier::arena;
+            entry.place = static_cast<std::uint64_t>(place - arena.base());
+        } else if (!to.shares_process) {
+            if (!shares) continue;
+            entry.tier = Endpoint::Tier::attach;
+            to.attachable.emplace_back(place, window.num_bytes);
+        }
+        to.board->entries[num_windows++] = entry;
+    }
+    if (num_windows == 0 && !shares) return;
+    to.board->tag = tag;
+    to.board->num_windows = num_windows;
+    to.may_write = num_windows > 0;
+    to.board->call.store(to.received + 1, std::memory_order_release);
+}
+
+void ShmTransport::revoke() {
+    for (Peer &peer : peers_) {
+        peer.may_write = false;
+        peer.attachable.clear();
+    }
+}
+
+void ShmTransport::withdraw() const {
+    for (const Peer &peer : peers_) {
+        if (peer.may_write) peer.board->call.store(0, std::memory_order_seq_cst);
+    }
+}
+
+bool ShmTransport::may_be_used_by(int peer) const {
+    return peer_at(peer).may_write || !peer_at(peer).attachable.empty() || released(peer) < peer_at(peer).posted;
+}
+
+std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
+    Peer &from = peer_at(peer);
+    const Endpoint::Board &board = *from.its_board;
+    if (from.windows_of == num_posted + 1) return from.windows;
+    if (board.call.load(std::memory_order_acquire) != num_posted + 1 || board.tag != tag) return {};
+    from.windows.clear();
+    from.windows_of = num_posted + 1;
+    const Mapping &arena = *from.mapping;
+    for (const auto &entry :
+         std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
+        // A peer's word is never trusted beyond what this rank knows by itself.
+        const std::uint64_t limit = arena.num_bytes();
+        Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
+        if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
+            target.place = arena.base() + entry.place;
+        } else if (entry.tier == Endpoint::Tier::attach && can_share(peer) && !had_better_stage()) {
+            target.attached = true;
+        } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
+            continue;
+        }
+        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, target, entry.num_bytes});
+    }
+    return from.windows;
+}
+
+bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
+                       bool past_caches) {
+    // An offer of a message does until a failure is written down, before which nobody takes one back.
+    const bool has_failed =
+        lane_ == Lane::messages && control(0).abort.state.load(std::memory_order_seq_cst) != AbortRecord::none;
+    const auto stands = [this, has_failed](int peer) {
+        if (lane_ == Lane::messages) return !has_failed;
+        return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
+    };
+    if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        const auto [place, attached] = targets[i];
+        if (attached) {
+            if (!write_attached(peer_at(peers[i]).process_id, place, bytes)) return false;
+        } else if (past_caches) {
+            copy_past_caches(place, bytes);
+        } else {
+            std::memcpy(place, bytes.data(), bytes.size());
+        }
+    }
+    Endpoint::Line message{};
+    message.tag = tag;
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        const Peer &to = peer_at(peers[i]);
+        const auto [place, attached] = targets[i];
+        message.address = place;
+        message.tier = attached ? Endpoint::Tier::attached_put : Endpoint::Tier::address;
+        if (!attached && !to.shares_process) {
+            message.tier = Endpoint::Tier::put;
+            message.offset = static_cast<std::uint64_t>(place - to.mapping->base());
+        }
+        post(peers[i], message);
+    }
+    ring_early(message.num_bytes);
+    return true;
+}
+
+bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
+    return can_share(peer) && !stores_are_slow() &&
+           peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
+}
+
+bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
+    if (!has_room(std::span(&peer, 1))) return false;
+    Endpoint::Line message{};
+    message.tag = tag;
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    const Mapping &arena = *context_.arena().mapping();
+    if (arena.contains(bytes.data(), bytes.size())) {
+        message.tier = Endpoint::Tier::arena;
+        message.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
+    } else {
+        message.tier = Endpoint::Tier::attach;
+        message.address = bytes.data();
+    }
+    post(peer, message);
+    ring_early(message.num_bytes);
+    return true;
+}
+
+std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory) {
+    Peer &to = peer_at(peer);
+    const Mapping &arena = *context_.arena().mapping();
+    std::uint64_t word = reinterpret_cast<std::uintptr_t>(memory.data());
+    if (!to.shares_process && arena.contains(memory.data(), memory.size())) {
+        word = static_cast<std::uint64_t>(memory.data() - arena.base());
+    } else if (!to.shares_process) {
+        if (!attaches(peer) || !attaches(rank_)) return 0;
+        word |= attached_offer;
+    }
+    to.attachable.emplace_back(memory);
+    return word;
+}
+
+void ShmTransport::take_back(int peer, const std::byte *memory) {
+    auto &offers = peer_at(peer).attachable;
+    offers.erase(std::ranges::find(offers, memory, &Bytes::data));
+}
+
+std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::uint64_t num_bytes) {
+    const Peer &from = peer_at(peer);
+    const auto address = [](std::uint64_t number) { return reinterpret_cast<std::byte *>(number); };
+    if (from.shares_process) return Target{.place = address(word)};
+    if ((word & attached_offer) != 0) {
+        if (!attaches(rank_)) return {};
+        return Target{.place = address(word & ~attached_offer), .attached = true};
+    }
+    const std::uint64_t limit = from.mapping->num_bytes();
+    if (word > limit || num_bytes > limit - word) return {};
+    return Target{.place = from.mapping->base() + word};
+}
+
+} // namespace hocket

@@ -1,0 +1,86 @@
+// Matchers of all ranks in one thread, over each transport.
+#pragma once
+
+#include "byte_stream.h"
+#include "match.h"
+#include "world.h"
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace hocket::test {
+
+enum class Over { bytes, threads, processes };
+
+inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes};
+
+/// Bytes that tell where they come from.
+inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
+    std::vector<std::byte> bytes(num_bytes);
+    for (std::size_t i = 0; i < num_bytes; ++i) {
+        bytes[i] = static_cast<std::byte>(i < 4 ? number >> 8 * i : (number * 31 + i * 7 + i / 251) & 0xff);
+    }
+    return bytes;
+}
+
+/// The matchers of all ranks.
+struct Machines {
+    Machines(int num_ranks, Over over) {
+        const auto size = static_cast<std::size_t>(num_ranks);
+        if (over == Over::bytes) {
+            const auto streams = std::make_shared<ByteStreams>(num_ranks);
+            for (int rank = 0; rank < num_ranks; ++rank) {
+                transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
+            }
+        } else {
+            world = std::make_unique<World>(num_ranks, WorldOptions{.as_processes = over == Over::processes});
+            std::vector<std::size_t> offsets(size);
+            std::vector<int> members(size);
+            std::iota(members.begin(), members.end(), 0);
+            for (int rank : members) {
+                offsets[static_cast<std::size_t>(rank)] = (*world)[rank].context->add_endpoint(
+                    Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks));
+            }
+            for (int rank : members) {
+                transports.push_back(
+                    std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets, Lane::messages));
+            }
+        }
+        for (int rank = 0; rank < num_ranks; ++rank) {
+            matchers.push_back(std::make_unique<Matcher>(*transports[static_cast<std::size_t>(rank)], rank, num_ranks));
+        }
+    }
+
+    Matcher &operator[](int rank) { return *matchers[static_cast<std::size_t>(rank)]; }
+
+    std::shared_ptr<Exchange> send(int rank, int peer, std::uint64_t tag, std::vector<std::byte> &bytes,
+                                   Dtype dtype = Dtype::uint8) {
+        return post(
+            rank,
+            {.sends = true, .peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
+    }
+    std::shared_ptr<Exchange> receive(int rank, int peer, std::optional<std::uint64_t> tag,
+                                      std::vector<std::byte> &bytes, Dtype dtype = Dtype::uint8) {
+        return post(rank, {.peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
+    }
+    std::shared_ptr<Exchange> post(int rank, const Message &message) {
+        auto exchange = std::make_shared<Exchange>(message);
+        (*this)[rank].post(exchange);
+        return exchange;
+    }
+
+    /// Until nothing moves any more.
+    void settle() {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (const auto &matcher : matchers) moved = matcher->advance() || moved;
+        }
+    }
+
+    std::unique_ptr<World> world;
+    std::vector<std::unique_ptr<Transport>> transports;
+    std::vector<std::unique_ptr<Matcher>> matchers;
+};
+
+} // namespace hocket::test

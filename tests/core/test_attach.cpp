@@ -1,0 +1,199 @@
+// Attached messages: what goes one way between two processes is moved by both, one half each.
+
+#include "attach.h"
+#include "check.h"
+#include "executor.h"
+#include "processes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr std::uint32_t tag = 7;
+constexpr std::size_t num_bytes = std::size_t{64} << 10;
+
+/// Two ranks in one thread that believe that they are processes; rank 0 grants private memory to rank 1.
+struct Pair {
+    explicit Pair(bool may_attach = true) : world(2, {.as_processes = true, .may_attach = may_attach}) {
+        window.target.place = memory.data();
+        window.num_bytes = num_bytes;
+        std::fill_n(data.data(), num_bytes, std::byte{3});
+    }
+
+    ShmTransport &reader() { return world[0].communicator().transport(); }
+    ShmTransport &writer() { return world[1].communicator().transport(); }
+    void grant(bool attached = true) { reader().grant(1, tag, std::span(&window, 1), attached); }
+    std::span<const Window> granted() { return writer().granted(0, tag, 0); }
+    bool put(Target target) {
+        const int peer = 0;
+        return writer().put(std::span(&peer, 1), std::span(&target, 1), data.bytes(), tag, false);
+    }
+    Endpoint::Line &line() { return writer().endpoint(1).ring(Lane::collectives, 0)[0]; }
+
+    World world;
+    Buffer memory{world[0].arena, Memory::owned, num_bytes}, data{world[1].arena, Memory::owned, num_bytes};
+    Window window;
+};
+
+bool is_refused(ShmTransport &reader) {
+    return failure_of([&] { reader.view(1); }).has_value();
+}
+
+} // namespace
+
+TEST(attached_puts_show_the_reader_its_own_private_memory) {
+    Pair pair;
+    CHECK(pair.writer().may_grant(0, 0));
+    pair.grant();
+    CHECK(!pair.writer().may_grant(0, 0), "it has said so");
+    CHECK(pair.granted().size() == 1 && pair.granted()[0].target.attached && pair.reader().may_be_used_by(1));
+    CHECK(pair.put(pair.granted()[0].target));
+    const View view = pair.reader().view(1);
+    CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && !view.attached);
+    CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
+    pair.reader().release(1, num_bytes);
+    pair.reader().revoke();
+    CHECK(!pair.reader().may_be_used_by(1) && pair.memory.is_intact());
+}
+
+TEST(attached_loans_are_copied_by_the_reader) {
+    Pair pair;
+    pair.grant();
+    CHECK(pair.writer().lend(0, pair.data.bytes(), tag));
+    const View view = pair.reader().view(1);
+    CHECK(view.attached && view.bytes.size() == num_bytes && view.tag == tag);
+    CHECK(pair.reader().copy(1, pair.memory.data(), 1000));
+    pair.reader().release(1, 1000);
+    CHECK(pair.reader().view(1).bytes.size() == num_bytes - 1000);
+    CHECK(pair.reader().copy(1, pair.memory.data() + 1000, num_bytes - 1000));
+    CHECK(std::ranges::equal(pair.memory.bytes(), pair.data.bytes()) && pair.memory.is_intact());
+    CHECK(pair.writer().released(0) == 0);
+    pair.reader().release(1, num_bytes - 1000);
+    CHECK(pair.writer().released(0) == 1);
+}
+
+TEST(registered_memory_that_is_lent_is_read_without_attaching) {
+    Pair pair;
+    const Buffer registered(pair.world[1].arena, Memory::registered, num_bytes);
+    pair.grant();
+    CHECK(pair.writer().lend(0, registered.bytes(), tag) && !pair.reader().view(1).attached);
+}
+
+TEST(private_memory_is_granted_only_where_both_attach) {
+    Pair refused(false);
+    refused.grant();
+    CHECK(refused.granted().empty() && !refused.reader().may_be_used_by(1));
+    CHECK(!refused.writer().may_grant(0, 0));
+    Pair pair;
+    pair.grant(false); // data go both ways
+    CHECK(pair.granted().empty() && !pair.reader().may_be_used_by(1));
+}
+
+TEST(attached_puts_end_when_a_window_is_withdrawn) {
+    Pair pair;
+    pair.grant();
+    const Target target = pair.granted()[0].target;
+    pair.reader().withdraw();
+    CHECK(!pair.put(target) && pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
+    CHECK(pair.reader().may_be_used_by(1), "a put that had begun may go on");
+}
+
+TEST(attached_messages_are_believed_only_where_something_is_granted) {
+    Pair stranger;
+    CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
+    CHECK(is_refused(stranger.reader()), "nothing was granted");
+    for (const int distance : {-1, 1, 1 << 20}) {
+        Pair pair;
+        pair.grant();
+        CHECK(pair.put(pair.granted()[0].target) && !is_refused(pair.reader()));
+        pair.line().address += distance;
+        CHECK(is_refused(pair.reader()), "outside of the window by", distance);
+    }
+    Pair pair;
+    pair.grant();
+    CHECK(pair.put(pair.granted()[0].target));
+    pair.line().num_bytes = num_bytes + 1;
+    CHECK(is_refused(pair.reader()), "longer than the window");
+}
+
+TEST(attaching_says_what_the_kernel_refuses) {
+    std::byte here[64]{};
+    CHECK(read_attached(getpid(), here, std::span(here).first(0)));
+    const auto failure = failure_of([&] { read_attached(getpid(), nullptr, here); });
+    CHECK(failure && failure->cause == Cause::resource && failure->error_number == EFAULT);
+    CHECK(failure->text.find("HOCKET_CMA=0") != std::string::npos, failure->text);
+    // Half of it is there: nothing may pass as a copy of all.
+    auto *pages =
+        static_cast<std::byte *>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(pages + page, page);
+    std::vector<std::byte> data(2 * page);
+    CHECK(failure_of([&] { write_attached(getpid(), pages, data); }).has_value());
+    munmap(pages, page);
+    if (thread_sanitizer) return;
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+    CHECK(!read_attached(child, here, here) && !write_attached(child, here, here), "it has ended");
+    CHECK(!can_attach(child, 0, 0));
+}
+
+// The reader begins first, so that the sender sees its window.
+TEST(each_end_moves_one_half_of_what_goes_one_way) {
+    constexpr std::size_t count = 100'003; // of int64: seven pieces, the last one odd
+    const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
+    Pair pair;
+    std::vector<std::int64_t> values(count), received(count);
+    std::iota(values.begin(), values.end(), 5);
+    const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
+    const auto run_of = [&](std::vector<std::int64_t> &memory) {
+        Launch run = launch;
+        run.output = reinterpret_cast<std::byte *>(memory.data());
+        run.input = run.output;
+        return run;
+    };
+    Executor reader(*broadcast.plans[1], pair.world[1].communicator().transport());
+    Executor sender(*broadcast.plans[0], pair.world[0].communicator().transport());
+    reader.start(run_of(received));
+    sender.start(run_of(values));
+    for (bool sent = false, read = false; !sent || !read;) {
+        if (!sent) sent = sender.advance();
+        if (!read) read = reader.advance();
+    }
+    CHECK(received == values);
+    const Endpoint::Line *ring = pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
+    for (int i = 0; i < 7; ++i) {
+        CHECK(ring[i].tier == (i % 2 == 0 ? Endpoint::Tier::attach : Endpoint::Tier::attached_put), i);
+    }
+}
+
+TEST(one_way_collectives_are_shared_among_processes) {
+    for (const char *algorithm : {"direct", "binomial"}) {
+        const Processes run(2,
+                            [algorithm](Rank &rank, Board &) {
+                                const Fixture &plans = fixture("broadcast", algorithm, 2, 0, true);
+                                for (const std::size_t count :
+                                     {8191UL, 8192UL, 8193UL, 12345UL, 16384UL, 24576UL, 200'001UL}) {
+                                    for (std::int64_t turn = 0; turn < 20; ++turn) {
+                                        Buffer memory(rank.arena, Memory::owned, count * 8);
+                                        auto *values = reinterpret_cast<std::int64_t *>(memory.data());
+                                        std::iota(values, values + count, rank.rank == 0 ? turn : -1);
+                                        rank.communicator().run(call_of(plans, rank.rank, Dtype::int64, Op::sum, count,
+                                                                        memory.data(), memory.data()),
+                                                                do_nothing);
+                                        for (std::size_t i = 0; i < count; ++i)
+                                            CHECK(values[i] == turn + static_cast<std::int64_t>(i));
+                                        CHECK(memory.is_intact());
+                                    }
+                                }
+                                rank.communicator().close(do_nothing);
+                            },
+                            {.may_attach = true});
+    }
+}
