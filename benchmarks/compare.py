@@ -7,6 +7,8 @@
 Each peer has a virtual environment of its own under build/peers/, made on the first run, and is measured with the best
 of its settings, which a short trial finds for every rank count. All are called from Python, on the same buffers, by the
 protocol of comparison/measuring.py. What counts are ratios within a round: times belong to the machine and the hour.
+So all times of a row are those of one round, the one with the median ratio, and `hop` is the nanoseconds in which two
+cores exchange a line in that round, and the least and most of all rounds: on some machines it changes by the minute.
 Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold; one
 whose cells were not measured is not reached.
 """
@@ -24,16 +26,19 @@ from typing import NoReturn
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
 from comparison import building, costs, goals, report
-from comparison.contenders import Contender
+from comparison.contenders import CONTENDERS, Contender
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
 from comparison.results import Row, Run
 from comparison.values import OPERATIONS
 from peers import PACKAGES, ROOT
 
-SIZES = "8,64,1K,8K,64K,512K,1M,16M,64M"
-QUICK_SIZES = "8,1K,8K,64K,1M,16M,64M"
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (8, 64, KIB, 8 * KIB, 64 * KIB, 512 * KIB, MIB, 16 * MIB, 64 * MIB)
+QUICK_SIZES = (8, KIB, 8 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
+QUICK_SIZES_OF_MORE = (8, 8 * KIB, 64 * KIB, MIB, 16 * MIB)  # of more than two ranks, whose calls are long
+QUICK_LARGEST_OF_MORE = ("all_reduce", "reduce_scatter")
 BFLOAT16_OPERATIONS = ("all_reduce",)
-QUICK_BFLOAT16 = (8, 64 << 20)
+QUICK_BFLOAT16 = (8, 64 * MIB)
 GLOO_QUICK = ("all_reduce",)
 
 
@@ -57,12 +62,20 @@ def listed(kind: type | object, known: Sequence[str] = ()) -> object:
     return read
 
 
-def cells(operations: Sequence[str], sizes: Sequence[int], num_ranks: int, quick: bool) -> list[Row]:
+def default_sizes(operation: str, num_ranks: int, quick: bool) -> Sequence[int]:
+    if quick and num_ranks > 2:
+        return QUICK_SIZES_OF_MORE + (QUICK_SIZES[-1:] if operation in QUICK_LARGEST_OF_MORE else ())
+    return QUICK_SIZES if quick else SIZES
+
+
+def cells(operations: Sequence[str], asked_sizes: Sequence[int], num_ranks: int, quick: bool) -> list[Row]:
+    """Rows yet without values, of the sizes asked for, or the default ones."""
     rows = []
     for operation in operations:
         if operation == "barrier":
             rows.append(Row(operation, 0, "float32", num_ranks))
             continue
+        sizes = asked_sizes or default_sizes(operation, num_ranks, quick)
         rows += [Row(operation, size, "float32", num_ranks) for size in sizes]
         if operation in BFLOAT16_OPERATIONS:
             halves = [size for size in sizes if not quick or (num_ranks == 2 and size in QUICK_BFLOAT16)]
@@ -75,7 +88,7 @@ def wanted(row: Row, contender: Contender, quick: bool) -> bool:
     if contender.name == "gloo" and quick:
         return row.operation in GLOO_QUICK and row.num_ranks == 2
     if contender.name == "no cma" and quick:
-        return row.num_bytes == 0 or row.num_bytes >= 64 << 10  # smaller messages never go that way
+        return row.num_bytes == 0 or row.num_bytes >= 64 * KIB  # smaller messages never go that way
     return True
 
 
@@ -89,14 +102,15 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
         rows = cells(arguments.operations, arguments.sizes, num_ranks, arguments.quick)
         run.rows += rows
         say(f"{num_ranks} ranks: {len(rows)} cells")
-        group = Comparison(run, names, num_ranks, max(arguments.sizes), effort, build, floor, arguments.settings)
-        with group as comparison:
+        needed = [name for name in names if any(wanted(row, CONTENDERS[name], arguments.quick) for row in rows)]
+        most = max(row.num_bytes for row in rows)
+        with Comparison(run, needed, num_ranks, most, effort, build, floor, arguments.settings) as comparison:
             for number in range(effort.rounds):
                 began = time.monotonic()
                 comparison.round(number, rows, lambda row, contender: wanted(row, contender, arguments.quick))
                 say(f"  round {number + 1} of {effort.rounds}: {time.monotonic() - began:.0f} s")
     if not arguments.no_costs:
-        run.costs = costs.measure(build, (2, 8) if arguments.quick else (2, 8, 64))
+        run.costs = costs.measure(build, (2, 8) if arguments.quick else (2, 8, 64), rounds=1 if arguments.quick else 3)
 
 
 def stop(number: int, _: object) -> NoReturn:
@@ -109,7 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer sizes and shorter batches: under ten minutes")
     parser.add_argument("--ranks", type=listed(int), default="2,4,8")
-    parser.add_argument("--sizes", type=listed(num_bytes), help=f"bytes of the larger buffer ({SIZES})")
+    parser.add_argument("--sizes", type=listed(num_bytes), default="", help="bytes of the larger buffer")
     parser.add_argument("--operations", type=listed(str, OPERATIONS), default=",".join(OPERATIONS))
     parser.add_argument("--peers", type=listed(str, tuple(PACKAGES)), default=",".join(PACKAGES))
     parser.add_argument("--settings", type=listed(str), default="", help="of the peers: try these only, by name")
@@ -122,7 +136,6 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib, the extra `plot`")
     parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
     arguments = parser.parse_args()
-    arguments.sizes = arguments.sizes or listed(num_bytes)(QUICK_SIZES if arguments.quick else SIZES)
     effort = QUICK if arguments.quick else FULL
     if arguments.rounds:
         effort = effort.with_rounds(arguments.rounds)

@@ -445,7 +445,8 @@ double median_of(const Shared &shared, const Task &task, int num_workers, std::s
 
 int main(int count, char **words) {
     if (count != 7) {
-        std::fprintf(stderr, "usage: floor all_reduce|broadcast|turns private|registered RANKS BYTES SECONDS BATCHES\n");
+        std::fprintf(stderr,
+                     "usage: floor all_reduce|broadcast|turns private|registered RANKS BYTES SECONDS BATCHES\n");
         return 2;
     }
     const Task task{

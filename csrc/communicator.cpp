@@ -16,8 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned polls_before_wait = 300; // some microseconds
-
 /// A clock of unknown, constant speed, which takes less than half the time of the one that the system keeps.
 std::uint64_t ticks() {
 #if defined(__x86_64__)

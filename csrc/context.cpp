@@ -141,8 +141,12 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes) {
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
     if (wants_another && num_slots_ < max_slots_) {
-        free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
-        ++num_slots_;
+        try {
+            free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
+            ++num_slots_;
+        } catch (const Failure &) { // no memory for more: those that are there have to do
+            max_slots_ = num_slots_;
+        }
     }
     if (free_slots_.empty()) {
         for (OwnEndpoint &endpoint : endpoints_) {

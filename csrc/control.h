@@ -70,7 +70,7 @@ struct ControlPage {
     /// thread may still be about to wake: what they count goes on.
     void renew();
 
-    /// After a sequentially consistent store that the owner may be waiting for.
+    /// After a sequentially consistent store that the owner may be waiting for, or a store and such a fence.
     void ring() {
         if (sleeping.load(std::memory_order_seq_cst) == 0) return;
         bell.fetch_add(1, std::memory_order_seq_cst);

@@ -12,7 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto writer_time = 200ms; // for another member to write its reason
-constexpr auto reader_time = 500ms; // for another process to notice a failure before it counts as stopped
+constexpr auto reader_time = 500ms; // for another process to notice a failure before one looks whether it is stopped
+constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 
 } // namespace
 
@@ -29,7 +30,7 @@ bool Members::has_closed(int member) const {
 std::vector<int> Members::stopped() const {
     std::vector<int> members;
     for (int member = 0; member < size(); ++member) {
-        if (is_stopped(control(member).process.load(std::memory_order_acquire))) members.push_back(member);
+        if (is_stopped(process_of(member))) members.push_back(member);
     }
     return members;
 }
@@ -115,11 +116,15 @@ void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint
     (own().*reading).store(0, std::memory_order_seq_cst);
     transport.withdraw();
     alarm_all(); // whoever has recorded the failure may not have come so far
-    const auto limit = Clock::now() + reader_time;
+    const auto start = Clock::now();
+    const auto is_given_up = [&](int member) {
+        const auto waited = Clock::now() - start;
+        if (context_->shares_process(rank_of(member)) || waited < reader_time) return false;
+        return waited >= longest_reader_time || is_stopped(process_of(member));
+    };
     for (int member = 0; member < size(); ++member) {
         while (transport.may_be_used_by(member) && !is_dead(member) &&
-               (control(member).*reading).load(std::memory_order_seq_cst) != 0 &&
-               (context_->shares_process(rank_of(member)) || Clock::now() < limit)) {
+               (control(member).*reading).load(std::memory_order_seq_cst) != 0 && !is_given_up(member)) {
             sched_yield();
         }
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace hocket {
@@ -51,6 +52,7 @@ class Members {
     Failure closed_here() const;
 
   private:
+    pid_t process_of(int member) const { return control(member).process.load(std::memory_order_acquire); }
     int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
 
     std::shared_ptr<Context> context_;

@@ -12,7 +12,10 @@ namespace {
 
 constexpr unsigned max_yields_in_background = 20; // whoever computes beside it needs the core more
 
-constexpr unsigned polls_before_wait = 300; // some microseconds
+Failure no_memory() {
+    errno = ENOMEM;
+    return Failure::resource("memory for a message");
+}
 
 bool all_finished(std::span<const Operation> operations) {
     return std::ranges::all_of(operations, [](const Operation &operation) { return operation.finished; });
@@ -50,7 +53,9 @@ void PointToPoint::post(std::size_t num_new) {
             if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
             matcher_.post(operation);
         }
-    } catch (const Failure &failure) { end_with(failure); }
+    } catch (const Failure &failure) { end_with(failure); } catch (const std::bad_alloc &) {
+        end_with(no_memory());
+    }
     step(false);
     if (state_->driven)
         members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
@@ -98,7 +103,9 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
         lock.lock();
     }
     if (state_->closing) throw members_.closed_here();
+    // Nothing may be thrown while the machine knows of them.
     pending_.reserve(pending_.size() + operations.size());
+    state_->callers.reserve(state_->callers.size() + 1);
     // The caller's memory: it goes when they are finished. After a failure nothing looks at them any more.
     for (Operation &operation : operations) pending_.emplace_back(std::shared_ptr<void>(), &operation);
     post(operations.size());
@@ -115,11 +122,9 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
 /// no other can go on while this one tries.
 bool PointToPoint::poll(std::span<const Operation> operations) {
     if (spin_ && !state_->driven && !all_finished(operations)) {
-        state_->driven = true;
         for (unsigned polls = polls_before_wait; polls > 0 && !all_finished(operations); --polls) {
             if (!step(false)) relax();
         }
-        state_->driven = false;
         hand_on();
     }
     stop_reading();
@@ -304,11 +309,12 @@ bool PointToPoint::step(bool thorough) {
         collect(); // what was kept here is received, though who sent it has closed since
         if (!moved && !closed.empty()) look_for_closed(closed);
     } catch (const Failure &failure) {
-        end_with(failure);
+        // The memory of a peer that gave up may be gone.
+        const auto recorded = failure.cause == Cause::resource ? members_.recorded_failure() : std::nullopt;
+        end_with(recorded ? *recorded : failure);
         return true;
     } catch (const std::bad_alloc &) {
-        errno = ENOMEM;
-        end_with(Failure::resource("memory for a message that nobody has received yet"));
+        end_with(no_memory());
         return true;
     }
     return moved;

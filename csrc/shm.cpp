@@ -142,10 +142,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     return Staged{.slot = {.offset = offset}, .reserved_for = owner, .readers = {}};
 }
 
-/// Writes the beginning of a slot, which a reader may have had in its cache, to see how that is done best. Where the
-/// cores share a cache, plain stores are the quickest; where they do not, taking the lines back takes many times longer
-/// than going past the caches. Which it is may change while a program runs, as ranks are moved from core to core: so it
-/// is found out again and again.
+/// Writes the beginning of a slot or window, which a peer may have in its cache, to see how that is done best. Where
+/// the cores share a cache, plain stores are the quickest; where they do not, taking the lines back takes many times
+/// longer than going past the caches. Which it is may change while a program runs, as ranks are moved from core to
+/// core: so it is found out again and again.
 void ShmTransport::watch_stores(std::byte *place, Bytes bytes) {
     std::array<std::byte, watched_bytes> sample; // near by, so that only the stores take time
     std::ranges::copy(bytes.first(watched_bytes), sample.begin());
@@ -158,6 +158,13 @@ void ShmTransport::watch_stores(std::byte *place, Bytes bytes) {
     store_time_ += (std::min(time, 2 * slow_stores) - store_time_) / 4; // a single one says little
 }
 
+/// Of what is about to be written to where a peer reads, or has read.
+bool ShmTransport::stores_had_better_pass_caches(std::byte *place, Bytes bytes) {
+    if (bytes.size() < least_watched_bytes) return false;
+    if (num_written_++ % watch_interval == 0) watch_stores(place, bytes);
+    return stores_are_slow();
+}
+
 /// Whether what could be lent, or shared with its reader, had better be staged. Where stores into slots are slow the
 /// cores share no cache. Then it also takes long to fetch lines from the cache of the other core, and longer to take
 /// them back for the next input, than to send them through memory. If nothing is staged, a message is from time to
@@ -165,7 +172,7 @@ void ShmTransport::watch_stores(std::byte *place, Bytes bytes) {
 bool ShmTransport::had_better_stage() {
     if (stores_are_slow()) return true;
     if (++num_unstaged_ % trial_interval != 0) return false;
-    num_staged_ = 0; // it is watched
+    num_written_ = 0; // it is watched
     return true;
 }
 
@@ -176,12 +183,11 @@ bool ShmTransport::copies_faster(std::size_t num_bytes) {
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
 void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes) {
     std::byte *place = context_.arena().mapping()->base() + message.offset;
-    const bool is_long = bytes.size() >= least_watched_bytes;
-    if (is_long && num_staged_++ % watch_interval == 0) watch_stores(place, bytes);
+    const bool past_caches = stores_had_better_pass_caches(place, bytes);
     const std::size_t part_bytes = round_up((bytes.size() + max_parts - 1) / max_parts, Endpoint::cell_bytes);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (is_long && stores_are_slow()) copy_past_caches(place + begin, part);
+        if (past_caches) copy_past_caches(place + begin, part);
         else std::memcpy(place + begin, part.data(), part.size());
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
@@ -276,44 +282,49 @@ View ShmTransport::view(int peer) {
         throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
     };
     const std::byte *start = nullptr;
+    // Read once, as the peer may change them behind a check.
     const std::size_t num_bytes = line.num_bytes;
+    const Endpoint::Tier tier = line.tier;
+    const std::uint64_t offset = line.offset;
+    const std::byte *const address = line.address;
     bool attached = false;
-    switch (line.tier) {
+    switch (tier) {
     case Endpoint::Tier::in_line:
         if (num_bytes > Endpoint::inline_bytes) refuse();
         start = line.bytes.data();
         break;
     case Endpoint::Tier::address:
         if (!from.shares_process) refuse();
-        start = line.address;
+        start = address;
         break;
     case Endpoint::Tier::arena:
     case Endpoint::Tier::put: {
-        const Mapping &memory = line.tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
+        const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
         const std::size_t limit = memory.num_bytes();
-        if (line.offset > limit || num_bytes > limit - line.offset) refuse();
-        start = memory.base() + line.offset;
+        if (offset > limit || num_bytes > limit - offset) refuse();
+        start = memory.base() + offset;
         break;
     }
     case Endpoint::Tier::attach:
         if (from.attachable.empty()) refuse();
-        start = line.address;
+        start = address;
         attached = true;
         break;
     case Endpoint::Tier::attached_put: {
         const auto contains = [&](Bytes memory) {
             const auto ahead =
-                reinterpret_cast<std::uintptr_t>(line.address) - reinterpret_cast<std::uintptr_t>(memory.data());
+                reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory.data());
             return ahead <= memory.size() && num_bytes <= memory.size() - ahead;
         };
         if (std::ranges::none_of(from.attachable, contains)) refuse();
-        start = line.address;
+        start = address;
         break;
     }
     }
     if (start == nullptr) refuse();
+    // Like the number, something that a sleeper looks at once more before it sleeps.
     const std::size_t there =
-        std::min(num_bytes, line.num_cells.load(std::memory_order_acquire) * Endpoint::cell_bytes);
+        std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
     if (there <= from.consumed) return {};
     return {.bytes = Bytes(start + from.consumed, there - from.consumed),
             .tag = line.tag,
@@ -323,6 +334,7 @@ View ShmTransport::view(int peer) {
 
 bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes) {
     const View from = view(peer);
+    if (from.bytes.size() < num_bytes) return false; // the peer takes back what it has shown
     if (from.attached) return read_attached(peer_at(peer).process_id, from.bytes.data(), {destination, num_bytes});
     std::memcpy(destination, from.bytes.data(), num_bytes);
     return true;

@@ -148,7 +148,8 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t most_hot_bytes = 4096;
     /// Of one peer. A sender that is further ahead would write where the reader has read just now.
     static constexpr std::ptrdiff_t max_unread = 4;
-    /// How many bytes of which pieces show how slow plain stores into a slot are, and from when on they are too slow.
+    /// How many bytes of which pieces show how slow plain stores to where a peer reads are, and from when on they are
+    /// too slow.
     static constexpr std::size_t least_watched_bytes = 4096, watched_bytes = 2048;
     static constexpr unsigned watch_interval = 8, trial_interval = 32;
     static constexpr std::chrono::nanoseconds slow_stores{400};
@@ -196,6 +197,7 @@ class ShmTransport final : public Transport {
     void ring_early(std::size_t num_bytes) {
         if (num_bytes >= least_told_bytes) ring();
     }
+    bool stores_had_better_pass_caches(std::byte *place, Bytes bytes);
     void watch_stores(std::byte *place, Bytes bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes);
@@ -210,9 +212,9 @@ class ShmTransport final : public Transport {
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
     std::vector<bool> reserved_in_use_, reserved_committed_;
-    bool may_await_ = false; // any peer
-    unsigned num_staged_ = 0, num_unstaged_ = 0;
-    std::chrono::nanoseconds store_time_{}; // of `watched_bytes`, lately
+    bool may_await_ = false;                      // any peer
+    unsigned num_written_ = 0, num_unstaged_ = 0; // of pieces that may be watched, and of those that cannot
+    std::chrono::nanoseconds store_time_{};       // of `watched_bytes`, lately
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };

@@ -65,7 +65,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
     from.windows.clear();
     from.windows_of = num_posted + 1;
     const Mapping &arena = *from.mapping;
-    for (const auto &entry :
+    for (const auto entry : // copies, as the peer may change its words behind a check
          std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
         // A peer's word is never trusted beyond what this rank knows by itself.
         const std::uint64_t limit = arena.num_bytes();
@@ -96,7 +96,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
         const auto [place, attached] = targets[i];
         if (attached) {
             if (!write_attached(peer_at(peers[i]).process_id, place, bytes)) return false;
-        } else if (past_caches) {
+        } else if (past_caches || stores_had_better_pass_caches(place, bytes)) {
             copy_past_caches(place, bytes);
         } else {
             std::memcpy(place, bytes.data(), bytes.size());

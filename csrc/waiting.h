@@ -18,6 +18,8 @@ inline constexpr std::chrono::milliseconds yield_time{10};
 inline constexpr unsigned max_yields = 1000;
 inline constexpr unsigned polls_per_look = 64; // at the clock, while spinning
 inline constexpr unsigned yields_per_look = 8; // fewer, as on a busy machine each may take many milliseconds
+/// Of a call on a rank that spins, before it counts as waiting: some microseconds.
+inline constexpr unsigned polls_before_wait = 300;
 
 inline void relax() {
 #if defined(__x86_64__)

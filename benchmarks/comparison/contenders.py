@@ -31,7 +31,7 @@ SETTINGS = {
     ),
     "mpich": (
         DEFAULT,
-        Setting("yield", environment={"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}),
+        Setting("yield", environment={"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}),
         Setting("shared memory", environment={"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}),
         Setting("pinned", ("-bind-to", "core")),
         Setting("unpinned", ("-bind-to", "none")),

@@ -13,6 +13,7 @@ from comparison.measuring import say
 MIB = 1 << 20
 STARTS = 3  # with everything cached; the best counts, as others disturb and nothing helps
 LATE_SECONDS = 1.0
+COMMUNICATORS_SECONDS = 600.0
 
 
 def late(build: Path) -> float:
@@ -42,17 +43,16 @@ def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
     return found | {"first cold": seconds[0], "first": min(seconds[1:])}
 
 
-def communicators(rank_counts: tuple[int, ...]) -> str:
+def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
     """What benchmarks/communicators.py says of one more communicator."""
-    lines = []
-    for num_ranks in rank_counts:
-        command = [sys.executable, BENCHMARKS / "communicators.py", "--ranks", str(num_ranks), "--count", "64"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        lines.append(found.stdout.strip() or f"{num_ranks} ranks: {found.stderr.strip().splitlines()[-1]}")
-    return "\n".join(lines)
+    command = [sys.executable, BENCHMARKS / "communicators.py", "--ranks", ",".join(map(str, rank_counts))]
+    command += ["--rounds", str(rounds)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMUNICATORS_SECONDS)
+    failed = [found.stderr.strip().splitlines()[-1]] if found.returncode else []
+    return "\n".join([*found.stdout.strip().splitlines(), *failed])
 
 
-def measure(build: Path, rank_counts: tuple[int, ...]) -> dict[str, Any]:
-    """All of them, by the names that goals use; `communicators` is text."""
+def measure(build: Path, rank_counts: tuple[int, ...], rounds: int) -> dict[str, Any]:
+    """All of them, by the names that goals use; `communicators` is text, of so many rounds for each rank count."""
     say("costs of existing")
-    return {"late": late(build), **starting(build), "communicators": communicators(rank_counts)}
+    return {"late": late(build), **starting(build), "communicators": communicators(rank_counts, rounds)}

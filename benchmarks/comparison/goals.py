@@ -4,6 +4,7 @@ Ratios are against the best MPI of each cell, by medians over rounds of the touc
 all protections together cost is not here: it is too little to be seen in a time.
 """
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,7 @@ def above_floor(row: Row) -> float | None:
 
 
 def seconds(row: Row) -> float | None:
-    return row.median("hocket")
+    return row.typical("hocket")
 
 
 PRIVATE, REGISTERED, STAGED = faster("hocket"), faster("registered"), faster("no cma")
@@ -143,22 +144,21 @@ GOALS = [
 
 
 def across_rows(rows: Sequence[Row]) -> dict[str, float]:
-    """The values that compare cells with each other, where both were measured."""
+    """The values that compare cells with each other, by rounds, where both were measured."""
 
-    def median(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> float | None:
+    def times(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> list[float]:
         for row in rows:
             if (row.operation, row.num_bytes, row.num_ranks, row.dtype) == (operation, 64 * MIB, num_ranks, dtype):
-                return row.median(contender)
-        return None
+                return row.times(contender)
+        return []
 
-    found = {}
-    scatter, reduce = median("reduce_scatter", 4, "registered"), median("all_reduce", 4, "registered")
-    if scatter and reduce:
-        found["reduce_scatter"] = scatter / reduce
-    floats, halves = median("all_reduce", 2, "hocket"), median("all_reduce", 2, "hocket", "bfloat16")
-    if floats and halves:
-        found["bfloat16"] = 2 * floats / halves  # as many bytes are twice as many elements
-    return found
+    scatter, reduce = times("reduce_scatter", 4, "registered"), times("all_reduce", 4, "registered")
+    floats, halves = times("all_reduce", 2, "hocket"), times("all_reduce", 2, "hocket", "bfloat16")
+    ratios = {
+        "reduce_scatter": [one / other for one, other in zip(scatter, reduce, strict=False)],
+        "bfloat16": [2 * one / other for one, other in zip(floats, halves, strict=False)],  # half the bytes an element
+    }
+    return {name: statistics.median(found) for name, found in ratios.items() if found}
 
 
 def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcome:

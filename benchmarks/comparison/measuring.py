@@ -33,6 +33,8 @@ from comparison.groups import Failed, Group, Unsupported
 from comparison.results import Row, Run
 
 MOST_CALLS = 20_000
+MOST_TRIES = 3
+LEAST_BATCHES = 2  # one alone, of one call, is noise where ranks share cores
 TRIAL = [(operation, size) for operation in ("all_reduce", "all_gather") for size in (8, 64 << 10, 1 << 20, 16 << 20)]
 
 
@@ -52,7 +54,7 @@ class Effort:
         return replace(self, rounds=rounds)
 
 
-QUICK = Effort(rounds=3, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
+QUICK = Effort(rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
 FULL = Effort(rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0)
 TRIAL_EFFORT = Effort(rounds=1, batches=3, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0, long_seconds=4.0)
 
@@ -70,6 +72,23 @@ class Batches(NamedTuple):
 
 def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, untouched: bool) -> dict[str, float]:
     """Seconds of a call in each protocol; "loop": of a call with its touching."""
+    for _ in range(MOST_TRIES):
+        found = slowest_of(group, row, memory, most, batches, untouched)
+        loop = statistics.median(found["touched"])
+        call = statistics.median(both - alone for both, alone in zip(found["touched"], found["touch"], strict=True))
+        if call > loop / 100:
+            break  # else the touching alone was disturbed, or the call is too short to be seen
+    seconds = {"touched": max(call, loop / 100)}
+    if untouched:
+        seconds["untouched"] = statistics.median(found["untouched"])
+    ways = 2 if row.operation == "send_recv" else 1  # there and back
+    return {name: each / ways for name, each in seconds.items()} | {"loop": loop}
+
+
+def slowest_of(
+    group: Group, row: Row, memory: str, most: int, batches: Batches, untouched: bool
+) -> dict[str, list[float]]:
+    """Seconds of a call of the slowest rank, by loop and batch."""
     ranks = group.ask(
         "measure",
         operation=row.operation,
@@ -81,15 +100,10 @@ def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, 
         num_batches=batches.num_batches,
         untouched=untouched,
     )
-    slowest = {}
-    for name in ("touched", "touch", *(["untouched"] if untouched else [])):
-        by_batch = zip(*(rank[name] for rank in ranks), strict=True)
-        slowest[name] = statistics.median(map(max, by_batch)) / batches.num_calls
-    loop, touch = slowest["touched"], slowest.pop("touch")
-    # Disturbed, the touching alone may have taken longer: then the call is known to be short, and no more.
-    slowest["touched"] = max(loop - touch, loop / 100)
-    ways = 2 if row.operation == "send_recv" else 1  # there and back
-    return {name: seconds / ways for name, seconds in slowest.items()} | {"loop": loop}
+    return {
+        name: [max(of_ranks) / batches.num_calls for of_ranks in zip(*(rank[name] for rank in ranks), strict=True)]
+        for name in ranks[0]
+    }
 
 
 def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) -> Batches:
@@ -101,7 +115,8 @@ def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) 
             break
         num_calls = 50
     num_calls = max(1, min(MOST_CALLS, round(effort.batch_seconds / seconds)))
-    return Batches(num_calls, max(1, min(effort.batches, int(effort.cell_seconds / (num_calls * seconds)))))
+    num_batches = min(effort.batches, int(effort.cell_seconds / (num_calls * seconds)))
+    return Batches(num_calls, max(LEAST_BATCHES, num_batches))
 
 
 class Comparison:
@@ -188,12 +203,11 @@ class Comparison:
 
     def round(self, number: int, rows: Sequence[Row], wanted: Callable[[Row, Contender], bool]) -> None:
         """Measure every cell once more."""
-        if self._floor and (found := floor.exchange(self._floor)):
-            self._run.hops.append(found)
         for place, row in enumerate(rows):
             if number > 1 and self._spent.get(row.name(), 0.0) > self._effort.long_seconds:
                 continue
             began, turn = time.monotonic(), number + place
+            row.hops += floor.exchange(self._floor) if self._floor else []
             load = Load(itertools.chain.from_iterable(group.processes for group in self.groups.values()))
             order = self._contenders[turn % len(self._contenders) :] + self._contenders[: turn % len(self._contenders)]
             for contender in order:

@@ -17,21 +17,26 @@ COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor re
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round."""
+    """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round.
+
+    All microseconds of a row are those of one round, whose ratio is the median; so is `hop`, the nanoseconds in which
+    two cores exchange a line.
+    """
     shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
     ours = [name for name in OURS if name in shown]
     head = f"{'cell':<36}" + "".join(f"{name.replace('floor ', 'floor:')[:12]:>13}" for name in shown)
-    head += "".join(f"{'best/' + name:>24}" for name in ours) + f"{'untouched':>11}{'other load':>12}"
+    head += "".join(f"{'best/' + name:>24}" for name in ours) + f"{'untouched':>11}{'hop':>16}{'other load':>12}"
     lines = [head]
     for row in rows:
         line = f"{row.name():<36}"
         for name in shown:
-            median = row.median(name)
-            line += f"{median * 1e6:>13.2f}" if median is not None else f"{'-':>13}"
+            typical = row.typical(name)
+            line += f"{typical * 1e6:>13.2f}" if typical is not None else f"{'-':>13}"
         for name in ours:
             line += f"{spread(row.ratios(name, row.best_mpi())):>24}"
         untouched = row.ratio("hocket", protocol="untouched")
         line += f"{untouched:>10.2f}x" if untouched else f"{'-':>11}"
+        line += f"{hop(row):>16}"
         busy = statistics.median(row.loads) if row.loads else 0.0
         line += f"{busy:>11.0%}" + ("!" if busy > QUIET else " ")
         lines.append(line.rstrip())
@@ -40,6 +45,12 @@ def table(rows: Sequence[Row]) -> str:
 
 def spread(ratios: Sequence[float]) -> str:
     return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}..{max(ratios):.2f})" if ratios else "-"
+
+
+def hop(row: Row) -> str:
+    """Nanoseconds in the typical round, and of all rounds the least and the greatest."""
+    found, place = [seconds * 1e9 for seconds in row.hops], row.typical_round()
+    return f"{found[place]:.0f} ({min(found):.0f}..{max(found):.0f})" if place < len(found) else "-"
 
 
 def goal_lines(outcomes: Sequence[Outcome]) -> str:
@@ -61,8 +72,6 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     for num_ranks, chosen in run.settings.items():
         names = ", ".join(f"{TITLES.get(name, name)} {how}" for name, how in chosen.items())
         lines.append(f"# {num_ranks} ranks: {names}")
-    hops = ", ".join(f"{seconds * 1e9:.0f}" for seconds in run.hops)
-    lines.append(f"# nanoseconds in which two cores exchange a line, by round: {hops}")
     lines += [f"# absent: {what}: {why.splitlines()[-1]}" for what, why in run.absent.items()]
     lines.append(table(run.rows))
     if run.costs:
@@ -91,7 +100,6 @@ def read_json(paths: Sequence[Path]) -> Run:
         run.settings |= {int(num_ranks): chosen for num_ranks, chosen in found["settings"].items()}
         run.absent |= found["absent"]
         run.costs |= found["costs"]
-        run.hops += found["hops"]
     return run
 
 
@@ -113,9 +121,10 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
             axes = grid[line][column]
             cells = [row for row in rows if (row.operation, row.num_ranks) == (operation, count)]
             for name in COLUMNS:
-                points = [(row.num_bytes, median * 1e6) for row in cells if (median := row.median(name)) is not None]
+                points = [(row.num_bytes, seconds * 1e6) for row in cells if (seconds := row.typical(name)) is not None]
                 if points:
-                    axes.loglog(*zip(*points, strict=True), marker=".", label=name, lw=2.5 if name in OURS else 1)
+                    color, width = f"C{COLUMNS.index(name)}", 2.5 if name in OURS else 1
+                    axes.loglog(*zip(*points, strict=True), marker=".", label=name, color=color, lw=width)
             axes.set_title(f"{operation}, {count} ranks")
             axes.set_ylabel("microseconds")
             axes.grid(alpha=0.3)

@@ -21,15 +21,11 @@ class Row:
     num_ranks: int
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     loads: list[float] = field(default_factory=list)  # of all cores, what others used and the host stole, by round
+    hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
 
     def times(self, contender: str, protocol: str = "touched") -> list[float]:
         """Seconds by round; empty where this contender was not measured."""
         return self.seconds.get(contender, {}).get(protocol, [])
-
-    def median(self, contender: str, protocol: str = "touched") -> float | None:
-        """Seconds, over rounds."""
-        times = self.times(contender, protocol)
-        return statistics.median(times) if times else None
 
     def best_mpi(self, protocol: str = "touched") -> str | None:
         """The MPI with the least median."""
@@ -46,6 +42,18 @@ class Row:
         found = self.ratios(ours, peer or self.best_mpi(protocol), protocol)
         return statistics.median(found) if found else None
 
+    def typical_round(self) -> int:
+        """The round with the median ratio, of two the one with the lower.
+
+        What it measured belongs together, while a median of times over rounds would mix the modes of the machine.
+        """
+        found = self.ratios("hocket", self.best_mpi()) or self.times("hocket")
+        return found.index(statistics.median_low(found)) if found else 0
+
+    def typical(self, contender: str) -> float | None:
+        """Seconds in that round."""
+        return next(iter(self.times(contender)[self.typical_round() :]), None)
+
     def name(self) -> str:
         """The cell in words."""
         text = f"{self.operation} {size_name(self.num_bytes)}" if self.num_bytes else self.operation
@@ -60,7 +68,6 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     settings: dict[int, dict[str, str]] = field(default_factory=dict)  # rank count -> group -> name of its setting
     absent: dict[str, str] = field(default_factory=dict)  # group, or group and cell -> why
-    hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
     costs: dict[str, Any] = field(default_factory=dict)  # of costs.measure
 
 

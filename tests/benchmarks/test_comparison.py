@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import compare
-from comparison import goals, report, values
+from comparison import goals, measuring, report, values
 from comparison.goals import Cells, Goal
 from comparison.results import Row, Run, geometric_mean, size_name
 
@@ -27,6 +27,50 @@ def test_ratios_are_against_the_mpi_with_the_least_median() -> None:
     assert cell.ratio("hocket", "gloo") == 0.5
     assert cell.ratio("registered") is None
     assert row(hocket=[1.0]).ratio("hocket") is None
+
+
+def test_times_of_a_row_are_those_of_one_round() -> None:
+    cell = row(hocket=[1.0, 9.0, 2.0], impi=[4.0, 9.0, 6.0], registered=[0.5, 8.0, 0.6], gloo=[7.0])
+    assert cell.typical_round() == 2  # ratios 4, 1 and 3
+    assert [cell.typical(name) for name in ("hocket", "impi", "registered")] == [2.0, 6.0, 0.6]
+    assert cell.typical("gloo") is None
+    assert row(hocket=[3.0, 1.0], impi=[3.0, 2.0]).typical("hocket") == 3.0  # of two, one of them
+    assert row(hocket=[3.0, 1.0, 2.0]).typical("hocket") == 2.0
+
+
+def test_a_row_says_in_which_mode_the_machine_was() -> None:
+    cell = row(hocket=[1e-6, 2e-6], impi=[2e-6, 2e-6])
+    assert report.hop(cell) == "-"
+    cell.hops = [50e-9, 220e-9]
+    assert report.hop(cell) == "220 (50..220)"
+    assert "220 (50..220)" in report.table([cell])
+
+
+class FakeGroup:
+    """Two ranks; each time they are asked, the next seconds of the loop and of the touching alone, by batch."""
+
+    def __init__(self, *answers: tuple[list[float], list[float]]) -> None:
+        self.answers = list(answers)
+
+    def ask(self, task: str, **_: object) -> list[dict[str, list[float]]]:
+        loop, touch = self.answers.pop(0)
+        return [{"touched": loop, "touch": touch}, {"touched": [1.0] * len(loop), "touch": [0.5] * len(loop)}]
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        ([([8.0], [2.0])], 3.0),
+        ([([8.0, 20.0, 9.0], [2.0, 14.0, 13.0])], 3.0),  # of the differences, the median
+        ([([8.0], [9.0]), ([6.0], [2.0])], 2.0),  # disturbed, and so asked again
+        ([([8.0], [9.0]), ([8.0], [8.0]), ([4.0], [9.0])], 0.02),  # a short call
+    ],
+)
+def test_touching_is_subtracted(answers: list[tuple[list[float], list[float]]], seconds: float) -> None:
+    group = FakeGroup(*answers)
+    found = measuring.values_of(group, row(), "private", 8, measuring.Batches(2, 1), untouched=False)
+    assert found["touched"] == pytest.approx(seconds)
+    assert group.answers == []
 
 
 def test_geometric_mean() -> None:
@@ -65,8 +109,8 @@ def test_what_was_not_measured_is_not_reached() -> None:
 def test_goals_across_cells() -> None:
     size = 64 << 20
     cells = [
-        row("all_reduce", size, 4, registered=[4.0]),
-        row("reduce_scatter", size, 4, registered=[2.0]),
+        row("all_reduce", size, 4, registered=[4.0, 8.0, 4.0]),
+        row("reduce_scatter", size, 4, registered=[2.0, 4.0, 3.0]),
         row("all_reduce", size, 2, hocket=[3.0]),
     ]
     assert goals.across_rows(cells) == {"reduce_scatter": 0.5}
@@ -80,8 +124,7 @@ def test_time_over_the_floor() -> None:
 
 
 def test_a_quick_run_has_cells_for_every_goal() -> None:
-    sizes = [compare.num_bytes(size) for size in compare.QUICK_SIZES.split(",")]
-    cells = [cell for ranks in (2, 4, 8) for cell in compare.cells(values.OPERATIONS, sizes, ranks, quick=True)]
+    cells = [cell for ranks in (2, 4, 8) for cell in compare.cells(values.OPERATIONS, [], ranks, quick=True)]
     for goal in goals.GOALS:
         assert goal.cells is None or any(goal.cells.has(cell) for cell in cells), goal.name
         assert goal.cells is not None or isinstance(goal.value, str), goal.name
@@ -104,14 +147,14 @@ def test_a_busy_row_is_marked() -> None:
 
 
 def test_runs_are_read_back_as_one(tmp_path: Path) -> None:
-    one = Run("a machine", [row(hocket=[1e-6], impi=[2e-6])], {2: {"impi": "yield"}}, {"mpich": "why"}, [5e-8])
+    one = Run("a machine", [row(hocket=[1e-6], impi=[2e-6])], {2: {"impi": "yield"}}, {"mpich": "why"})
     other = Run(
         "another", [row(num_ranks=4, hocket=[1e-6])], costs={"late": 0.01, "first cold": 0.1, "communicators": ""}
     )
     for name, run in (("one", one), ("other", other)):
         report.write_json(tmp_path / name, run, [goals.outcome(goal, run.rows, {}) for goal in goals.GOALS])
     both = report.read_json([tmp_path / "one", tmp_path / "other"])
-    assert both == Run("a machine; another", one.rows + other.rows, one.settings, one.absent, [5e-8], other.costs)
+    assert both == Run("a machine; another", one.rows + other.rows, one.settings, one.absent, other.costs)
     assert "# 2 ranks: Intel MPI yield" in report.text(both, [])
 
 

@@ -61,6 +61,23 @@ TEST(puts_show_the_reader_its_own_memory) {
     }
 }
 
+TEST(puts_are_exact_whether_they_are_watched_or_not) {
+    constexpr std::size_t least = 4096; // that is watched: one in eight of them
+    Pair pair(true);
+    pair.grant();
+    const Target target{pair.writer().granted(0, tag, 0)[0].target};
+    const int peer = 0;
+    for (std::size_t turn = 0; turn < 40; ++turn) {
+        const std::size_t size = least - 1 + turn * 100;
+        for (std::size_t i = 0; i < size; ++i) pair.data.data()[i] = static_cast<std::byte>((turn + i) % 251);
+        const Bytes bytes(pair.data.data(), size);
+        CHECK(pair.writer().put(std::span(&peer, 1), std::span(&target, 1), bytes, tag, false));
+        CHECK(std::ranges::equal(pair.reader().view(1).bytes, bytes), turn);
+        pair.reader().release(1, size);
+    }
+    CHECK(pair.memory.is_intact());
+}
+
 TEST(puts_end_when_a_window_is_withdrawn) {
     Pair pair(true);
     pair.grant();

@@ -5,6 +5,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -48,6 +49,8 @@ TEST(staging_shows_as_much_of_a_slot_as_is_there) {
     CHECK(reader.view(1).bytes.empty() && reader.released(1) == 0, "the next cell is not there yet");
     num_cells.store(0);
     CHECK(reader.view(1).bytes.empty(), "a peer's word that cannot be");
+    std::array<std::byte, 1> found{};
+    CHECK(!reader.copy(1, found.data(), 1), "nor is what it has shown before still there");
     num_cells.store(3);
     View view = reader.view(1);
     CHECK(view.bytes.size() == 2 * cell && std::ranges::equal(view.bytes, std::span(data).subspan(cell, 2 * cell)));
@@ -122,6 +125,14 @@ TEST(staging_of_a_pool_takes_turns) {
     const auto again = context.take_slot(100);
     CHECK(again->offset == slot->offset && again->used == slot->used, "what is not used up is handed out again");
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
+}
+
+TEST(staging_does_with_the_slots_that_memory_has_room_for) {
+    Context context(std::make_shared<Arena>(round_up(sizeof(Presence), page) + 2 * piece_bytes));
+    const auto first = context.take_slot(), second = context.take_slot();
+    CHECK(first && second && !context.take_slot());
+    context.return_slot(*first);
+    CHECK(context.take_slot(100)->offset == first->offset && !context.take_slot(100));
 }
 
 TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {

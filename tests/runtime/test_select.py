@@ -50,14 +50,8 @@ def test_what_the_table_chooses_has_the_label(collective: str, order: str) -> No
 
 
 def test_the_table_that_was_measured() -> None:
-    sizes = (8 << 10, (8 << 10) + 1, 256 << 10, 1 << 20, (1 << 20) + 1)
-    assert [choose("all_reduce", 2, size) for size in sizes] == [
-        "direct",
-        "direct_two_shot",
-        "direct_two_shot",
-        "direct",
-        "direct_two_shot",
-    ]
+    sizes = (8 << 10, (8 << 10) + 1, 1 << 20)
+    assert [choose("all_reduce", 2, size) for size in sizes] == ["direct", "direct_two_shot", "direct_two_shot"]
     assert [choose("all_reduce", 4, size) for size in (0, 32 << 10, (32 << 10) + 1)] == [
         "direct",
         "direct",
