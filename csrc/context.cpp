@@ -21,6 +21,9 @@ namespace {
 // What the guard has to do next, in this order.
 constexpr std::uint32_t starting = 0, holding = 1, watching = 2, stopping = 3;
 
+// Of staging memory: in all, and of the pool at least.
+constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes, least_pool = 7;
+
 /// Process ids repeat between PID namespaces, and a forked child inherits the random part: together they are unique.
 std::uint64_t process_token() {
     static const std::uint64_t random = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
@@ -71,6 +74,9 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
         attaches =
             attaches && (peer.shares_process || can_attach(peer.process_id, peer.presence->token_address, token));
     }
+    // What a rank stages takes 2 MiB, with the slots that are reserved for its peers.
+    const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
+    max_slots_ = std::min(max_slots_, std::max(most_slots - num_reserved, least_pool));
     rank_ = rank;
     ranks_ = std::move(ranks);
     presence_->attaches.store(attaches ? 1 : 0, std::memory_order_release);

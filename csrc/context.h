@@ -38,7 +38,8 @@ struct Presence {
 
 class Context {
   public:
-    /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool.
+    /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
+    /// which is smaller where there are many ranks.
     /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
     explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 12, bool may_attach = false);
     Context(const Context &) = delete;
