@@ -130,6 +130,11 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     const auto endpoint = std::ranges::find(endpoints_, offset, &OwnEndpoint::offset);
     endpoint->has_ended = std::move(has_ended);
     endpoint->slots = std::move(slots);
+    const auto is_retired = [](const OwnEndpoint &own) { return own.has_ended != nullptr; };
+    if (!std::ranges::all_of(endpoints_, is_retired)) return;
+    for (const Slot &slot : free_slots_) arena_->free(slot.offset); // nobody is left to stage anything
+    num_slots_ -= free_slots_.size();
+    free_slots_.clear();
 }
 
 /// With the lock held.
