@@ -2,6 +2,8 @@
 
 #include "arrays.h"
 
+#include "tensor.h"
+
 #include <initializer_list>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -195,10 +197,28 @@ void check_flags(const Argument &argument) {
     }
 }
 
+/// False of what is no tensor of PyTorch, or not a plain one.
+bool find_tensor(const Argument &argument, Array &array) {
+    nb::dlpack::dltensor view;
+    if (!view_plain_tensor(argument.object.ptr(), view)) return false;
+    const auto dtype = dtype_of_dlpack(view.dtype);
+    if (!dtype) return false;
+    array = {.address = reinterpret_cast<std::uintptr_t>(data_of(view)), .count = count_of(view), .dtype = *dtype};
+    return true;
+}
+
 Array array_of_dlpack(const Argument &argument) {
+    Array array;
+    if (find_tensor(argument, array)) {
+        check_alignment(argument, array);
+        return array;
+    }
     check_flags(argument);
     nb::ndarray<nb::ro, nb::device::cpu> view;
     if (argument.object.is_none() || !nb::try_cast(argument.object, view, false)) argument.refuse_kind();
+    if (view.data() == nullptr && view.size() > 0) {
+        argument.refuse("tensor with memory", "without any, as a fake one of PyTorch is", "pass a real one");
+    }
     std::int64_t expected = 1;
     for (std::size_t dim = view.ndim(); dim-- > 0;) {
         if (view.shape(dim) > 1 && view.stride(dim) != expected) {
@@ -210,10 +230,9 @@ Array array_of_dlpack(const Argument &argument) {
         nb::ndarray<nb::device::cpu> writable_view;
         if (!nb::try_cast(argument.object, writable_view, false)) argument.refuse_read_only();
     }
-    Array array{.address = reinterpret_cast<std::uintptr_t>(view.data()), .count = view.size()};
     const auto dtype = dtype_of_dlpack(view.dtype());
     if (!dtype) argument.refuse_dtype("DLPack type code " + std::to_string(view.dtype().code));
-    array.dtype = *dtype;
+    array = {.address = reinterpret_cast<std::uintptr_t>(view.data()), .count = view.size(), .dtype = *dtype};
     check_alignment(argument, array);
     return array;
 }

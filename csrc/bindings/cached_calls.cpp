@@ -80,6 +80,13 @@ bool take_tag(PyObject *value, std::int64_t &tag) {
     return true;
 }
 
+/// What decides of an array argument, and where it lies. False of one that is not plain.
+bool add_operand(PyObject *value, Key &key, Memory &memory) {
+    if (Py_TYPE(value) == array_type) return add_array(key, *reinterpret_cast<const NumpyArray *>(value), memory);
+    nb::dlpack::dltensor tensor;
+    return view_plain_tensor(value, tensor) && add_tensor(key, tensor, memory);
+}
+
 /// False for arguments that are not plain arrays and constants.
 bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     key.add(word_of(&method));
@@ -87,9 +94,8 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
         if (value == nullptr) return false;
-        if ((i == method.x_at || i == method.out_at) && Py_TYPE(value) == array_type) {
-            const auto &array = *reinterpret_cast<const NumpyArray *>(value);
-            if (!add_array(key, array, i == method.x_at ? operands.x : operands.out)) return false;
+        if ((i == method.x_at || i == method.out_at) && !is_constant(value)) {
+            if (!add_operand(value, key, i == method.x_at ? operands.x : operands.out)) return false;
             (i == method.x_at ? operands.x_object : operands.out_object) = value;
         } else if (i == method.tag_at || i == method.recv_tag_at) {
             const bool is_number = take_tag(value, i == method.tag_at ? operands.tag : operands.recv_tag);
@@ -120,8 +126,11 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     std::vector<nb::object> held{nb::borrow(method.as_object())};
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
-        const bool is_array = Py_TYPE(value) == array_type;
-        held.push_back(nb::borrow(is_array ? reinterpret_cast<const NumpyArray *>(value)->dtype : value));
+        if (Py_TYPE(value) == array_type) {
+            held.push_back(nb::borrow(reinterpret_cast<const NumpyArray *>(value)->dtype));
+        } else if (is_constant(value)) { // not a tensor, whose words mean the same for all time
+            held.push_back(nb::borrow(value));
+        }
     }
     auto ready = miss.come_to(arguments.operands, result, std::move(held));
     if (ready) cache.add(key, std::move(ready));

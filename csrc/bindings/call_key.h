@@ -1,6 +1,7 @@
 // What tells one call of a method from another: the key by which calls are remembered.
 #pragma once
 
+#include "tensor.h"
 #include "types.h"
 
 #include <algorithm>
@@ -98,6 +99,18 @@ inline bool add_array(Key &key, const NumpyArray &array, Memory &memory) {
         if (length > 1) item_bytes = static_cast<std::size_t>(array.strides[dim]);
     }
     memory = {array.data, count * item_bytes};
+    return true;
+}
+
+/// The same of a tensor of PyTorch. Its type is an odd word: no object's address.
+inline bool add_tensor(Key &key, const nanobind::dlpack::dltensor &tensor, Memory &memory) {
+    const auto num_dims = static_cast<std::size_t>(tensor.ndim);
+    if (num_dims > max_dims) return false;
+    const Word code = tensor.dtype.code, bits = tensor.dtype.bits, lanes = tensor.dtype.lanes;
+    key.add((code << 24 | bits << 16 | lanes) << 1 | 1);
+    key.add(num_dims);
+    for (std::size_t dim = 0; dim < num_dims; ++dim) key.add(static_cast<Word>(tensor.shape[dim]));
+    memory = {data_of(tensor), count_of(tensor) * ((bits * lanes + 7) / 8)};
     return true;
 }
 

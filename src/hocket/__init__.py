@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hocket.runtime.work import Work
     from hocket.schedule.reduction import premul_sum
     from hocket.schedule.reduction import user_op as op
+    from hocket.torch_backend.meeting import Options
 
 __version__ = "0.1.0"
 
@@ -29,7 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "init", "Communicator", "Context", "Work", "empty", "run_ranks",
     "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
-    "Mesh", "Cartesian", "algorithm", "ALGORITHMS", "errors",
+    "Mesh", "Cartesian", "algorithm", "ALGORITHMS", "Options", "errors",
 ]
 # fmt: on
 
@@ -50,6 +51,7 @@ _HOMES = {
     "Cartesian": "hocket.runtime.mesh",
     "algorithm": "hocket.algorithms",
     "ALGORITHMS": "hocket.algorithms",
+    "Options": "hocket.torch_backend.meeting",
 }
 _RENAMED = {"op": "user_op"}  # hocket.op reads well; inside, op is what a call is given
 

@@ -1,0 +1,269 @@
+"""Collectives that differentiate: each returns a new tensor, and its gradient is the transposed collective.
+
+    all_reduce <-> all_reduce        all_gather <-> reduce_scatter        broadcast <-> reduce
+    all_to_all <-> all_to_all        scatter <-> gather                   send <-> recv
+
+All ranks call them, and all go through the backward pass, in the opposite order. So a rank whose part in one has no
+value of its own gets an empty tensor with a gradient, to be made part of its loss. They work on every backend that has
+the collective. Tensors are concatenated and split along dim 0. Ranks are those of the group.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "gather", "recv", "reduce", "reduce_scatter"]
+__all__ += ["scatter", "send"]
+
+
+def all_reduce(x: Any, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Any:
+    """The sum, or with AVG the mean, of the x of all ranks."""
+    return _AllReduce.apply(x, _linear("all_reduce", op), group)
+
+
+def reduce(x: Any, root: int, group: Any = None) -> Any:
+    """The sum of the x of all ranks at the root; an empty tensor elsewhere."""
+    return _Reduce.apply(x, root, group)
+
+
+def broadcast(x: Any, root: int, group: Any = None) -> Any:
+    """The root's x; elsewhere x only tells its shape."""
+    return _Broadcast.apply(x, root, group)
+
+
+def all_gather(x: Any, group: Any = None) -> Any:
+    """The x of all ranks, which are equally long."""
+    return _AllGather.apply(x, group)
+
+
+def reduce_scatter(x: Any, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Any:
+    """This rank's part of the sum, or with AVG the mean, of the x of all ranks."""
+    return _ReduceScatter.apply(x, _linear("reduce_scatter", op), group)
+
+
+def all_to_all(
+    x: Any,
+    output_splits: Sequence[int] | None = None,
+    input_splits: Sequence[int] | None = None,
+    group: Any = None,
+) -> Any:
+    """Rows of x go to each rank, and rows come from each; equally many without splits."""
+    return _AllToAll.apply(x, output_splits, input_splits, group)
+
+
+def gather(x: Any, root: int, group: Any = None) -> Any:
+    """The x of all ranks, which are equally long, at the root; an empty tensor elsewhere."""
+    return _Gather.apply(x, root, group)
+
+
+def scatter(x: Any, root: int, group: Any = None) -> Any:
+    """This rank's part of the root's x; elsewhere x only tells its shape."""
+    return _Scatter.apply(x, root, group)
+
+
+def send(x: Any, dst: int, group: Any = None, tag: int = 0) -> Any:
+    """Sends x, and receives its gradient; returns an empty tensor."""
+    return _Send.apply(x, dst, group, tag)
+
+
+def recv(x: Any, src: int, group: Any = None, tag: int = 0) -> Any:
+    """What a rank has sent; its gradient goes back there. x only tells the shape, and has to require a gradient."""
+    return _Recv.apply(x, src, group, tag)
+
+
+def _linear(name: str, op: Any) -> Any:
+    if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        raise ValueError(f"{name}: expected ReduceOp.SUM or AVG, which are linear; found {op}")
+    return op
+
+
+def _rows(x: Any, group: Any) -> Any:
+    """Room for a part of x."""
+    size = dist.get_world_size(group)
+    if x.dim() == 0 or x.size(0) % size:
+        raise ValueError(f"expected x with a dim 0 that {size} ranks can split evenly, found shape {tuple(x.shape)}")
+    return x.new_empty((x.size(0) // size, *x.shape[1:]))
+
+
+def _reduced(x: Any, op: Any, group: Any) -> Any:
+    y = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(y, op, group)
+    return y
+
+
+def _reduced_to(x: Any, root: int, group: Any) -> Any:
+    y = x.clone(memory_format=torch.contiguous_format)
+    dist.reduce(y, group=group, group_dst=root)
+    return y if dist.get_rank(group) == root else None
+
+
+def _broadcast_from(x: Any, root: int, group: Any) -> Any:
+    y = x.clone(memory_format=torch.contiguous_format)
+    dist.broadcast(y, group=group, group_src=root)
+    return y
+
+
+def _gathered(x: Any, group: Any) -> Any:
+    y = x.new_empty((x.size(0) * dist.get_world_size(group), *x.shape[1:]))
+    dist.all_gather_single(y, x.contiguous(), group)
+    return y
+
+
+def _scattered_sum(x: Any, op: Any, group: Any) -> Any:
+    y = _rows(x, group)
+    dist.reduce_scatter_single(y, x.contiguous(), op, group)
+    return y
+
+
+def _exchanged(x: Any, output_splits: Any, input_splits: Any, group: Any) -> Any:
+    rows = x.size(0) if output_splits is None else sum(output_splits)
+    y = x.new_empty((rows, *x.shape[1:]))
+    dist.all_to_all_single(y, x.contiguous(), output_splits, input_splits, group)
+    return y
+
+
+def _gathered_at(x: Any, root: int, group: Any) -> Any:
+    if dist.get_rank(group) != root:
+        dist.gather(x.contiguous(), group=group, group_dst=root)
+        return None
+    size = dist.get_world_size(group)
+    y = x.new_empty((x.size(0) * size, *x.shape[1:]))
+    dist.gather(x.contiguous(), list(y.chunk(size)) if x.size(0) else [y] * size, group=group, group_dst=root)
+    return y
+
+
+def _scattered(x: Any, y: Any, root: int, group: Any) -> Any:
+    """x is the root's; y has room for a part."""
+    parts = None
+    if dist.get_rank(group) == root:
+        size = dist.get_world_size(group)
+        parts = list(x.contiguous().chunk(size)) if y.size(0) else [x] * size
+    dist.scatter(y, parts, group=group, group_src=root)
+    return y
+
+
+class _AllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, op: Any, group: Any) -> Any:
+        context.op, context.group = op, group
+        return _reduced(x, op, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return _AllReduce.apply(gradient, context.op, context.group), None, None
+
+
+class _Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, root: int, group: Any) -> Any:
+        context.root, context.group, context.shape = root, group, x.shape
+        y = _reduced_to(x, root, group)
+        return x.new_empty(0) if y is None else y
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        if dist.get_rank(context.group) != context.root:
+            gradient = gradient.new_empty(context.shape)
+        return _broadcast_from(gradient, context.root, context.group), None, None
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, root: int, group: Any) -> Any:
+        context.root, context.group = root, group
+        return _broadcast_from(x, root, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        found = _reduced_to(gradient, context.root, context.group)
+        return gradient.new_zeros(gradient.shape) if found is None else found, None, None
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, group: Any) -> Any:
+        context.group = group
+        return _gathered(x, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return _ReduceScatter.apply(gradient, dist.ReduceOp.SUM, context.group), None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, op: Any, group: Any) -> Any:
+        context.op, context.group = op, group
+        return _scattered_sum(x, op, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        if context.op == dist.ReduceOp.AVG:
+            gradient = gradient / dist.get_world_size(context.group)
+        return _AllGather.apply(gradient, context.group), None, None
+
+
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, output_splits: Any, input_splits: Any, group: Any) -> Any:
+        context.splits, context.group = (output_splits, input_splits), group
+        return _exchanged(x, output_splits, input_splits, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        output_splits, input_splits = context.splits
+        return _AllToAll.apply(gradient, input_splits, output_splits, context.group), None, None, None
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, root: int, group: Any) -> Any:
+        context.root, context.group, context.shape = root, group, x.shape
+        y = _gathered_at(x, root, group)
+        return x.new_empty(0) if y is None else y
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return _scattered(gradient, gradient.new_empty(context.shape), context.root, context.group), None, None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, root: int, group: Any) -> Any:
+        context.root, context.group, context.shape = root, group, x.shape
+        return _scattered(x, _rows(x, group), root, group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        found = _gathered_at(gradient, context.root, context.group)
+        return gradient.new_zeros(context.shape) if found is None else found, None, None
+
+
+class _Send(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, dst: int, group: Any, tag: int) -> Any:
+        context.dst, context.group, context.tag, context.shape = dst, group, tag, x.shape
+        dist.send(x.contiguous(), group=group, tag=tag, group_dst=dst)
+        return x.new_empty(0)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        found = gradient.new_empty(context.shape)
+        dist.recv(found, group=context.group, tag=context.tag, group_src=context.dst)
+        return found, None, None, None
+
+
+class _Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any, src: int, group: Any, tag: int) -> Any:
+        context.src, context.group, context.tag = src, group, tag
+        y = torch.empty_like(x)
+        dist.recv(y, group=group, tag=tag, group_src=src)
+        return y
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        dist.send(gradient.contiguous(), group=context.group, tag=context.tag, group_dst=context.src)
+        return None, None, None, None

@@ -1,0 +1,77 @@
+"""How the ranks of a process group meet: rank 0 writes an address into the store, and all go to Hocket's rendezvous."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import RendezvousError
+from hocket.runtime.communicator import Communicator, init
+from hocket.runtime.environment import MAX_ADDRESS_BYTES, new_address
+
+_KEY = "hocket/address"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a process group uses for all its operations: pg_options= of init_process_group and new_group.
+
+    algorithm and order are those of hocket.Communicator.configure, equal on all ranks. timeout is in seconds, and goes
+    before the timeout= of the process group.
+    """
+
+    algorithm: str | None = None
+    order: str | None = None
+    timeout: float | None = None
+
+
+def meet(store: Any, rank: int, size: int, seconds: float, options: Options | None) -> Communicator:
+    """The communicator of a new process group. Every rank waits `seconds` at most; RendezvousError says who is missing.
+
+    options: as a user gave them; TypeError, ValueError for others.
+    """
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
+    communicator = init(rank, size, address=_address(store, rank, size), timeout=seconds)
+    chosen = options or Options()
+    try:
+        communicator.configure(
+            algorithm=chosen.algorithm,
+            order=chosen.order,
+            timeout=seconds if chosen.timeout is None else chosen.timeout,
+        )
+    except BaseException:
+        communicator.close()
+        raise
+    return communicator
+
+
+def _address(store: Any, rank: int, size: int) -> str:
+    """The text that rank 0 gives to all. It names its host too: elsewhere nobody would answer."""
+    host = _host()
+    if rank == 0:
+        address = new_address()
+        store.set(_KEY, f"{host} {address}")
+        return address
+    try:
+        text: str = store.get(_KEY).decode()
+    except Exception as error:
+        raise RendezvousError(
+            f"rank 0 of {size} did not come to the store of this process group, as rank {rank} found; see whether that "
+            f"process started, and whether it ended early ({error})",
+            missing=[0],
+        ) from error
+    found, _, address = text.partition(" ")
+    if not 0 < len(address) <= MAX_ADDRESS_BYTES:
+        raise RendezvousError(f"rank {rank} of {size} found {text!r} in the store; expected a host and an address")
+    if found != host:
+        raise RendezvousError(
+            f"rank {rank} of {size} is on another host, or in another container, than rank 0: several hosts come "
+            "later; start all ranks on one host"
+        )
+    return address
+
+
+def _host() -> str:
+    """What processes have in common that can meet on an abstract socket: the system, and its network namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"

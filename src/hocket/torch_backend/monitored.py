@@ -1,0 +1,76 @@
+"""monitored_barrier: rank 0 finds out which ranks do not come, over the store, so that the communicator stays usable.
+
+The words of its errors are those of PyTorch's own, which programs look for.
+"""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from hocket.torch_backend.work import BackendError
+
+_OK = b"ok"
+
+
+class MonitoredBarrier:
+    """One rank's side. A rank that comes later than rank 0 can wait has come to the next one, as with messages."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._numbers = [0] * size  # of the next arrival, of each rank; ranks but 0 use their own only
+
+    def __call__(self, seconds: float, wait_all_ranks: bool) -> None:
+        """Returns once all ranks came.
+
+        BackendError after `seconds`, on rank 0 with all ranks that are missing, or the first one; then on others, too.
+        """
+        if self._rank == 0:
+            self._gather(seconds, wait_all_ranks)
+        else:
+            self._arrive(seconds)
+
+    def _gather(self, seconds: float, wait_all_ranks: bool) -> None:
+        deadline = time.monotonic() + seconds
+        came, missing = [], []
+        for rank in range(1, self._size):
+            if self._appears(self._key("arrival", rank), deadline - time.monotonic()):
+                came.append(rank)
+            else:
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        for rank in came:
+            self._store.set(self._key("verdict", rank), b"failed" if missing else _OK)
+            self._numbers[rank] += 1
+        if missing:
+            who = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+            raise BackendError(
+                f"[Rank 0]: Rank 0 timed out in monitoredBarrier: {who} failed to pass monitoredBarrier in "
+                f"{seconds * 1000:.0f} ms"
+            )
+
+    def _arrive(self, seconds: float) -> None:
+        rank = self._rank
+        arrival, verdict = self._key("arrival", rank), self._key("verdict", rank)
+        self._numbers[rank] += 1
+        self._store.set(arrival, _OK)
+        answered = self._appears(verdict, seconds)
+        if not answered or self._store.get(verdict) != _OK:
+            raise BackendError(
+                f"[Rank {rank}]: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
+                "for send/recv from rank 0. Please check rank 0 logs for faulty rank."
+                + ("" if answered else f" It did not answer within {seconds * 1000:.0f} ms")
+            )
+
+    def _key(self, what: str, rank: int) -> str:
+        return f"hocket/monitored_barrier/{what}/{rank}/{self._numbers[rank]}"
+
+    def _appears(self, key: str, seconds: float) -> bool:
+        """Whether somebody sets the key in that time; looks once in any case."""
+        if seconds > 0:
+            try:
+                self._store.wait([key], timedelta(seconds=seconds))
+            except RuntimeError:  # stores differ in what they raise when the time is up
+                return bool(self._store.check([key]))
+            return True
+        return bool(self._store.check([key]))

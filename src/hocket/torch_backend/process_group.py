@@ -1,0 +1,467 @@
+"""The process group "hocket": the methods that torch.distributed, DDP and the functional collectives call.
+
+Each collective has the names of several versions of PyTorch. A synchronous one runs in the caller's thread and returns
+a finished work; an asynchronous one runs on the communicator's stream. Nothing goes to another backend: what is not
+here fails.
+"""
+
+import atexit
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup
+
+from hocket.errors import HocketError
+from hocket.torch_backend.meeting import Options, meet
+from hocket.torch_backend.monitored import MonitoredBarrier
+from hocket.torch_backend.reductions import reduction_of
+from hocket.torch_backend.sparse import all_reduce_sparse
+from hocket.torch_backend.tensors import Finish, single, source, source_of, target, target_of
+from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, told_to_torch
+
+_FINISHED = FinishedWork()
+_NO_TIME = timedelta(0)
+_GRACE_SECONDS = 5.0  # for operations that nobody waits for, when a group is left
+
+_groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """One rank's side of a process group, on a communicator of its own. Ranks here are ranks of the group.
+
+    place: torch.distributed's _DistributedBackendOptions. Raises ValueError or TypeError for arguments, before anything
+    is sent, and BackendError, a dist.DistBackendError, for all that comes later; the group can then only be destroyed.
+    """
+
+    def __init__(self, place: Any, options: Options | None) -> None:
+        super().__init__(place.group_rank, place.group_size)
+        self._store = place.store
+        with told_to_torch():
+            self._comm = meet(place.store, place.group_rank, place.group_size, place.timeout.total_seconds(), options)
+        # Whatever C++ code of PyTorch looks for beside the methods here: it has a name, and refuses to do anything.
+        refusing = FakeProcessGroup.Options()
+        refusing.error_on_collective = True
+        anchor = FakeProcessGroup._create_internal(place.group_rank, place.group_size, refusing)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, anchor)
+        self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        self._seconds = place.timeout.total_seconds()
+        self._futures = Futures()
+        self._monitored_barrier = MonitoredBarrier(place.store, place.group_rank, place.group_size)
+        self._sequence = 0
+        self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
+        self._begun: list[RunningWork] = []  # not yet seen to be completed
+        self._num_pending = 0  # of _begun, when it was last looked through
+        _groups.add(self)
+
+    # What it is -------------------------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """The name of the backend."""
+        return "hocket"
+
+    def get_group_store(self) -> Any:
+        """The store that the group was made with."""
+        return self._store
+
+    @property
+    def communicator(self) -> Any:
+        """Hocket's communicator of this group, for what PyTorch has no words for."""
+        return self._comm
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """What operations use that do not say it themselves."""
+        self._seconds = timeout.total_seconds()
+        self._comm.configure(timeout=self._seconds)
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Numbers start at 0 on all ranks."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    # Collectives ------------------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Folds the tensors of all ranks into each of them."""
+        tensor = single("all_reduce", tensors)
+        if tensor.layout is not torch.strided:
+            return self._sparse(tensor, opts, timeout)
+        x, finish = target("all_reduce", tensor)
+        op = reduction_of(opts)
+        return self._run("all_reduce", (x,), {"op": op}, [tensor], [tensor], finish, opts, timeout)
+
+    def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Any:
+        """An allreduce of each tensor."""
+        return self._together(lambda: [self.allreduce(tensor, opts) for tensor in tensors], tensors, opts)
+
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Gives the root's tensor to all."""
+        tensor, root = single("broadcast", tensors), _root(opts)
+        if root == self.rank():
+            x, finish = source("broadcast", tensor), None
+        else:
+            x, finish = target("broadcast", tensor)
+        return self._run("broadcast", (x, root), {}, [tensor], [tensor], finish, opts, timeout)
+
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
+        """Folds the tensors of all ranks into the root's."""
+        tensor, root = single("reduce", tensors), _root(opts)
+        if root == self.rank():
+            x, finish = target("reduce", tensor)
+        else:
+            x, finish = source("reduce", tensor), None
+        arguments = {"op": reduction_of(opts if op is None else op)}
+        return self._run("reduce", (x, root), arguments, [tensor], [tensor], finish, opts, timeout)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Gives the tensors of all ranks to all, one by one; they may differ in length."""
+        tensor, outputs = single("all_gather", inputs), _row(outputs)
+        self._check_number("all_gather", outputs)
+        x = source("all_gather", tensor)
+        out, finish = target_of("all_gather", outputs)
+        counts = [output.numel() for output in outputs]
+        if len(set(counts)) == 1:
+            return self._run("all_gather", (x,), {"out": out}, [tensor], outputs, finish, opts)
+        return self._run("all_gather_v", (x.reshape(-1), counts), {"out": out}, [tensor], outputs, finish, opts)
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """Gives the tensors of all ranks to all, as one tensor."""
+        x = source("all_gather", input)
+        out, finish = target("all_gather", output)
+        return self._run("all_gather", (x,), {"out": out}, [input], [output], finish, opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
+        """An all_gather_single of each pair."""
+        pairs = list(zip(outputs, inputs, strict=True))
+        return self._together(lambda: [self.all_gather_single(*pair, opts) for pair in pairs], outputs, opts)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, output_lists: Any, inputs: Sequence[Any], opts: Any = None) -> Any:
+        """An allgather of each input; output_lists[rank][i] gets input i of that rank."""
+        rows = [[outputs[i] for outputs in output_lists] for i in range(len(inputs))]
+        return self._together(
+            lambda: [self.allgather([row], [tensor], opts) for row, tensor in zip(rows, inputs, strict=True)],
+            [tensor for outputs in output_lists for tensor in outputs],
+            opts,
+        )
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Gives the tensors of all ranks to the root, one by one."""
+        tensor, root = single("gather", inputs), _root(opts)
+        x = source("gather", tensor)
+        if root != self.rank():
+            return self._run("gather", (x, root), {}, [tensor], [], None, opts, timeout)
+        outputs = _row(outputs)
+        self._check_number("gather", outputs)
+        _check_alike("gather", [*outputs, tensor])
+        out, finish = target_of("gather", outputs)
+        return self._run("gather", (x, root), {"out": out}, [tensor], outputs, finish, opts, timeout)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Gives each rank one of the root's tensors."""
+        tensor, root = single("scatter", outputs), _root(opts)
+        x = None
+        if root == self.rank():
+            inputs = _row(inputs)
+            self._check_number("scatter", inputs)
+            _check_alike("scatter", [*inputs, tensor])
+            x = source_of("scatter", inputs)
+        out, finish = target("scatter", tensor)
+        return self._run("scatter", (x, root), {"out": out}, [tensor], [tensor], finish, opts, timeout)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Folds the lists of all ranks, tensor by tensor; each rank gets one result. They may differ in length."""
+        tensor, inputs = single("reduce_scatter", outputs), _row(inputs)
+        self._check_number("reduce_scatter", inputs)
+        x = source_of("reduce_scatter", inputs)
+        out, finish = target("reduce_scatter", tensor)
+        arguments = {"op": reduction_of(opts), "out": out}
+        counts = [part.numel() for part in inputs]
+        if len(set(counts)) == 1:
+            return self._run("reduce_scatter", (x,), arguments, inputs, [tensor], finish, opts, timeout)
+        return self._run("reduce_scatter_v", (x, counts), arguments, inputs, [tensor], finish, opts, timeout)
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """Folds the tensors of all ranks; each rank gets its part of the result."""
+        x = source("reduce_scatter", input)
+        out, finish = target("reduce_scatter", output)
+        arguments = {"op": reduction_of(opts), "out": out}
+        return self._run("reduce_scatter", (x,), arguments, [input], [output], finish, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
+        """A reduce_scatter_single of each pair."""
+        pairs = list(zip(outputs, inputs, strict=True))
+        return self._together(lambda: [self.reduce_scatter_single(*pair, opts) for pair in pairs], outputs, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def alltoall(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
+        """Tensor j of rank i goes to place i of rank j; they may differ in length."""
+        self._check_number("all_to_all", outputs)
+        self._check_number("all_to_all", inputs)
+        x = source_of("all_to_all", inputs)
+        out, finish = target_of("all_to_all", outputs)
+        counts = ([tensor.numel() for tensor in inputs], [tensor.numel() for tensor in outputs])
+        return self._run("all_to_all_v", (x, *counts), {"out": out}, inputs, outputs, finish, opts)
+
+    def all_to_all_single(
+        self, output: Any, input: Any, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Any:
+        """Rows of one tensor, as alltoall; all ranks give splits, numbers of rows for each rank, or none does."""
+        x = source("all_to_all", input)
+        out, finish = target("all_to_all", output)
+        if not output_splits and not input_splits:
+            for name, tensor in (("input", input), ("output", output)):
+                self._check_even(name, tensor)
+            return self._run("all_to_all", (x.reshape(-1),), {"out": out}, [input], [output], finish, opts)
+        counts = (self._elements("input", input, input_splits), self._elements("output", output, output_splits))
+        return self._run("all_to_all_v", (x.reshape(-1), *counts), {"out": out}, [input], [output], finish, opts)
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Returns once every rank has called it."""
+        return self._run("barrier", (), {}, [], [], None, opts, timeout)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that says which ranks are missing; it goes over the store, and harms nothing if it fails."""
+        self._monitored_barrier(self._seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        """Sends to a rank; the tensor may be written again once the work is done."""
+        tensor = single("send", tensors)
+        x = source("send", tensor)
+        return self._message("send", lambda: self._comm.isend(x, dst, tag=tag), tensor, None)
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
+        """Receives from a rank."""
+        tensor = single("recv", tensors)
+        x, finish = target("recv", tensor)
+        return self._message("recv", lambda: self._comm.irecv(x, src, tag=tag), tensor, finish)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receives from any rank; the work's source_rank() tells which."""
+        return self.recv(tensors, -1, tag)
+
+    recvAnysource = recv_anysource  # noqa: N815
+
+    # Coalescing -------------------------------------------------------------------------------------------------------
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: Any = None) -> Any:
+        begun, self._coalesced = self._coalesced or [], None
+        return self._joined(begun, [tensor for work in begun for tensor in work.tensors])
+
+    start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Leaves, once collectives that were launched are done; messages that nobody answers are given up."""
+        for work in self._unfinished():
+            if work.in_order:
+                work.rest()
+        self._leave()
+
+    def abort(self) -> None:
+        """Gives up whatever is under way, here and on the other ranks."""
+        self._close("its process group was aborted")
+
+    def _leave(self) -> None:
+        """Closes; what is under way has a little time left, as others may be about to do their part."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for work in self._unfinished():
+            work.rest(max(0.0, deadline - time.monotonic()))
+        self._close("it left with operations under way" if self._unfinished() else None)
+
+    def _close(self, reason: str | None) -> None:
+        """Leaves the communicator, with a reason for giving up."""
+        _groups.discard(self)
+        # What others report now is too late to be raised: the program has said that it is done.
+        with contextlib.suppress(HocketError):
+            if reason is not None:
+                self._comm.abort(reason)
+        with contextlib.suppress(HocketError):
+            self._comm.close()
+        self._futures.close()
+        self._begun.clear()
+
+    def _unfinished(self) -> list[RunningWork]:
+        return [work for work in self._begun if not work.is_completed()]
+
+    # The way into the communicator ------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        name: str,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        finish: Finish,
+        opts: Any,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Runs or launches a collective of the communicator."""
+        self._sequence += 1
+        seconds = _seconds(opts, timeout)
+        if seconds is not None:
+            options["timeout"] = seconds
+        if torch.autograd.profiler._is_profiler_enabled:
+            with _observed(name, inputs, self):
+                return self._call(name, arguments, options, outputs, finish, opts)
+        return self._call(name, arguments, options, outputs, finish, opts)
+
+    def _call(
+        self,
+        name: str,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        outputs: Sequence[Any],
+        finish: Finish,
+        opts: Any,
+    ) -> Any:
+        method = getattr(self._comm, name)
+        try:
+            if not _asynchronous(opts) and self._coalesced is None:
+                method(*arguments, **options)
+                if finish is not None:
+                    finish()
+                return _FINISHED
+            begun = method(*arguments, **options, async_op=True)
+        except HocketError as error:
+            raise backend_error(error) from error
+        return self._kept(RunningWork([begun], outputs, [finish], self._futures))
+
+    def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
+        """An allreduce in several steps, which the caller's thread takes one after the other."""
+        self._sequence += 1
+        with told_to_torch(), _observed("all_reduce", [], self):
+            all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=_seconds(opts, timeout))
+        return FinishedWork([tensor])
+
+    def _message(self, name: str, begin: Callable[[], Any], tensor: Any, finish: Finish) -> Any:
+        self._sequence += 1
+        with told_to_torch(), _observed(name, [tensor], self):
+            begun = begin()
+        return self._kept(RunningWork([begun], [tensor], [finish], self._futures, in_order=False))
+
+    def _kept(self, work: RunningWork) -> Any:
+        """The work, which is remembered until it is done."""
+        if len(self._begun) > 2 * self._num_pending + 8:
+            self._begun = self._unfinished()
+            self._num_pending = len(self._begun)
+        self._begun.append(work)
+        if self._coalesced is None:
+            return work
+        self._coalesced.append(work)
+        return _FINISHED
+
+    def _together(self, launch: Callable[[], list[Any]], tensors: Sequence[Any], opts: Any) -> Any:
+        """One work for all that is launched."""
+        begun = launch()
+        if self._coalesced is not None or not _asynchronous(opts):
+            return _FINISHED
+        return self._joined(begun, tensors)
+
+    def _joined(self, begun: Sequence[RunningWork], tensors: Sequence[Any]) -> Any:
+        if not begun:
+            return _FINISHED
+        works = [work for one in begun for work in one.works]
+        finishes = [lambda one=one: one.wait() for one in begun]
+        return RunningWork(works, tensors, finishes, self._futures, all(one.in_order for one in begun))
+
+    def _check_number(self, name: str, tensors: Sequence[Any]) -> None:
+        if len(tensors) != self.size():
+            raise ValueError(
+                f"{name}: expected a list of {self.size()} tensors, one for each rank; found {len(tensors)}"
+            )
+
+    def _check_even(self, name: str, tensor: Any) -> None:
+        if tensor.dim() == 0 or tensor.size(0) % self.size():
+            raise ValueError(
+                f"all_to_all: expected an {name} tensor with a dim 0 that {self.size()} ranks can split evenly, found "
+                f"shape {tuple(tensor.shape)}; give split sizes on all ranks"
+            )
+
+    def _elements(self, name: str, tensor: Any, splits: Sequence[int]) -> list[int]:
+        """Rows for each rank in elements."""
+        if tensor.dim() == 0:
+            raise ValueError(f"all_to_all: expected an {name} tensor of at least 1 dim, found one of 0 dims")
+        if not splits:
+            self._check_even(name, tensor)
+            splits = [tensor.size(0) // self.size()] * self.size()
+        if len(splits) != self.size() or sum(splits) != tensor.size(0):
+            raise ValueError(
+                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows whose sum is that of the "
+                f"{name} tensor, {tensor.size(0)}; found {list(splits)}"
+            )
+        row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
+        return [count * row for count in splits]
+
+
+def _row(tensors: Any) -> Sequence[Any]:
+    """A list of tensors, or the only one in a list of lists."""
+    found: Sequence[Any] = tensors[0] if tensors and isinstance(tensors[0], list | tuple) else tensors
+    return found
+
+
+def _check_alike(name: str, tensors: Sequence[Any]) -> None:
+    counts = {tensor.numel() for tensor in tensors}
+    if len(counts) > 1:
+        raise ValueError(f"{name}: expected tensors of one length on all ranks, found {sorted(counts)} elements")
+
+
+def _root(opts: Any) -> int:
+    root: int = opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank
+    return root
+
+
+def _asynchronous(opts: Any) -> bool:
+    found: bool = getattr(opts, "asyncOp", True)
+    return found
+
+
+def _seconds(opts: Any, timeout: timedelta | None) -> float | None:
+    """What a call says itself; -1 ms in the options means nothing."""
+    if timeout is None:
+        timeout = getattr(opts, "timeout", None)
+        if timeout is None and isinstance(opts, timedelta):
+            timeout = opts
+    return timeout.total_seconds() if timeout is not None and timeout > _NO_TIME else None
+
+
+def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
+    """What the profiler shows as "hocket:all_reduce" while the body runs."""
+    if not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    what = {"group": group.group_name, "seq": group._sequence}
+    return torch._C._profiler._RecordFunctionFast(f"hocket:{name}", list(tensors), what)
+
+
+@atexit.register
+def _leave_all() -> None:
+    """At the end of the process: what nobody waits for any more is given up, so that exit cannot hang."""
+    for group in list(_groups):
+        group._leave()
+
+
+os.register_at_fork(after_in_child=_groups.clear)

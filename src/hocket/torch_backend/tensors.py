@@ -1,0 +1,114 @@
+"""Tensors as arrays of the core. Those that lie apart in memory go through a contiguous copy, so strides never matter.
+
+A result is written behind autograd's back, as on every backend, but counted in the tensor's version: what was saved for
+a backward pass and then overwritten is found there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Finish = Callable[[], None] | None
+"""What brings a result from a copy to where it belongs, once it is complete."""
+
+
+def source(name: str, tensor: Any) -> Any:
+    """An array with the tensor's values, of its memory where that is contiguous."""
+    return _array(_contiguous(_checked(name, tensor)))
+
+
+def target(name: str, tensor: Any) -> tuple[Any, Finish]:
+    """An array for a result of this tensor: of its values, too, as an operation in place reads them."""
+    written = _contiguous(_checked(name, tensor))
+    torch._C._increment_version([tensor])
+    return _array(written), None if written is tensor else lambda: _copy(tensor, written)
+
+
+def source_of(name: str, tensors: Sequence[Any]) -> Any:
+    """An array with the values of tensors of one dtype, one behind the other."""
+    for tensor in tensors:
+        _checked(name, tensor)
+    _check_dtypes(name, tensors)
+    joined = _joined(tensors)
+    return _array(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if joined is None else joined)
+
+
+def target_of(name: str, tensors: Sequence[Any]) -> tuple[Any, Finish]:
+    """An array for a result whose parts are these tensors, of one dtype, one behind the other."""
+    for tensor in tensors:
+        _checked(name, tensor)
+    _check_dtypes(name, tensors)
+    torch._C._increment_version(list(tensors))
+    joined = _joined(tensors)
+    if joined is not None:
+        return _array(joined), None
+    counts = [tensor.numel() for tensor in tensors]
+    written = torch.empty(sum(counts), dtype=tensors[0].dtype)
+
+    def finish() -> None:
+        for tensor, part in zip(tensors, written.split(counts), strict=True):
+            _copy(tensor, part.view(tensor.shape))
+
+    return _array(written), finish
+
+
+def single(name: str, tensors: Any) -> Any:
+    """The tensor of a list of one, or that is given itself; ValueError."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"{name}: expected a list of one tensor, found {len(tensors)}")
+    return tensors[0]
+
+
+def _checked(name: str, tensor: Any) -> Any:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a tensor, found a {type(tensor).__name__}")
+    if not tensor.is_cpu:
+        raise ValueError(
+            f"{name}: expected a tensor in CPU memory, found one on {tensor.device}; pass x.cpu(), or use a process "
+            "group of a backend for that device"
+        )
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name}: expected a dense tensor, found a {tensor.layout} one; pass x.to_dense()")
+    return tensor
+
+
+def _check_dtypes(name: str, tensors: Sequence[Any]) -> None:
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(dtypes) != 1:
+        raise ValueError(f"{name}: expected tensors of one dtype, found {sorted(map(str, dtypes)) or 'no tensor'}")
+
+
+def _contiguous(tensor: Any) -> Any:
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _array(tensor: Any) -> Any:
+    """What the communicator recognises fastest: a torch.Tensor itself, without a gradient."""
+    return tensor if type(tensor) is torch.Tensor and not tensor.requires_grad else tensor.detach()
+
+
+def _joined(tensors: Sequence[Any]) -> Any:
+    """One tensor of all of them, where each begins where the last one ends; else None."""
+    first = tensors[0]
+    storage, address = first.untyped_storage().data_ptr(), first.data_ptr()
+    for tensor in tensors:
+        if (
+            not tensor.is_contiguous()
+            or tensor.is_conj()
+            or tensor.is_neg()
+            or tensor.data_ptr() != address
+            or tensor.untyped_storage().data_ptr() != storage
+        ):
+            return None
+        address += tensor.nbytes
+    return first.detach().as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
+
+
+def _copy(tensor: Any, written: Any) -> None:
+    with torch.no_grad():
+        tensor.detach().copy_(written)

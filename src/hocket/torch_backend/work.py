@@ -1,0 +1,216 @@
+"""Handles of operations: what torch.distributed calls a Work, and the futures that DDP and functional code ask for."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hocket.errors import CollectiveTimeout, CommunicationError, HocketError
+from hocket.torch_backend.tensors import Finish
+
+
+class BackendError(dist.DistBackendError):
+    """What PyTorch's programs catch; __cause__ is Hocket's own error, with its fields."""
+
+
+@contextlib.contextmanager
+def told_to_torch() -> Iterator[None]:
+    """Raises Hocket's errors as BackendError."""
+    try:
+        yield
+    except HocketError as error:
+        raise backend_error(error) from error
+
+
+def backend_error(error: HocketError) -> BackendError:
+    """The same in PyTorch's words, by which programs tell a time-out and a closed connection from the rest."""
+    if isinstance(error, CollectiveTimeout):
+        return BackendError(f"hocket: a timeout ended this operation: {error}")
+    if isinstance(error, CommunicationError):
+        return BackendError(f"hocket: the connection is closed now: {error}")
+    return BackendError(f"hocket: {error}")
+
+
+class FinishedWork(dist.Work):
+    """Of an operation that was over when it returned."""
+
+    def __init__(self, tensors: Sequence[Any] = ()) -> None:
+        super().__init__()
+        self._tensors = list(tensors)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Nothing is left to wait for."""
+        return True
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+    def exception(self) -> None:
+        """None."""
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def block_current_stream(self) -> None:
+        """Nothing is left to wait for."""
+
+    def result(self) -> list[Any]:
+        """The tensors that were written."""
+        return self._tensors
+
+    def get_future(self) -> Any:
+        """One that has the tensors that were written."""
+        future = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
+
+class RunningWork(dist.Work):
+    """Of an operation under way: one or several works of the communicator, and how their results get into place."""
+
+    def __init__(
+        self,
+        works: Sequence[Any],
+        tensors: Sequence[Any],
+        finishes: Sequence[Finish],
+        futures: "Futures",
+        in_order: bool = True,
+    ) -> None:
+        super().__init__()
+        self.works, self.tensors, self.in_order = works, list(tensors), in_order
+        self._futures = futures
+        self._finishes = [finish for finish in finishes if finish is not None]
+        self._future: Any = None
+        self._lock = threading.RLock()  # guards _finishes and _future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Blocks until the result is in place. Raises what ended the operation, as BackendError."""
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        with told_to_torch():
+            for work in self.works:
+                work.wait(seconds if seconds > 0 else None)
+        self._finish()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        if not all(work.is_completed() for work in self.works):
+            return False
+        if self._failure() is None:
+            self._finish()
+        return True
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self._failure() is None
+
+    def exception(self) -> Any:
+        """What ended it, None while it runs and when it went well."""
+        failure = self._failure() if self.is_completed() else None
+        return backend_error(failure) if isinstance(failure, HocketError) else failure
+
+    def synchronize(self) -> None:
+        """As wait."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """As wait: the CPU is the only stream."""
+        self.wait()
+
+    def result(self) -> list[Any]:
+        """The tensors that were written, once they are."""
+        self.wait()
+        return self.tensors
+
+    def source_rank(self) -> int:
+        """The rank in the group that sent what was received."""
+        self.wait()
+        source: int | None = self.works[0].source
+        return -1 if source is None else source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """One that gets the tensors that were written, or raises in PyTorch's way what wait() raises."""
+        with self._lock:
+            if self._future is None:
+                # A future with set_exception counts as a success in C++; one whose callback raises does not.
+                begun = torch.futures.Future()
+                self._future = begun.then(self._outcome)
+                self._futures.complete(begun, self, self.in_order)
+        return self._future
+
+    def rest(self, seconds: float | None = None) -> None:
+        """Blocks until it has ended, well or not, or so long for each of its works."""
+        for work in self.works:
+            with contextlib.suppress(Exception):
+                work.wait(seconds)
+
+    def _outcome(self, _: Any) -> list[Any]:
+        self.wait()
+        return self.tensors
+
+    def _failure(self) -> Any:
+        return next((failure for work in self.works if (failure := work.exception()) is not None), None)
+
+    def _finish(self) -> None:
+        if self._finishes:
+            with self._lock:
+                finishes, self._finishes = self._finishes, []
+                for finish in finishes:
+                    finish()
+
+
+class Futures:
+    """Completes futures: those of collectives in their order, in a thread that starts with the first one.
+
+    Messages end in any order, and one may wait for what the future of another starts: each has a thread of its own.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Any, RunningWork] | None] = queue.SimpleQueue()
+        self._server: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+
+    def complete(self, future: Any, work: RunningWork, in_order: bool) -> None:
+        """Sets the future once the work has ended."""
+        if work.is_completed():
+            future.set_result(None)
+        elif not in_order:
+            self._start(_complete, future, work)
+        else:
+            if self._server is None:
+                self._server = self._start(self._serve)
+            self._queue.put((future, work))
+
+    def close(self) -> None:
+        """Ends the threads, once all is set; works that cannot end have to be aborted before."""
+        self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _start(self, function: Callable[..., None], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=function, args=arguments, name="hocket futures", daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+        thread.start()
+        return thread
+
+    def _serve(self) -> None:
+        while (item := self._queue.get()) is not None:
+            _complete(*item)
+
+
+def _complete(future: Any, work: RunningWork) -> None:
+    work.rest()
+    future.set_result(None)

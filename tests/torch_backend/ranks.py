@@ -1,0 +1,96 @@
+"""Ranks of torch.distributed for tests: children of a fork server that has imported PyTorch once."""
+
+import functools
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60  # the time-out of every operation, unless a test has its own
+
+
+@functools.cache
+def _server() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed", "hocket.torch_backend.process_group"])
+    return context
+
+
+def run(main: Callable[..., Any], num_ranks: int, *arguments: Any) -> list[Any]:
+    """Calls main(*arguments) on every rank of a fresh default group of Hocket's, and returns what they returned.
+
+    AssertionError if one fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return start(_in_group, num_ranks, num_ranks, f"{folder}/store", main, arguments)
+
+
+def start(main: Callable[..., Any], num_ranks: int, *arguments: Any) -> list[Any]:
+    """Calls main(rank, *arguments) in so many processes, and returns what they returned.
+
+    AssertionError if one fails.
+    """
+    pipes, processes = [], []
+    for rank in range(num_ranks):
+        here, there = _server().Pipe()
+        process = _server().Process(target=_answer, args=(there, main, (rank, *arguments)))
+        process.start()
+        there.close()
+        pipes.append(here)
+        processes.append(process)
+    results = [_received(pipe) for pipe in pipes]
+    for process in processes:
+        process.join()
+    failures = [f"rank {rank}:\n{text}" for rank, (good, text) in enumerate(results) if not good]
+    assert not failures, "\n".join(failures)
+    codes = [process.exitcode for process in processes]
+    assert codes == [0] * num_ranks, f"exit codes {codes}"
+    return [result for _, result in results]
+
+
+def _received(pipe: Any) -> tuple[bool, Any]:
+    try:
+        found: tuple[bool, Any] = pipe.recv()
+    except EOFError:
+        return False, "it ended without an answer"
+    return found
+
+
+def _in_group(rank: int, size: int, store: str, main: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "hocket", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
+    )
+    result = main(*arguments)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return result
+
+
+def _answer(pipe: Any, main: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        answer = True, main(*arguments)
+    except BaseException:
+        answer = False, traceback.format_exc()
+    pipe.send(answer)
+    if not answer[0]:
+        os._exit(1)  # as a program that fails does, without waiting for its peers
+
+
+def descriptors() -> list[str]:
+    """What the open descriptors of this process lead to."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found

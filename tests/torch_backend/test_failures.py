@@ -1,0 +1,177 @@
+"""What goes wrong explains itself, before anything is sent where it can, and never hangs or kills."""
+
+import subprocess
+import sys
+import textwrap
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted
+from tests.torch_backend.ranks import run
+
+
+def bad_arguments() -> None:
+    size = dist.get_world_size()
+    bad: list[tuple[Any, str]] = [
+        (lambda: dist.all_reduce(torch.ones(2, device="meta")), "CPU memory, found one on meta"),
+        (lambda: dist.broadcast(torch.ones(2).to_sparse(), 0), r"found a torch\.sparse_coo one; pass x\.to_dense"),
+        (lambda: dist.all_reduce(torch.ones(2).to_sparse(), dist.ReduceOp.MAX), r"a sum of torch\.sparse_coo ones"),
+        (lambda: dist.all_gather([torch.ones(1)] * (size + 1), torch.ones(1)), f"a list of {size} tensors"),
+        (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), "that 2 ranks can split evenly"),
+        (lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2), [1, 2], [1, 1]), "whose sum is that of the"),
+        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "avg"),
+        (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "band"),
+        (lambda: dist.group.WORLD.allreduce([torch.ones(1), torch.ones(1)]), "a list of one tensor, found 2"),
+        (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "expected out with 2 elements"),
+    ]
+    for call, words in bad:
+        with pytest.raises((ValueError, TypeError), match=words):
+            call()
+    tensor = torch.ones(1)  # nothing was sent, so all goes on
+    dist.all_reduce(tensor)
+    assert tensor.item() == size
+
+
+def test_bad_arguments_are_told_before_anything_is_sent() -> None:
+    run(bad_arguments, 2)
+
+
+def differing() -> None:
+    with pytest.raises(dist.DistBackendError, match="differ in count") as caught:
+        dist.all_reduce(torch.ones(1 + dist.get_rank()))
+    assert isinstance(caught.value.__cause__, CollectiveMismatch)
+
+
+def test_tensors_that_do_not_match() -> None:
+    run(differing, 2)
+
+
+def alone_in_a_barrier() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=0.3))
+    if dist.get_rank() == 0:
+        with pytest.raises(dist.DistBackendError, match=" timeout ") as caught:
+            dist.barrier(group)
+        assert isinstance(caught.value.__cause__, CollectiveTimeout) and caught.value.__cause__.missing == (1,)
+        work = dist.irecv(torch.ones(1), 1)
+        with pytest.raises(dist.DistBackendError, match=r"within the 0\.1 s of this wait"):
+            work.wait(timedelta(seconds=0.1))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        dist.send(torch.ones(1), 0)
+    else:
+        work.wait()
+
+
+def test_a_timeout_names_who_is_missing_and_harms_one_group_only() -> None:
+    run(alone_in_a_barrier, 2)
+
+
+def failing_future() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=0.3))
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        with pytest.raises(RuntimeError, match=" timeout "):
+            work.get_future().wait()
+        assert work.is_completed() and not work.is_success() and "timeout" in str(work.exception())
+    dist.barrier()
+
+
+def test_a_future_fails_with_its_operation() -> None:
+    run(failing_future, 2)
+
+
+def aborted() -> None:
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        dist.group.WORLD.abort()
+        with pytest.raises(dist.DistBackendError):
+            work.wait()
+    else:
+        with pytest.raises(dist.DistBackendError, match="its process group was aborted") as caught:
+            dist.recv(torch.ones(1), 0)
+        assert isinstance(caught.value.__cause__, PeerAborted)
+
+
+def test_abort_ends_what_others_wait_for() -> None:
+    run(aborted, 2)
+
+
+def monitored() -> None:
+    rank, group = dist.get_rank(), dist.group.WORLD
+    group.monitored_barrier(timedelta(seconds=30))
+    for all_ranks, who in ((False, "Rank 1"), (True, "Ranks 1, 2")):
+        if rank == 0:
+            with pytest.raises(dist.DistBackendError, match=f"{who} failed to pass monitoredBarrier in 100 ms"):
+                group.monitored_barrier(timedelta(seconds=0.1), all_ranks)
+        elif rank == 3:
+            with pytest.raises(dist.DistBackendError, match="successfully reached monitoredBarrier, but received"):
+                group.monitored_barrier(timedelta(seconds=30), all_ranks)
+    dist.barrier()  # the group is as good as before
+
+
+def test_monitored_barrier_names_who_does_not_come() -> None:
+    run(monitored, 4)
+
+
+def test_a_misspelt_backend_is_told() -> None:
+    with pytest.raises((ValueError, AssertionError), match=r"(?i)hockett"), pytest.warns(UserWarning, match="hockett"):
+        dist.init_process_group("hockett", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:
+    program = """
+        import sys, torch.distributed as dist
+        from datetime import timedelta
+        rank = int(sys.argv[1])
+        store = dist.FileStore(sys.argv[2], 3)
+        try:
+            dist.init_process_group("hocket", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=1))
+        except dist.DistBackendError as error:
+            print(error.__cause__.missing)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    ranks = [
+        subprocess.Popen([*command, rank, str(tmp_path / "store")], stdout=subprocess.PIPE, text=True) for rank in "02"
+    ]
+    assert [rank.communicate(timeout=100)[0].strip() for rank in ranks] == ["(1,)", "(1,)"]
+
+
+PROGRAM = """
+    import sys, torch, torch.distributed as dist
+    rank, what = int(sys.argv[1]), sys.argv[3]
+    dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+    dist.all_reduce(torch.ones(1))
+    if what == "unanswered":
+        work = dist.irecv(torch.ones(1), 1 - rank)
+        work.get_future()
+    elif what == "alone" and rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        work.get_future()
+    elif what == "exception" and rank == 0:
+        dist.all_reduce(torch.ones(1), async_op=True)
+        raise SystemExit("told to the other")
+    elif what == "exception":
+        dist.all_reduce(torch.ones(1))
+        try:
+            dist.all_reduce(torch.ones(1))
+        except dist.DistBackendError:
+            pass
+    print("end")
+"""
+
+
+@pytest.mark.parametrize("what", ["nothing", "unanswered", "alone", "exception"])
+def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) -> None:
+    """No hang, no SIGABRT, without destroy_process_group, too."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store"), what], stderr=subprocess.PIPE) for rank in "01"]
+    said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
+    expected = [1, 0] if what == "exception" else [0, 0]
+    assert [rank.returncode for rank in ranks] == expected, said

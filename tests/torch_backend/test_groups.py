@@ -1,0 +1,191 @@
+"""Process groups: made, used side by side, ended, however the ranks were started."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+import hocket
+from tests.torch_backend.ranks import descriptors, run
+
+
+def total(group: Any = None) -> float:
+    tensor = torch.tensor([2.0 ** dist.get_rank()])
+    dist.all_reduce(tensor, group=group)
+    return tensor.item()
+
+
+def side_by_side() -> None:
+    rank = dist.get_rank()
+    even, odd = dist.new_group([0, 2]), dist.new_group([1, 3])
+    mine = even if rank % 2 == 0 else odd
+    assert total(mine) == (5.0 if rank % 2 == 0 else 10.0)
+    assert total() == 15.0
+    assert dist.get_rank(mine) == rank // 2 and dist.get_global_rank(mine, 1) == 2 + rank % 2
+    assert dist.get_backend(mine) == "hocket"
+    pairs, _ = dist.new_subgroups(2)
+    assert total(pairs) == (3.0 if rank < 2 else 12.0)
+    dist.destroy_process_group(mine)
+    assert total() == 15.0
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+    assert total(mesh["b"].get_group()) == (3.0 if rank < 2 else 12.0)
+
+
+def test_groups_side_by_side() -> None:
+    run(side_by_side, 4)
+
+
+def again(path: str) -> None:
+    for number in range(3):
+        rank = dist.get_rank()
+        assert total() == 3.0
+        dist.destroy_process_group()
+        with pytest.raises(ValueError, match="not been initialized"):
+            dist.all_reduce(torch.ones(1))
+        dist.init_process_group("hocket", init_method=f"file://{path}/{number}", rank=rank, world_size=2)
+
+
+def test_destroyed_and_made_again(tmp_path: Path) -> None:
+    run(again, 2, str(tmp_path))
+
+
+def with_options() -> tuple[Any, ...]:
+    algorithms = {}
+    for options in (None, hocket.Options(algorithm="ring"), hocket.Options(order="rank", timeout=7.5)):
+        group = dist.new_group(pg_options=options)
+        dist.all_reduce(torch.ones(1000), group=group)
+        algorithms[options] = set(group.communicator.statistics["algorithms"])
+    assert algorithms[hocket.Options(algorithm="ring")] == {"all_reduce:ring"}
+    with pytest.raises(TypeError, match=r"expected hocket\.Options"):
+        dist.new_group(pg_options={"algorithm": "ring"})
+    return ()
+
+
+def test_options_of_a_group() -> None:
+    run(with_options, 2)
+
+
+def of_no_other_backend() -> None:
+    import gc
+
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor)
+    dist.all_gather_object([None, None], 1)
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+    assert not [one for one in gc.get_objects() if isinstance(one, dist.ProcessGroupGloo)]
+    assert dist.group.WORLD._get_backend_name() == "hocket"
+
+
+def test_no_operation_goes_to_gloo() -> None:
+    run(of_no_other_backend, 2)
+
+
+def in_place_of_gloo() -> None:
+    dist.destroy_process_group()
+    hocket.torch_backend.replace_gloo()
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    assert type(dist.group.WORLD).__module__ == "hocket.torch_backend.replacing"
+    assert dist.get_backend() == "gloo"
+    tensor = torch.ones(3, 2).t()
+    dist.all_reduce(tensor)
+    dist.monitored_barrier()
+    assert total() == 1.0
+
+
+def test_programs_that_name_gloo() -> None:
+    run(in_place_of_gloo, 1)
+
+
+def start(rank: int, size: int, path: str, parents: list[str]) -> None:
+    # Memory of the parent's ranks would be kept, and its peers' deaths not noticed, through descriptors of a child.
+    kept = [one for one in descriptors() if "hocket" in one or "memfd" in one]
+    dist.init_process_group("hocket", init_method=f"file://{path}", rank=rank, world_size=size)
+    assert total() == 3.0
+    assert not kept, kept
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_however_ranks_are_started(method: str, tmp_path: Path) -> None:
+    """In a program whose own process is a rank, too, which a test must not be."""
+    program = f"""
+        import torch.distributed as dist, torch.multiprocessing, tests.torch_backend.test_groups as here
+        if __name__ == "__main__":
+            if {method!r} != "fork":
+                dist.init_process_group("hocket", store=dist.HashStore(), rank=0, world_size=1)
+                assert here.total() == 1.0
+            torch.multiprocessing.start_processes(
+                here.start, (2, {str(tmp_path / "store")!r}, []), nprocs=2, start_method={method!r}
+            )
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    finish([sys.executable, tmp_path / "program.py"])
+
+
+def test_under_torchrun(tmp_path: Path) -> None:
+    program = """
+        import os, torch, torch.distributed as dist
+        dist.init_process_group("hocket")
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.item() == int(os.environ["WORLD_SIZE"]) == 2
+        dist.destroy_process_group()
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    finish(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", tmp_path / "program.py"]
+    )
+
+
+def test_importing_torch_registers_the_backend_and_never_fails_for_it(tmp_path: Path) -> None:
+    finish(
+        [sys.executable, "-c", "import torch.distributed as dist; assert dist.Backend('hocket') == dist.Backend.HOCKET"]
+    )
+    # What cannot be loaded is a warning.
+    program = "import sys; sys.modules['torch.distributed'] = None; import hocket.torch_backend"
+    result = finish([sys.executable, "-W", "default", "-c", program])
+    assert "hocket is no backend" in result.stderr
+
+
+def test_importing_hocket_does_not_import_torch() -> None:
+    finish([sys.executable, "-c", "import sys, hocket; hocket.init().close(); assert 'torch' not in sys.modules"])
+
+
+def finish(command: list[Any]) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def profiled() -> list[str]:
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 2))
+        dist.all_gather([torch.ones(1), torch.ones(1)], torch.ones(1), async_op=True).wait()
+        dist.barrier()
+    events = {event.name: event for event in profile.events() if event.name.startswith("hocket:")}
+    assert events["hocket:all_reduce"].input_shapes == [[3, 2]]
+    return sorted(events)
+
+
+def test_the_profiler_shows_operations_with_shapes() -> None:
+    assert run(profiled, 2)[0] == ["hocket:all_gather", "hocket:all_reduce", "hocket:barrier"]
+
+
+def timeouts() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=0.2))
+    with pytest.raises(dist.DistBackendError, match=" timeout "):
+        dist.recv(torch.ones(1), 1 - dist.get_rank(), group=group)
+
+
+def test_the_timeout_of_a_group() -> None:
+    run(timeouts, 2)
