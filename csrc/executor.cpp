@@ -138,7 +138,7 @@ void Executor::finish_piece(Task &task) {
 /// Whether the reader, which is about to begin as well, may be about to let this rank share the work: worth a moment.
 bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
-    if (!cursor.is_shared || task.num_bytes < least_shared_bytes || task.peers.size() > 1) return false;
+    if (!cursor.is_shared || task.num_bytes < least_bytes_past_caches_ || task.peers.size() > 1) return false;
     if (at_header(task) || piece_start(task) + task.within > 0) return false;
     return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
 }

@@ -41,7 +41,8 @@ struct ForeignSize {
 class Executor {
   public:
     /// Both must outlive the executor. Copies of chunks of `least_bytes_past_caches`, to where the plan reads and
-    /// writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it.
+    /// writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it. Of such
+    /// that go one way each end moves one half.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
 
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.
@@ -160,8 +161,6 @@ class Executor {
     static constexpr int pieces_per_advance = 16;
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
-    /// Below this, copying twice is cheaper than two system calls.
-    static constexpr std::size_t least_shared_bytes = std::size_t{64} << 10;
     static constexpr int max_looks = 16; // about a microsecond
 
     std::uint64_t num_moves_ = 0;

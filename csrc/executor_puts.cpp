@@ -31,7 +31,7 @@ void Executor::grant() {
             window.after_order = after.destinations[0].index;
         }
         // Who may share the work is told at once, even that there is none to share.
-        if (windows_.empty() && !(cursor.is_shared && longest_bytes_ >= least_shared_bytes)) continue;
+        if (windows_.empty() && !(cursor.is_shared && longest_bytes_ >= least_bytes_past_caches_)) continue;
         transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared);
         has_granted_ = true;
     }
@@ -62,7 +62,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 /// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_.
 bool Executor::find_targets(Task &task) {
     if (task.num_bytes < least_put_bytes || at_header(task)) return false;
-    const bool is_shared = sends_[task.cursors[0]].is_shared && task.num_bytes >= least_shared_bytes;
+    const bool is_shared = sends_[task.cursors[0]].is_shared && task.num_bytes >= least_bytes_past_caches_;
     if (!task.instruction->is_fresh && !is_shared && task.num_bytes < least_bytes_past_caches_) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);

@@ -14,8 +14,8 @@ from hocket.runtime.environment import may_attach
 from hocket.runtime.launch import run_ranks
 from tests.runtime.test_faults import Ranks
 
-# float32 elements around the thresholds: 64 KiB and 1 MiB are shared, 128 KiB is a piece.
-COUNTS = (16_380, 16_384, 16_388, 32_768, 49_156, 262_144, 300_004)
+# float32 elements: 128 KiB is a piece, 8 MiB and more are shared.
+COUNTS = (16_388, 32_768, 300_004, 2_097_148, 2_097_152, 2_400_004)
 PR_SET_DUMPABLE = 4
 
 
