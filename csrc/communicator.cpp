@@ -56,7 +56,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
                            std::span<const std::size_t> offsets, bool spin)
     : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
       members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin),
-      first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
+      spin_(spin), first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         const ControlPage &page = members_.control(member);
         pages_.push_back(
@@ -84,6 +84,8 @@ void Communicator::close(const std::function<void()> &interrupted) {
     try {
         messages_.close(interrupted);
         if (!drain(interrupted)) return;
+        // Who waits for more of this rank shall hear of it: else each would wait for the other.
+        own().state.store(ControlPage::closing, std::memory_order_seq_cst);
         if (!failure_) await_members(interrupted);
     } catch (...) {
         abort("interrupted");
@@ -95,7 +97,8 @@ void Communicator::close(const std::function<void()> &interrupted) {
     if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
     auto failure = members_.recorded_failure();
     leave();
-    if (!failure || failure_ || had_failed) return; // this rank has raised it already
+    // This rank has raised it already, or it says of this rank that it gave up, or closed.
+    if (!failure || failure_ || had_failed || failure->rank == rank()) return;
     failure->self = rank();
     throw *failure;
 }
@@ -131,14 +134,15 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     std::unique_lock lock(queue_->mutex);
     if (queue_->closed) return false;
     queue_->closing = true;
+    queue_->turn.fetch_or(Queue::attended, std::memory_order_relaxed);
     queue_->changed.notify_all();
-    if (queue_->busy && queue_->runner == std::this_thread::get_id()) { // a signal handler, above its own call
+    if (queue_->runs_here()) { // a signal handler, above its own call
         queue_->closed = queue_->closed_inside = true;
         lock.unlock();
         abort("closed inside its own collective"); // the call may still look at channels: it leaves when it ends
         return false;
     }
-    const auto idle = [this] { return !queue_->busy && queue_->works.empty(); };
+    const auto idle = [this] { return !queue_->is_busy() && queue_->works.empty(); };
     while (!queue_->changed.wait_for(lock, attention, idle)) {
         lock.unlock();
         interrupted();
@@ -183,23 +187,12 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
 
 void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
-    const auto me = std::this_thread::get_id();
-    {
-        std::unique_lock lock(queue_->mutex);
-        if (queue_->closing) throw members_.closed_here();
-        if (queue_->busy && queue_->runner == me) {
-            throw std::runtime_error(
-                "a collective was called inside another one, as by a signal handler or an op; call it later");
-        }
-        if (queue_->busy || !queue_->works.empty()) {
-            lock.unlock();
-            before_wait();
-            return run_on_stream(call, interrupted);
-        }
-        queue_->busy = true;
-        queue_->runner = me;
+    if (!take_turn()) {
+        before_wait();
+        return run_on_stream(call, interrupted);
     }
     try {
+        patience_ = Patience(spin_);
         run_to_end(call, interrupted, before_wait);
     } catch (...) {
         end_turn();
@@ -208,10 +201,28 @@ void Communicator::run(const Call &call, const Hook &interrupted, const Hook &be
     end_turn();
 }
 
+/// Whether this thread may run a call now. False where it has to be done by the stream.
+bool Communicator::take_turn() {
+    std::uint32_t nothing = 0;
+    if (!queue_->turn.compare_exchange_strong(nothing, Queue::busy, std::memory_order_acquire)) {
+        const std::scoped_lock lock(queue_->mutex);
+        if (queue_->closing) throw members_.closed_here();
+        if (queue_->runs_here()) {
+            throw std::runtime_error(
+                "a collective was called inside another one, as by a signal handler or an op; call it later");
+        }
+        if (!queue_->works.empty()) return false;
+        if ((queue_->turn.fetch_or(Queue::busy, std::memory_order_acquire) & Queue::busy) != 0) return false;
+    }
+    queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    return true;
+}
+
 /// Of a blocking call, above which a signal handler may have closed the communicator.
 void Communicator::end_turn() {
+    const bool closed_inside = queue_->closed_inside; // whoever runs the next call may set it
     hand_on();
-    if (!queue_->closed_inside) return; // this thread would have set it
+    if (!closed_inside) return;
     if (queue_->stream.joinable()) queue_->stream.join();
     leave();
 }
@@ -229,10 +240,13 @@ void Communicator::run_on_stream(const Call &call, const Hook &interrupted) {
 }
 
 void Communicator::hand_on() {
+    queue_->runner.store({}, std::memory_order_relaxed);
+    std::uint32_t alone = Queue::busy;
+    if (queue_->turn.compare_exchange_strong(alone, 0, std::memory_order_release)) return;
     const std::scoped_lock lock(queue_->mutex);
-    queue_->busy = false;
-    queue_->runner = {};
-    if (queue_->closing || !queue_->works.empty()) queue_->changed.notify_all(); // others wait for nothing else
+    const bool attended = queue_->closing || !queue_->works.empty();
+    queue_->turn.store(attended ? Queue::attended : 0, std::memory_order_release);
+    if (attended) queue_->changed.notify_all(); // others wait for nothing else
 }
 
 std::shared_ptr<Work> Communicator::submit(Call call) {
@@ -250,6 +264,7 @@ std::shared_ptr<Work> Communicator::submit(Call call) {
         }
     }
     queue_->works.push_back(work);
+    queue_->turn.fetch_or(Queue::attended, std::memory_order_relaxed);
     queue_->changed.notify_all();
     return work;
 }
@@ -261,16 +276,18 @@ void Communicator::serve() {
         std::shared_ptr<Work> work;
         {
             std::unique_lock lock(queue_->mutex);
-            queue_->changed.wait(lock, [this] { return !queue_->busy && (queue_->closing || !queue_->works.empty()); });
+            queue_->changed.wait(lock,
+                                 [this] { return !queue_->is_busy() && (queue_->closing || !queue_->works.empty()); });
             if (queue_->works.empty()) return;
             work = queue_->works.front();
             queue_->works.pop_front();
-            queue_->busy = true;
-            queue_->runner = std::this_thread::get_id();
+            queue_->turn.fetch_or(Queue::busy, std::memory_order_relaxed);
+            queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
         }
         std::optional<Failure> failure;
         try {
             work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
+            patience_ = Patience(false); // whoever launched it computes meanwhile, and needs the core
             run_to_end(work->call_, [] {}, [] {});
         } catch (const Failure &error) {
             failure = error;
@@ -354,12 +371,15 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
         throw Failure::resource("memory for the scratch of a call");
     };
     try {
-        auto &[plan, executor] = executors_[call.plan.get()];
-        if (!executor) {
-            plan = call.plan;
-            executor = std::make_unique<Executor>(*plan, transport_);
+        if (plan_ != call.plan.get()) {
+            auto &[plan, executor] = executors_[call.plan.get()];
+            if (!executor) {
+                plan = call.plan;
+                executor = std::make_unique<Executor>(*plan, transport_);
+            }
+            plan_ = plan.get();
+            executor_ = executor.get();
         }
-        executor_ = executor.get();
         executor_->start(launch);
         in_progress_ = true;
     } catch (const std::bad_alloc &) {

@@ -108,6 +108,7 @@ class Communicator {
     bool poll(const Call &call);
     bool drive(const Call &call, Clock::time_point until);
     bool drain(const std::function<void()> &interrupted);
+    bool take_turn();
     void run_on_stream(const Call &call, const Hook &interrupted);
     void hand_on();
     void run_to_end(const Call &call, const Hook &interrupted, const Hook &before_wait);
@@ -146,8 +147,10 @@ class Communicator {
     };
     std::vector<Page> pages_; // of the members
 
-    // Used by whoever runs the current call: `busy_` passes them on.
+    bool spin_; // of a call in its caller's thread
+    // Used by whoever runs the current call: the queue's `turn` passes them on.
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
+    const Plan *plan_ = nullptr; // of the last call, and its executor
     Executor *executor_ = nullptr;
     std::optional<Failure> failure_;          // once set, every call fails with it
     bool in_progress_ = false;                // a call has begun to move data
@@ -164,16 +167,22 @@ class Communicator {
     bool stall_told_ = false;
 
     struct Queue {
-        std::mutex mutex; // guards the rest but the thread: who may run, and what waits
+        /// Of `turn`: a call runs; works wait, or the communicator closes. Without the latter, which is set and taken
+        /// away under the mutex, calls begin and end without the mutex.
+        static constexpr std::uint32_t busy = 1, attended = 2;
+        std::atomic<std::uint32_t> turn{0};    // released by whoever ends a call, acquired by whoever begins one
+        std::atomic<std::thread::id> runner{}; // of the current call: a thread finds itself there if it is that
+        std::mutex mutex;                      // guards the rest but the thread
         std::condition_variable changed;
-        bool busy = false;
         bool closing = false;
         bool closed = false;
-        bool closed_inside = false; // by a signal handler above a blocking call; used by its thread only
+        bool closed_inside = false; // by a signal handler above a blocking call; used by whoever has the turn
         bool left = false;          // the endpoint may belong to another communicator
-        std::thread::id runner;     // of the current call
         std::deque<std::shared_ptr<Work>> works;
         std::thread stream;
+
+        bool is_busy() const { return (turn.load(std::memory_order_acquire) & busy) != 0; }
+        bool runs_here() const { return runner.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
     };
     OfThisProcess<Queue> queue_;
 };

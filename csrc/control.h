@@ -41,7 +41,8 @@ struct AbortRecord {
 struct ControlPage {
     static constexpr std::size_t history = 64;       // calls that are remembered: more than a channel holds messages
     static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
-    static constexpr std::uint32_t open = 0, closed = 1;
+    // closing: the owner sends nothing more, and waits for those that are behind, or have not read all.
+    static constexpr std::uint32_t open = 0, closing = 1, closed = 2;
 
     // Written by anybody, read by the owner whenever it waits.
     alignas(cache_line) std::atomic<std::uint32_t> alarm; // grows with each piece of bad news

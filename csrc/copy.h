@@ -1,9 +1,12 @@
-// Copies that leave the caches alone.
+// Copies of what messages carry.
 #pragma once
 
 #include "types.h"
 
 namespace hocket {
+
+/// As memcpy, to memory that does not overlap; but as quickly wherever the two lie.
+void copy_bytes(std::byte *destination, Bytes source);
 
 /// Copies bytes that nobody reads soon: where the processor can, its stores go past the caches, so that the destination
 /// is not fetched first and nothing of use is driven out. Ordered before later stores, like a plain copy.

@@ -4,6 +4,7 @@
 #include "error.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <tuple>
 
@@ -143,12 +144,19 @@ bool Executor::is_to_wait(Task &task) const {
     return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
 }
 
+/// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.
+bool Executor::outgrows_caches(const Task &task) const {
+    return task.num_bytes >= least_bytes_past_caches_ || total_bytes_ >= least_chunks * least_bytes_past_caches_;
+}
+
 /// Sends some of what is left of the piece at hand.
 Published Executor::send_some(Task &task, Bytes rest) {
     const auto publish = [&] {
-        const bool is_hot = task.num_bytes < least_bytes_past_caches_;
+        const Instruction &instruction = *task.instruction;
+        // What its reader writes back goes to its cache in any case.
+        const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
         const bool may_lend =
-            !at_header(task) && !task.instruction->staged && !(is_hot && transport_.copies_faster(rest.size()));
+            !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
         return transport_.publish(task.peers, rest, launch_.tag, may_lend);
     };
     if (!find_targets(task)) {
@@ -193,13 +201,14 @@ bool Executor::try_send(Task &task, std::size_t index) {
     return true;
 }
 
-/// The bytes of a source that lie ready in one place, in whole elements; an element that comes in parts is put
-/// together.
+/// The bytes of a source that lie ready in one place, in whole elements, whose size is a power of two; an element that
+/// comes in parts is put together.
 View Executor::gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress) {
     const int peer = receives_[remote.cursor].peer;
+    const auto whole = [element](std::size_t num_bytes) { return num_bytes & ~(element - 1); };
     for (;;) {
         const std::size_t held = remote.carry.size() - remote.used;
-        if (held >= element) return {.bytes = Bytes(remote.carry).subspan(remote.used, held / element * element)};
+        if (held >= element) return {.bytes = Bytes(remote.carry).subspan(remote.used, whole(held))};
         View view = transport_.view(peer);
         if (view.bytes.empty()) return {};
         if (view.tag != launch_.tag) throw ForeignMessage{peer};
@@ -207,7 +216,7 @@ View Executor::gather(Remote &remote, std::size_t element, bool may_be_attached,
             throw Failure::internal("rank " + std::to_string(peer) + " lends to a fold what only a copy can reach");
         }
         if (held == 0 && view.bytes.size() >= element) {
-            view.bytes = view.bytes.first(view.bytes.size() / element * element);
+            view.bytes = view.bytes.first(whole(view.bytes.size()));
             return view;
         }
         if (!carry_over(remote, std::min(element - held, view.bytes.size()))) return {};
@@ -253,11 +262,14 @@ void Executor::check_sizes(const Task &task) const {
 void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) {
     std::byte *destination = next_destination(task);
     const Instruction &instruction = *task.instruction;
-    if (instruction.is_copy && operands_[0] == destination) return; // the sender has put it there
-    if (instruction.is_copy && instruction.is_alone && task.num_bytes >= least_bytes_past_caches_) {
+    if (!instruction.is_copy) {
+        fold(what, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
+    } else if (operands_[0] == destination) { // the sender has put it there
+        return;
+    } else if (instruction.is_alone && outgrows_caches(task)) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
     } else {
-        fold(what, destination, operands_, instruction.raw, num_bytes / size_of(launch_.dtype));
+        copy_bytes(destination, Bytes(operands_[0], num_bytes));
     }
 }
 
@@ -292,7 +304,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
         } else if (attached) {
             const int peer = receives_[task.cursors.front()].peer;
             if (!transport_.copy(peer, next_destination(task), available)) return progress;
-        } else {
+        } else if (!store_and_put(task, what, available)) {
             store(task, what, available);
         }
         for (Remote &used : task.remotes) {

@@ -125,6 +125,7 @@ class Executor {
     std::size_t piece_start(const Task &task) const;
     std::size_t piece_size(const Task &task) const;
     bool ready(Task &task);
+    bool outgrows_caches(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);
@@ -135,6 +136,7 @@ class Executor {
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
     void store(const Task &task, const Fold &what, std::size_t num_bytes);
+    bool store_and_put(Task &task, const Fold &what, std::size_t num_bytes);
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
@@ -144,7 +146,7 @@ class Executor {
     void bind_places();
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
-    bool find_targets(Task &task);
+    bool find_targets(Task &task, const Task *folding = nullptr);
     bool is_to_put(const Task &task) const;
     bool is_to_wait(Task &task) const;
     static std::size_t share_of(const Task &task);
@@ -162,6 +164,8 @@ class Executor {
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
     static constexpr int max_looks = 16; // about a microsecond
+    /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
+    static constexpr std::size_t least_chunks = 4;
 
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;                                 // of this advance(), in pieces
@@ -169,6 +173,7 @@ class Executor {
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
     std::size_t first_unsettled_ = 0;
     std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
+    std::size_t footprint_ = 0, total_bytes_ = 0; // of input and output; of the longer of the two of all ranks
     std::vector<std::byte> scratch_;
     std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
     std::vector<const std::byte *> operands_;               // of the fold at hand

@@ -59,8 +59,9 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
     return Place{window->target, &tasks_[entry->task]};
 }
 
-/// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_.
-bool Executor::find_targets(Task &task) {
+/// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_. `folding`: may
+/// be folding this piece just now, element by element before it is written.
+bool Executor::find_targets(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task)) return false;
     const bool is_shared = sends_[task.cursors[0]].is_shared && task.num_bytes >= least_bytes_past_caches_;
     if (!task.instruction->is_fresh && !is_shared && task.num_bytes < least_bytes_past_caches_) return false;
@@ -71,7 +72,7 @@ bool Executor::find_targets(Task &task) {
     }
     targets_.clear();
     for (const Place &place : task.places) {
-        if (place.after != nullptr && place.after->done <= task.done) return false;
+        if (place.after != nullptr && place.after != folding && place.after->done <= task.done) return false;
         if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
         targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
     }
@@ -92,6 +93,25 @@ bool Executor::is_to_put(const Task &task) const {
     // of less, a write would have to take lines away from the cache of the reader, which is slower than its reading.
     if (task.instruction->is_fresh) return true;
     return task.num_bytes >= least_bytes_past_caches_ && task.done % 2 == 1;
+}
+
+/// Folds what operands_ point to, and in the same pass writes the result where the peers that it is sent to next let
+/// this rank. False: not now, and nothing was done.
+bool Executor::store_and_put(Task &task, const Fold &what, std::size_t num_bytes) {
+    if (task.instruction->onward < 0 || what.op == Op::custom) return false; // which is not called for every part
+    const auto index = static_cast<std::size_t>(task.instruction->onward);
+    Task &next = tasks_[index];
+    if (next.done != task.done || next.within != task.within || !at_turn(next, index)) return false;
+    if (!find_targets(next, &task) || targets_[0].attached) return false;
+    std::byte *destination = next_destination(task);
+    const std::size_t element = size_of(what.dtype);
+    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
+        fold(what, destination + begin, operands_, task.instruction->raw, part_bytes / element);
+        for (const std::byte *&operand : operands_) operand += part_bytes;
+    };
+    if (!transport_.put(next.peers, targets_, Bytes(destination, num_bytes), launch_.tag, false, make)) return false;
+    next.within += num_bytes;
+    return true;
 }
 
 } // namespace hocket

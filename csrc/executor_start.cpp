@@ -96,6 +96,15 @@ void Executor::bind_sizes() {
 }
 
 void Executor::bind_places() {
+    const PlanShape &shape = plan_.shape();
+    const auto bytes_of = [&](std::size_t num_blocks, std::span<const std::uint64_t> counts) {
+        const auto elements = shape.uneven ? std::reduce(counts.begin(), counts.end()) : num_blocks * launch_.block;
+        return static_cast<std::size_t>(elements) * size_of(launch_.dtype);
+    };
+    const std::size_t of_input = bytes_of(shape.input_blocks.size(), launch_.input_counts),
+                      of_output = bytes_of(shape.output_blocks.size(), launch_.output_counts);
+    footprint_ = launch_.input == launch_.output ? std::max(of_input, of_output) : of_input + of_output;
+    total_bytes_ = static_cast<std::size_t>(shape.num_ranks) * std::max(of_input, of_output);
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;
         for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);

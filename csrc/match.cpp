@@ -39,7 +39,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (arrival->header.kind == Kind::announce) return;
     arrival->receive = std::move(exchange);
     if (!arrival->complete) return; // end_payload() goes on
-    std::ranges::copy(arrival->kept, arrival->receive->data);
+    copy_bytes(arrival->receive->data, arrival->kept);
     finish(*arrival->receive);
 }
 
@@ -151,7 +151,7 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     if (view.attached) return transport_.copy(peer, in.target, bytes.size());
     if (bytes.data() == in.target) return true; // the sender has put it there
     if (in.receive && in.receive->num_bytes >= least_offered_bytes) copy_past_caches(in.target, bytes);
-    else std::memcpy(in.target, bytes.data(), bytes.size());
+    else copy_bytes(in.target, bytes);
     return true;
 }
 
@@ -236,7 +236,7 @@ void Matcher::end_payload(int peer) {
         Arrival &arrival = *in.arrival;
         arrival.complete = true;
         if (arrival.receive) {
-            std::ranges::copy(arrival.kept, arrival.receive->data);
+            copy_bytes(arrival.receive->data, arrival.kept);
             finish(*arrival.receive);
         }
         in.arrival.reset();
@@ -326,26 +326,26 @@ void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> excha
     out.kind = header.kind;
     out.exchange = std::move(exchange);
     const auto *const first = reinterpret_cast<const std::byte *>(&header);
-    out.head.assign(first, first + sizeof header);
-    out.head_sent = 0;
+    auto end = std::copy_n(first, sizeof header, out.frame.begin());
     out.payload = payload;
     out.target.reset();
     out.payload_bytes = payload.size();
     if (payload.size() <= joined_bytes) {
-        out.head.insert(out.head.end(), payload.begin(), payload.end());
+        end = std::ranges::copy(payload, end).out;
         out.payload = {};
     }
+    out.head = Bytes(out.frame.begin(), end);
 }
 
 /// False while the channel is full.
 bool Matcher::push_frame(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
-    while (out.head_sent < out.head.size()) {
-        const Published published =
-            transport_.publish(peers, Bytes(out.head).subspan(out.head_sent), tag_of_lane, false);
+    const bool goes_ahead = out.payload.empty() || out.target || out.head.size() > transport_.max_head_bytes();
+    while (goes_ahead && !out.head.empty()) {
+        const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
         if (published.num_bytes == 0) return false;
-        out.head_sent += published.num_bytes;
+        out.head = out.head.subspan(published.num_bytes);
         ++num_moves_;
     }
     while (!out.payload.empty()) {
@@ -366,9 +366,14 @@ bool Matcher::push_payload(int peer) {
         out.exchange->ticket = transport_.posted(peer);
         out.payload = {};
     } else {
-        const bool may_lend = out.payload_bytes > unit_bytes || out.kind == Kind::data;
-        const Published published = transport_.publish(peers, out.payload, tag_of_lane, may_lend);
+        const std::size_t of_all = out.exchange->num_bytes;
+        const bool may_lend = of_all > unit_bytes && (of_all >= least_offered_bytes ||
+                                                      !transport_.copies_faster(out.payload.size(), 4 * of_all));
+        const Published published = out.head.empty()
+                                        ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
+                                        : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);
         if (published.num_bytes == 0) return false;
+        out.head = {};
         if (published.lent) out.exchange->ticket = transport_.posted(peer);
         out.payload = out.payload.subspan(published.num_bytes);
     }

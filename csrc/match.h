@@ -62,8 +62,8 @@ class Matcher {
     static constexpr std::uint8_t max_unmatched = 32;
     /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
-    /// Up to here a message and its header go together.
-    static constexpr std::size_t joined_bytes = std::size_t{2} << 10;
+    /// Up to here a message and its header are one piece of the transport, whichever that is.
+    static constexpr std::size_t joined_bytes = 24;
     /// From here on a message stays in no cache: it is written past them, and both ends move pieces of it. Of a shorter
     /// one a put would take lines from the receiver's cache, which may be much slower than what that reads.
     static constexpr std::size_t least_offered_bytes = std::size_t{8} << 20;
@@ -132,11 +132,11 @@ class Matcher {
         unsigned num_unmatched = 0; // short ones, as far as the peer has said
         bool turn_of_data = false;
 
-        // The frame under way: its header, with a short payload, then what is left of it.
+        // The frame under way: its header, with a short payload; then what is left of it.
         std::shared_ptr<Exchange> exchange;
         Kind kind = Kind::credit;
-        std::vector<std::byte> head;
-        std::size_t head_sent = 0;
+        std::array<std::byte, sizeof(Header) + joined_bytes> frame;
+        Bytes head; // what is left of that
         Bytes payload;
         std::optional<Target> target;  // where the payload may be put,
         bool puts = false;             // and whether it is

@@ -24,7 +24,7 @@ Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int r
 }
 
 bool Members::has_closed(int member) const {
-    return control(member).state.load(std::memory_order_seq_cst) == ControlPage::closed;
+    return control(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
 }
 
 std::vector<int> Members::stopped() const {

@@ -25,6 +25,7 @@ class Members {
     ControlPage &control(int member) const { return transport_.control(member); }
     ControlPage &own() const { return control(rank_); }
     bool is_dead(int member) const { return context_->is_dead(rank_of(member)); }
+    /// Whether it sends nothing more; what it has sent is still there.
     bool has_closed(int member) const;
     /// The members whose processes are stopped, by a signal or a debugger, ascending.
     std::vector<int> stopped() const;

@@ -125,9 +125,17 @@ void Plan::find_uses() {
                 return earlier.destinations.size() == 1 && earlier.destinations[0].peer == source.peer;
             };
             next.is_grantable = before.empty() || (before.size() == 1 && goes_back(before[0]));
-            if (next.is_grantable && !before.empty()) next.after = before[0];
+            if (next.is_grantable && !before.empty()) {
+                next.after = before[0];
+                instructions_[static_cast<std::size_t>(next.after)].comes_back = true;
+            }
         }
         next.is_fresh = next.sends() && folded.contains(name_of(source));
+        if (next.is_fresh && next.dependencies.size() == 1) {
+            Instruction &fold = instructions_[static_cast<std::size_t>(next.dependencies[0])];
+            const bool is_its = !fold.sends() && !fold.is_copy && name_of(fold.destinations[0]) == name_of(source);
+            if (is_its && fold.chunk == next.chunk && fold.onward < 0) fold.onward = static_cast<std::int32_t>(row);
+        }
         if (!next.sends() && !next.is_copy) folded.insert(name_of(place));
         const auto note = [&](const Operand &used) {
             if (used.space != Space::remote) users[name_of(used)].push_back(static_cast<std::int32_t>(row));

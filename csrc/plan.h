@@ -32,9 +32,12 @@ struct Instruction {
     std::span<const std::int32_t> dependencies;
 
     // What follows from the tables.
-    bool is_copy = false;  // stores one source as it is
-    bool is_alone = false; // no other instruction reads or writes its destination
-    bool is_fresh = false; // sends what an earlier instruction has folded
+    bool is_copy = false;    // stores one source as it is
+    bool is_alone = false;   // no other instruction reads or writes its destination
+    bool is_fresh = false;   // sends what an earlier instruction has folded
+    bool comes_back = false; // sends what a later copy, `after` it, replaces by what the reader makes of it
+    /// Of a fold: the send that passes on what it makes, and waits for nothing else. -1: there is none.
+    std::int32_t onward = -1;
     /// A copy of a message, to a place that no earlier instruction touches, or only the one numbered `after`, which
     /// sends it to that message's sender alone. So the sender itself could write the place, once it has done with that.
     bool is_grantable = false;

@@ -1,9 +1,9 @@
 #include "reduce.h"
 
+#include "copy.h"
 #include "reduce_kernels.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -59,7 +59,7 @@ void fold(const Fold &what, std::byte *destination, Sources sources, std::span<c
             const std::array twice{sources[0], sources[0]}; // "or" of a value with itself makes it true or false
             return kernel_of(Op::lor, what.dtype, kernel_set)(what, destination, twice, {}, n);
         }
-        if (destination != sources[0]) std::memcpy(destination, sources[0], n * size_of(what.dtype));
+        if (destination != sources[0]) copy_bytes(destination, Bytes(sources[0], n * size_of(what.dtype)));
         return;
     }
     if (what.op == Op::custom) return (*what.custom)(destination, sources, n);

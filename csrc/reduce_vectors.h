@@ -80,14 +80,18 @@ Vector<std::uint8_t> pack_upper(Vector<std::uint16_t> low, Vector<std::uint16_t>
 
 #else
 
-/// Less than a vector; zeros behind.
+/// Less than a vector; zeros behind. One word, of 8 bytes or 4, as of the smallest messages, goes through a register.
 template <typename V> V load_some(const std::byte *from, std::size_t num_bytes) {
+    if (num_bytes == sizeof(std::uint64_t)) return as<V>(Vector<std::uint64_t>{load<std::uint64_t>(from)});
+    if (num_bytes == sizeof(std::uint32_t)) return as<V>(Vector<std::uint32_t>{load<std::uint32_t>(from)});
     V vector{};
     std::memcpy(&vector, from, num_bytes);
     return vector;
 }
 
 template <typename V> void store_some(std::byte *to, V vector, std::size_t num_bytes) {
+    if (num_bytes == sizeof(std::uint64_t)) return store(to, as<Vector<std::uint64_t>>(vector)[0]);
+    if (num_bytes == sizeof(std::uint32_t)) return store(to, as<Vector<std::uint32_t>>(vector)[0]);
     std::memcpy(to, &vector, num_bytes);
 }
 

@@ -93,7 +93,7 @@ ShmTransport::~ShmTransport() {
 std::vector<std::size_t> ShmTransport::leave() {
     std::vector<std::size_t> unread;
     if (std::exchange(has_left_, true)) return unread;
-    collect();
+    collect(true);
     for (const Staged &slot : staged_) {
         if (slot.reserved_for < 0) unread.push_back(slot.slot.offset);
     }
@@ -109,20 +109,47 @@ std::uint64_t ShmTransport::released(int peer) const {
     return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
 }
 
-/// Slots whose readers have all gone on return to the pool.
-void ShmTransport::collect() {
-    std::erase_if(staged_, [this](const Staged &slot) {
-        for (const auto &[peer, message] : slot.readers) {
-            if (released(peer) < message) return false;
-        }
-        if (slot.reserved_for < 0) context_.return_slot(slot.slot);
-        else reserved_in_use_[static_cast<std::size_t>(slot.reserved_for)] = false;
-        return true;
+/// Whether all its readers have gone on, as far as they have told, or, if this `looks`, by their counters.
+bool ShmTransport::is_read(const Staged &slot, bool looks) {
+    return std::ranges::all_of(slot.readers, [this, looks](const auto &reader) {
+        const auto [peer, message] = reader;
+        Peer &to = peer_at(peer);
+        if (looks && to.seen_released < message) to.seen_released = released(peer);
+        return to.seen_released >= message;
     });
 }
 
+/// Slots that have been read return to the pool.
+void ShmTransport::collect(bool looks) {
+    std::size_t num_unread = 0;
+    for (Staged &slot : staged_) {
+        if (!is_read(slot, looks)) {
+            std::swap(staged_[num_unread++], slot);
+            continue;
+        }
+        if (slot.reserved_for < 0) context_.return_slot(slot.slot);
+        else reserved_in_use_[static_cast<std::size_t>(slot.reserved_for)] = false;
+        slot.readers.clear();
+        done_.push_back(std::move(slot));
+    }
+    staged_.resize(num_unread);
+}
+
+ShmTransport::Staged ShmTransport::make_staged(Context::Slot slot, int reserved_for) {
+    Staged staged;
+    if (!done_.empty()) {
+        staged = std::move(done_.back());
+        done_.pop_back();
+    }
+    staged.slot = slot;
+    staged.reserved_for = reserved_for;
+    return staged;
+}
+
 std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
-    collect();
+    // The counters lie in the peers' caches: they are looked at when slots run short.
+    const bool looks = static_cast<std::ptrdiff_t>(staged_.size()) >= max_unread;
+    collect(looks);
     const int owner = std::ranges::min(peers);
     const auto num_unread = std::ranges::count_if(staged_, [owner](const Staged &slot) {
         return std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first) != slot.readers.end();
@@ -130,7 +157,12 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (num_bytes > most_hot_bytes && num_unread >= max_unread) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        if (const auto slot = context_.take_slot(num_bytes)) return Staged{.slot = *slot, .readers = {}};
+        auto slot = context_.take_slot(num_bytes);
+        if (!slot && !looks) {
+            collect(true);
+            slot = context_.take_slot(num_bytes);
+        }
+        if (slot) return make_staged(*slot, -1);
     }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
@@ -139,7 +171,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
     if (!reserved_committed_[at]) context_.arena().commit(offset, piece_bytes);
     reserved_committed_[at] = reserved_in_use_[at] = true;
-    return Staged{.slot = {.offset = offset}, .reserved_for = owner, .readers = {}};
+    return make_staged({.offset = offset}, owner);
 }
 
 /// Writes the beginning of a slot or window, which a peer may have in its cache, to see how that is done best. Where
@@ -176,19 +208,22 @@ bool ShmTransport::had_better_stage() {
     return true;
 }
 
-bool ShmTransport::copies_faster(std::size_t num_bytes) {
-    return num_bytes >= least_watched_bytes && had_better_stage();
+bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
+    // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
+    // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
+    static const std::size_t own_cache_bytes = bytes_of_own_cache();
+    return num_bytes >= least_watched_bytes && (footprint <= own_cache_bytes || had_better_stage());
 }
 
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
 void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes) {
-    std::byte *place = context_.arena().mapping()->base() + message.offset;
+    std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
     const bool past_caches = stores_had_better_pass_caches(place, bytes);
     const std::size_t part_bytes = round_up((bytes.size() + max_parts - 1) / max_parts, Endpoint::cell_bytes);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
         if (past_caches) copy_past_caches(place + begin, part);
-        else std::memcpy(place + begin, part.data(), part.size());
+        else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
         for (int peer : peers) {
@@ -212,9 +247,13 @@ void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t n
     line.num_bytes = message.num_bytes;
     line.tier = message.tier;
     line.num_cells.store(num_cells, std::memory_order_relaxed);
-    if (message.tier == Endpoint::Tier::in_line)
+    line.num_head_bytes = message.num_head_bytes;
+    if (message.tier == Endpoint::Tier::in_line) {
         std::memcpy(line.bytes.data(), message.bytes.data(), message.num_bytes);
-    else line.offset = message.offset;
+    } else {
+        line.elsewhere = message.elsewhere;
+        line.elsewhere.released = to.received;
+    }
     ++to.posted;
     line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_release);
     to.may_await = may_await_ = true;
@@ -236,7 +275,8 @@ bool ShmTransport::has_room(std::span<const int> peers) {
     });
 }
 
-Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) {
+Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
+                                    bool may_lend) {
     if (!has_room(peers)) return {};
     Endpoint::Line message{};
     message.tag = tag;
@@ -245,23 +285,29 @@ Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::ui
     const Mapping &arena = *context_.arena().mapping();
     const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
     may_lend = may_lend && bytes.size() >= least_lent_bytes;
-    if (bytes.size() <= Endpoint::inline_bytes) {
+    if (head.size() + bytes.size() <= Endpoint::inline_bytes) {
         message.tier = Endpoint::Tier::in_line;
-        std::memcpy(message.bytes.data(), bytes.data(), bytes.size());
-    } else if (may_lend && arena.contains(bytes.data(), bytes.size())) {
+        message.num_bytes += static_cast<std::uint32_t>(head.size());
+        std::ranges::copy(bytes, std::ranges::copy(head, message.bytes.begin()).out);
+        for (int peer : peers) post(peer, message);
+        return published;
+    }
+    message.num_head_bytes = static_cast<std::uint8_t>(head.size());
+    std::ranges::copy(head, message.elsewhere.head.begin());
+    if (may_lend && arena.contains(bytes.data(), bytes.size())) {
         message.tier = Endpoint::Tier::arena;
-        message.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
+        message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
         published.lent = true;
     } else if (may_lend && std::ranges::all_of(peers, shares_process)) {
         message.tier = Endpoint::Tier::address;
-        message.address = bytes.data();
+        message.elsewhere.address = bytes.data();
         published.lent = true;
     } else {
         auto staged = take_slot(peers, published.num_bytes);
         if (!staged) return {};
         Context::Slot &slot = staged->slot;
         message.tier = Endpoint::Tier::arena;
-        message.offset = slot.offset + slot.used;
+        message.elsewhere.offset = slot.offset + slot.used;
         if (published.num_bytes > most_hot_bytes) slot.used += round_up(published.num_bytes, cache_line);
         for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
         staged_.push_back(std::move(*staged));
@@ -274,7 +320,7 @@ Published ShmTransport::publish(std::span<const int> peers, Bytes bytes, std::ui
 }
 
 View ShmTransport::view(int peer) {
-    const Peer &from = peer_at(peer);
+    Peer &from = peer_at(peer);
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
     if (line.number.load(std::memory_order_seq_cst) != static_cast<std::uint32_t>(from.received + 1)) return {};
     // A peer's word is never trusted beyond what this rank knows by itself.
@@ -285,8 +331,16 @@ View ShmTransport::view(int peer) {
     // Read once, as the peer may change them behind a check.
     const std::size_t num_bytes = line.num_bytes;
     const Endpoint::Tier tier = line.tier;
-    const std::uint64_t offset = line.offset;
-    const std::byte *const address = line.address;
+    const std::uint64_t offset = line.elsewhere.offset;
+    const std::byte *const address = line.elsewhere.address;
+    const std::size_t num_head_bytes = line.num_head_bytes;
+    if (num_head_bytes > Endpoint::head_bytes) refuse();
+    if (tier != Endpoint::Tier::in_line) from.seen_released = std::max(from.seen_released, line.elsewhere.released);
+    if (from.consumed < num_head_bytes) {
+        const Bytes head(line.elsewhere.head);
+        return {.bytes = head.subspan(from.consumed, num_head_bytes - from.consumed), .tag = line.tag};
+    }
+    const std::size_t consumed = from.consumed - num_head_bytes;
     bool attached = false;
     switch (tier) {
     case Endpoint::Tier::in_line:
@@ -325,8 +379,8 @@ View ShmTransport::view(int peer) {
     // Like the number, something that a sleeper looks at once more before it sleeps.
     const std::size_t there =
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
-    if (there <= from.consumed) return {};
-    return {.bytes = Bytes(start + from.consumed, there - from.consumed),
+    if (there <= consumed) return {};
+    return {.bytes = Bytes(start + consumed, there - consumed),
             .tag = line.tag,
             .num_coming = num_bytes - there,
             .attached = attached};
@@ -336,14 +390,14 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
     const View from = view(peer);
     if (from.bytes.size() < num_bytes) return false; // the peer takes back what it has shown
     if (from.attached) return read_attached(peer_at(peer).process_id, from.bytes.data(), {destination, num_bytes});
-    std::memcpy(destination, from.bytes.data(), num_bytes);
+    copy_bytes(destination, from.bytes.first(num_bytes));
     return true;
 }
 
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
-    const std::size_t all = line.num_bytes; // the line is the peer's again below
+    const std::size_t all = line.num_head_bytes + line.num_bytes; // the line is the peer's again below
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;

@@ -29,12 +29,13 @@ class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
     static constexpr std::size_t inline_bytes = 48;
+    static constexpr std::size_t head_bytes = 32;   // in the line of a message that lies elsewhere
     static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(ring_size + 1 < ControlPage::history);
 
-    enum class Tier : std::uint16_t { in_line, arena, address, put, attach, attached_put };
+    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put };
 
     /// One message. `number` grows by one with each message of the channel and is stored last, but for `num_cells`.
     struct alignas(cache_line) Line {
@@ -44,11 +45,18 @@ class Endpoint {
         std::uint32_t tag;
         std::uint32_t num_bytes;
         Tier tier;
+        std::uint8_t num_head_bytes;          // of `elsewhere`, which come before the `num_bytes`
         std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end
         union {
-            std::uint64_t offset;     // arena: in the publisher's arena; put: in the reader's
-            const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
             std::array<std::byte, inline_bytes> bytes;
+            struct {
+                union {
+                    std::uint64_t offset;     // arena: in the publisher's arena; put: in the reader's
+                    const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
+                };
+                std::uint64_t released; // messages of the reader, so that it need not fetch the counter
+                std::array<std::byte, head_bytes> head;
+            } elsewhere;
         };
     };
     static_assert(sizeof(Line) == cache_line);
@@ -104,8 +112,14 @@ class ShmTransport final : public Transport {
     ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
     ~ShmTransport() override;
 
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
-    bool copies_faster(std::size_t num_bytes) override;
+    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
+        return publish_all({}, peers, bytes, tag, may_lend);
+    }
+    std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
+    Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
+        return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
+    }
+    bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
@@ -116,7 +130,7 @@ class ShmTransport final : public Transport {
     void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
-             bool past_caches) override;
+             bool past_caches, const Making &make = {}) override;
     bool may_grant(int peer, std::uint64_t num_posted) const override;
     bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory) override;
@@ -153,6 +167,8 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t least_watched_bytes = 4096, watched_bytes = 2048;
     static constexpr unsigned watch_interval = 8, trial_interval = 32;
     static constexpr std::chrono::nanoseconds slow_stores{400};
+    /// Of what is made while it is put: a part that stays in the nearest cache until it is written.
+    static constexpr std::size_t made_bytes = std::size_t{8} << 10;
     /// After so much a sleeping peer is not kept waiting for the end of a round.
     static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
@@ -165,7 +181,7 @@ class ShmTransport final : public Transport {
         const Endpoint::Line *incoming = nullptr;             // the peer's
         Endpoint::Counter *incoming_released = nullptr;
         std::uint64_t posted = 0;
-        std::uint64_t seen_released = 0; // of them, when `outgoing_released` was last read
+        std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
@@ -193,6 +209,7 @@ class ShmTransport final : public Transport {
     bool stores_are_slow() const { return store_time_ > slow_stores; }
     bool had_better_stage();
     bool has_room(std::span<const int> peers);
+    Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
     void ring_early(std::size_t num_bytes) {
         if (num_bytes >= least_told_bytes) ring();
@@ -201,7 +218,9 @@ class ShmTransport final : public Transport {
     void watch_stores(std::byte *place, Bytes bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes);
-    void collect();
+    void collect(bool looks);
+    bool is_read(const Staged &slot, bool looks);
+    Staged make_staged(Context::Slot slot, int reserved_for);
 
     Context &context_;
     std::vector<int> members_;
@@ -211,6 +230,7 @@ class ShmTransport final : public Transport {
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
+    std::vector<Staged> done_; // their lists of readers are used again
     std::vector<bool> reserved_in_use_, reserved_committed_;
     bool may_await_ = false;                      // any peer
     unsigned num_written_ = 0, num_unstaged_ = 0; // of pieces that may be watched, and of those that cannot

@@ -4,7 +4,6 @@
 #include "shm.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace hocket {
 
@@ -83,7 +82,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
 }
 
 bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
-                       bool past_caches) {
+                       bool past_caches, const Making &make) {
     // An offer of a message does until a failure is written down, before which nobody takes one back.
     const bool has_failed =
         lane_ == Lane::messages && control(0).abort.state.load(std::memory_order_seq_cst) != AbortRecord::none;
@@ -92,14 +91,22 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
         return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
     };
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
-    for (std::size_t i = 0; i < peers.size(); ++i) {
-        const auto [place, attached] = targets[i];
-        if (attached) {
-            if (!write_attached(peer_at(peers[i]).process_id, place, bytes)) return false;
-        } else if (past_caches || stores_had_better_pass_caches(place, bytes)) {
-            copy_past_caches(place, bytes);
-        } else {
-            std::memcpy(place, bytes.data(), bytes.size());
+    const std::size_t part_bytes = make ? made_bytes : bytes.size();
+    for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
+        const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
+        if (make) make(begin, part.size());
+        if (begin == 0 && !targets[0].attached) {
+            past_caches = past_caches || stores_had_better_pass_caches(targets[0].place, part);
+        }
+        for (std::size_t i = 0; i < peers.size(); ++i) {
+            const auto [place, attached] = targets[i];
+            if (attached) {
+                if (!write_attached(peer_at(peers[i]).process_id, place + begin, part)) return false;
+            } else if (past_caches) {
+                copy_past_caches(place + begin, part);
+            } else {
+                copy_bytes(place + begin, part);
+            }
         }
     }
     Endpoint::Line message{};
@@ -108,11 +115,11 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     for (std::size_t i = 0; i < peers.size(); ++i) {
         const Peer &to = peer_at(peers[i]);
         const auto [place, attached] = targets[i];
-        message.address = place;
+        message.elsewhere.address = place;
         message.tier = attached ? Endpoint::Tier::attached_put : Endpoint::Tier::address;
         if (!attached && !to.shares_process) {
             message.tier = Endpoint::Tier::put;
-            message.offset = static_cast<std::uint64_t>(place - to.mapping->base());
+            message.elsewhere.offset = static_cast<std::uint64_t>(place - to.mapping->base());
         }
         post(peers[i], message);
     }
@@ -133,10 +140,10 @@ bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
     const Mapping &arena = *context_.arena().mapping();
     if (arena.contains(bytes.data(), bytes.size())) {
         message.tier = Endpoint::Tier::arena;
-        message.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
+        message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
     } else {
         message.tier = Endpoint::Tier::attach;
-        message.address = bytes.data();
+        message.elsewhere.address = bytes.data();
     }
     post(peer, message);
     ring_early(message.num_bytes);

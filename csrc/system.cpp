@@ -19,6 +19,13 @@ unsigned fork_generation() {
     return generation.load(std::memory_order_relaxed);
 }
 
+std::size_t bytes_of_own_cache() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
+#endif
+    return std::size_t{1} << 20;
+}
+
 bool is_stopped(pid_t process) {
     std::ifstream file("/proc/" + std::to_string(process) + "/stat");
     const std::string text(std::istreambuf_iterator<char>(file), {});

@@ -35,6 +35,9 @@ inline void futex_wake(std::atomic<std::uint32_t> &word) {
 /// included.
 unsigned fork_generation();
 
+/// What the second level of a core's caches holds, which cores seldom share; a common size where that is not known.
+std::size_t bytes_of_own_cache();
+
 /// Whether a process is stopped, by a signal or a debugger; false for one that cannot be asked about.
 bool is_stopped(pid_t process);
 

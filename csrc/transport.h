@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -52,8 +53,16 @@ class Transport {
     /// source itself; otherwise it may be overwritten as soon as this returns. Never called with empty bytes.
     virtual Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) = 0;
 
-    /// Whether readers sooner have a copy than a loan of so many bytes that lie in this rank's cache.
-    virtual bool copies_faster(std::size_t) { return false; }
+    /// The same with up to `max_head_bytes` more in front, which are copied, and taken if any of the others are.
+    virtual std::size_t max_head_bytes() const { return 0; }
+    virtual Published publish_behind(Bytes /*head*/, int /*peer*/, Bytes /*bytes*/, std::uint32_t /*tag*/,
+                                     bool /*may_lend*/) {
+        return {};
+    }
+
+    /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
+    /// on `footprint` bytes in all.
+    virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
 
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
@@ -88,10 +97,14 @@ class Transport {
     virtual std::span<const Window> granted(int, std::uint32_t, std::uint64_t) { return {}; }
     /// Whether `peer` may yet grant an attached window for this call.
     virtual bool may_grant(int /*peer*/, std::uint64_t /*num_posted*/) const { return false; }
+    /// Makes the bytes [begin, begin + num_bytes) of what is put.
+    using Making = std::function<void(std::size_t begin, std::size_t num_bytes)>;
     /// Writes `bytes` to one place of each peer, inside a window that it has granted, and posts that: its view will
-    /// show the place itself. `past_caches`: nobody reads them soon. False: no credit now, or it was withdrawn.
+    /// show the place itself. `past_caches`: nobody reads them soon. Where they have still to be made, that is done
+    /// part by part, each of which is written while it is hot. False: no credit now, or it was withdrawn; nothing was
+    /// made.
     virtual bool put(std::span<const int> /*peers*/, std::span<const Target>, Bytes, std::uint32_t /*tag*/,
-                     bool /*past_caches*/) {
+                     bool /*past_caches*/, const Making & /*make*/ = {}) {
         return false;
     }
     /// Lends `bytes` to `peer`, which has granted an attached window for them: its view will be attached. False: no

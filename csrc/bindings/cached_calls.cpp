@@ -4,7 +4,7 @@
 #include "cached_calls.h"
 
 #include "blocking.h"
-#include "call_cache.h"
+#include "cached_method.h"
 
 #include <algorithm>
 #include <array>
@@ -26,49 +26,9 @@ namespace {
 
 // The method ----------------------------------------------------------------------------------------------------------
 
-/// What classes with cached methods are derived from; a class of nanobind can be the base of one only.
-struct Caller {
-    PyObject_HEAD CallCache cache;
-};
-
-constexpr std::size_t nowhere = max_parameters;
 constexpr Word any_number = 1; // in a key: no object's address
 
-/// The decorator. Python calls it without making a bound method first.
-struct CachedMethod {
-    PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject *function;
-    PyTypeObject *owner; // the class whose calls came last
-    std::size_t num_parameters, num_positional, x_at, out_at, tag_at, recv_tag_at;
-    std::array<PyObject *, max_parameters> names, defaults; // names are interned; no default: null
-
-    PyObject *as_object() { return reinterpret_cast<PyObject *>(this); }
-};
-
 PyTypeObject *array_type = nullptr, *caller_type = nullptr, *method_type = nullptr;
-
-/// One call's arguments by parameter, in the order of the signature.
-struct Arguments {
-    std::array<PyObject *, max_parameters> values;
-    Operands operands;
-};
-
-/// False where Python shall decide what is wrong, or the names are not those of a program's text.
-bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::size_t num_given, PyObject *names,
-                    Arguments &arguments) {
-    if (num_given > method.num_positional) return false;
-    arguments.values = method.defaults;
-    std::copy_n(given, num_given, arguments.values.begin());
-    const auto num_named = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
-    for (std::size_t i = 0; i < num_named; ++i) {
-        PyObject *const name = PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i));
-        std::size_t at = num_given; // what came by position cannot come again
-        while (at < method.num_parameters && method.names[at] != name) ++at;
-        if (at >= method.num_parameters) return false;
-        arguments.values[at] = given[num_given + i];
-    }
-    return true;
-}
 
 /// Whether a tag is a number of those that a message may have, which is then not part of the key.
 bool take_tag(PyObject *value, std::int64_t &tag) {
@@ -94,7 +54,9 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     for (std::size_t i = 0; i < method.num_parameters; ++i) {
         PyObject *const value = arguments.values[i];
         if (value == nullptr) return false;
-        if ((i == method.x_at || i == method.out_at) && !is_constant(value)) {
+        if (value == method.usual[i]) {
+            key.add(word_of(value));
+        } else if ((i == method.x_at || i == method.out_at) && !is_constant(value)) {
             if (!add_operand(value, key, i == method.x_at ? operands.x : operands.out)) return false;
             (i == method.x_at ? operands.x_object : operands.out_object) = value;
         } else if (i == method.tag_at || i == method.recv_tag_at) {
@@ -111,16 +73,6 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     return true;
 }
 
-CallCache *cache_of(CachedMethod &method, PyObject *self) {
-    PyTypeObject *const type = Py_TYPE(self);
-    if (type != method.owner) {
-        if (PyObject_TypeCheck(self, caller_type) == 0) return nullptr;
-        Py_INCREF(type);
-        Py_XSETREF(method.owner, type);
-    }
-    return &reinterpret_cast<Caller *>(self)->cache;
-}
-
 void remember(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments, nb::handle result,
               Miss &miss) {
     std::vector<nb::object> held{nb::borrow(method.as_object())};
@@ -134,20 +86,6 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     }
     auto ready = miss.come_to(arguments.operands, result, std::move(held));
     if (ready) cache.add(key, std::move(ready));
-}
-
-/// A call by the Python method.
-PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
-                      PyObject *const *given, std::size_t num_given, PyObject *names) {
-    Miss miss;
-    const std::uint64_t generation = cache.generation();
-    PyObject *const result = PyObject_Vectorcall(method.function, given, num_given, names);
-    if (result == nullptr || generation != cache.generation()) return result;
-    try {
-        remember(method, cache, key, arguments, result, miss);
-    } catch (const std::bad_alloc &) { // the next call like it comes here again
-    }
-    return result;
 }
 
 PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagged, PyObject *names) {
@@ -199,8 +137,7 @@ PyType_Spec caller_specification = {
 
 PyObject *owned(nb::object object) { return object.release().ptr(); }
 
-/// CachedMethod(function): of `self` and parameters, of which "x" and "out" may be arrays, "tag" and "recv_tag"
-/// numbers.
+/// CachedMethod(function): of `self` and parameters.
 PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
     PyObject *const made = type->tp_alloc(type, 0);
     if (made == nullptr) return nullptr;
@@ -215,16 +152,16 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
             throw nb::value_error("CachedMethod: not such a method");
         const nb::object by_position = function.attr("__defaults__"), by_name = function.attr("__kwdefaults__");
         const std::size_t num_defaults = by_position.is_none() ? 0 : nb::len(by_position);
-        method.vectorcall = call;
         method.num_positional = num_positional - 1;
         method.num_parameters = num_all - 1;
-        method.x_at = method.out_at = method.tag_at = method.recv_tag_at = nowhere;
+        method.x_at = method.out_at = method.tag_at = method.recv_tag_at = CachedMethod::nowhere;
         for (std::size_t i = 0; i < method.num_parameters; ++i) {
             const auto name = nb::borrow<nb::str>(names[i + 1]);
-            if (std::string_view(name.c_str()) == "x") method.x_at = i;
-            if (std::string_view(name.c_str()) == "out") method.out_at = i;
-            if (std::string_view(name.c_str()) == "tag") method.tag_at = i;
-            if (std::string_view(name.c_str()) == "recv_tag") method.recv_tag_at = i;
+            const std::string_view word = name.c_str();
+            if (word == "x" || word == "input" || word == "tensors") method.x_at = i;
+            if (word == "out" || word == "output") method.out_at = i;
+            if (word == "tag") method.tag_at = i;
+            if (word == "recv_tag") method.recv_tag_at = i;
             method.names[i] = owned(name);
             const std::size_t from_end = method.num_positional - i; // of what has a default by position
             if (i < method.num_positional && from_end <= num_defaults)
@@ -232,6 +169,9 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
             else if (i >= method.num_positional && !by_name.is_none() &&
                      PyDict_Contains(by_name.ptr(), name.ptr()) == 1)
                 method.defaults[i] = owned(by_name[name]);
+            const bool is_tag = i == method.tag_at || i == method.recv_tag_at;
+            PyObject *const value = method.defaults[i];
+            method.usual[i] = value != nullptr && !is_tag && is_constant(value) ? value : nullptr;
         }
         method.function = owned(function);
     } catch (...) {
@@ -289,6 +229,56 @@ PyType_Spec method_specification = {
 
 } // namespace
 
+namespace hocket {
+
+bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::size_t num_given, PyObject *names,
+                    Arguments &arguments) {
+    if (num_given > method.num_positional) return false;
+    arguments.values = method.defaults;
+    std::copy_n(given, num_given, arguments.values.begin());
+    const auto num_named = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
+    for (std::size_t i = 0; i < num_named; ++i) {
+        PyObject *const name = PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i));
+        std::size_t at = num_given; // what came by position cannot come again
+        while (at < method.num_parameters && method.names[at] != name) ++at;
+        if (at >= method.num_parameters) return false;
+        arguments.values[at] = given[num_given + i];
+    }
+    return true;
+}
+
+CallCache *cache_of(CachedMethod &method, PyObject *self) {
+    PyTypeObject *const type = Py_TYPE(self);
+    if (type != method.owner) {
+        if (PyObject_TypeCheck(self, caller_type) == 0) return nullptr;
+        Py_INCREF(type);
+        Py_XSETREF(method.owner, type);
+    }
+    return &reinterpret_cast<Caller *>(self)->cache;
+}
+
+PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
+                      PyObject *const *given, std::size_t num_given, PyObject *names, PyObject *done) {
+    Miss miss;
+    const std::uint64_t generation = cache.generation();
+    PyObject *const result = PyObject_Vectorcall(method.function, given, num_given, names);
+    if (result == nullptr || generation != cache.generation()) return result;
+    try {
+        remember(method, cache, key, arguments, result == done ? Py_None : result, miss);
+    } catch (const std::bad_alloc &) { // the next call like it comes here again
+    }
+    return result;
+}
+
+nb::object make_cached_method(const nb::object &function, vectorcallfunc call) {
+    PyObject *const made = PyObject_CallOneArg(reinterpret_cast<PyObject *>(method_type), function.ptr());
+    if (made == nullptr) throw nb::python_error();
+    reinterpret_cast<CachedMethod *>(made)->vectorcall = call;
+    return nb::steal(made);
+}
+
+} // namespace hocket
+
 void bind_cached_calls(nb::module_ &module) {
     array_type = find_array_type();
     nb::class_<Launched>(module, "Launched")
@@ -310,13 +300,7 @@ void bind_cached_calls(nb::module_ &module) {
     method_type = type_of(method_specification);
     module.attr("Caller") = nb::borrow(reinterpret_cast<PyObject *>(caller_type));
     module.def(
-        "cached_method",
-        [](const nb::object &function) {
-            PyObject *const made = PyObject_CallOneArg(reinterpret_cast<PyObject *>(method_type), function.ptr());
-            if (made == nullptr) throw nb::python_error();
-            return nb::steal(made);
-        },
-        "function"_a);
+        "cached_method", [](const nb::object &function) { return make_cached_method(function, call); }, "function"_a);
     module.def(
         "forget_calls",
         [](nb::handle caller) {

@@ -17,7 +17,7 @@ struct Launched {
     std::uint64_t num_calls = 0;
 };
 
-/// The communicator runs this call. A cached method of it that is under way on this thread remembers that.
+/// The communicator runs this call. Cached methods that are under way on this thread remember that.
 void note_call(hocket::Communicator &communicator, Launched &launched, const hocket::Call &call);
 /// The same, of messages that it waits for: one, or one sent and one received.
 void note_messages(hocket::Communicator &communicator, const std::vector<hocket::Message> &messages,

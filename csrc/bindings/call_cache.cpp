@@ -106,6 +106,7 @@ Envelope run(Communicator &communicator, ReadyCollective &of, const Operands &op
              const Hook &before_wait) {
     if (of.input != Place::none) of.call.launch.input = operands.memory_at(of.input).data;
     if (of.output != Place::none) of.call.launch.output = operands.memory_at(of.output).data;
+    note_call(communicator, *of.launched, of.call);
     communicator.run(of.call, interrupted, before_wait);
     return {};
 }
@@ -138,12 +139,21 @@ std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result
     if (const auto *collective = std::get_if<ReadyCollective>(&call)) held.push_back(nb::find(*collective->launched));
     if (!std::ranges::all_of(held, [](const nb::object &one) { return one.is_valid(); })) return nullptr; // closed
     const std::size_t alignment = std::visit([](const auto &of) { return alignment_needed(of); }, call);
-    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), place, alignment, std::move(held)});
+    const auto is_written = [this](PyObject *object) {
+        return object != nullptr && std::ranges::find(written, object) != written.end();
+    };
+    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), place, alignment, std::move(held),
+                                            is_written(operands.x_object), is_written(operands.out_object)});
 }
 
-PyObject *run(Ready &ready, const Operands &operands) {
+void note_written(PyObject *object) {
+    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) miss->written.push_back(object);
+}
+
+PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Ready &, const Operands &)) {
     static const Hook interrupted = check_signals;
     const Turn turn(ready);
+    if (prepare != nullptr && !prepare(ready, operands)) return nullptr;
     Envelope envelope;
     if (auto *collective = std::get_if<ReadyCollective>(&ready.call)) ++collective->launched->num_calls;
     try {
@@ -170,15 +180,17 @@ PyObject *run(Ready &ready, const Operands &operands) {
 using namespace hocket;
 
 void note_call(Communicator &communicator, Launched &launched, const Call &call) {
-    if (current_miss == nullptr) return;
-    ++current_miss->num_calls;
-    current_miss->communicator = &communicator;
-    current_miss->call = ReadyCollective{call, &launched, Place::none, Place::none};
+    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) {
+        ++miss->num_calls;
+        miss->communicator = &communicator;
+        miss->call = ReadyCollective{call, &launched, Place::none, Place::none};
+    }
 }
 
 void note_messages(Communicator &communicator, const std::vector<Message> &messages, std::chrono::nanoseconds timeout) {
-    if (current_miss == nullptr) return;
-    ++current_miss->num_calls;
-    current_miss->communicator = &communicator;
-    current_miss->call = ReadyMessages{messages, {}, timeout};
+    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) {
+        ++miss->num_calls;
+        miss->communicator = &communicator;
+        miss->call = ReadyMessages{messages, {}, timeout};
+    }
 }

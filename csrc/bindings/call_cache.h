@@ -4,6 +4,7 @@
 #include "cached_calls.h"
 #include "call_key.h"
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
@@ -51,11 +52,13 @@ struct Ready {
     Place result;                       // the array that is returned, or comes first in what is; none: None
     std::size_t alignment;              // that its arrays need
     std::vector<nanobind::object> held; // what the references above and the key's words lead to
+    bool x_is_written, out_is_written;  // as far as that was noted
     bool running = false, forgotten = false;
 
     bool fits(const Operands &operands) const {
         return (word_of(operands.x.data) | word_of(operands.out.data)) % alignment == 0;
     }
+    bool writes(Place place) const { return place == Place::x ? x_is_written : out_is_written; }
 };
 
 /// The ready calls of one communicator. The interpreter lock guards them.
@@ -66,9 +69,14 @@ class CallCache {
     CallCache &operator=(const CallCache &) = delete;
     ~CallCache() { forget(); }
 
-    Ready *find(const Key &key) const {
-        const auto found = calls_.find(key.words());
-        return found == calls_.end() ? nullptr : found->second.get();
+    Ready *find(const Key &key) {
+        const Calls::value_type *&last = last_of(key);
+        if (last == nullptr || !KeyEqual{}(last->first, key.words())) {
+            const auto found = calls_.find(key.words());
+            if (found == calls_.end()) return nullptr;
+            last = &*found;
+        }
+        return last->second.get();
     }
     void add(const Key &key, std::unique_ptr<Ready> ready) {
         if (calls_.size() >= max_calls) forget();
@@ -77,6 +85,7 @@ class CallCache {
     /// After this nothing that was decided before it is used again.
     void forget() {
         ++generation_;
+        last_ = {};
         const auto calls = std::exchange(calls_, {});
         for (const auto &[key, ready] : calls) release(const_cast<std::unique_ptr<Ready> &>(ready));
     }
@@ -90,11 +99,18 @@ class CallCache {
         if (ready->running) ready.release()->forgotten = true;
     }
 
-    std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual> calls_;
+    using Calls = std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual>;
+
+    /// What the method, whose address comes first in its keys, found last: most calls are like the one before.
+    const Calls::value_type *&last_of(const Key &key) { return last_[key.words().front() / 64 % last_.size()]; }
+
+    Calls calls_;
+    std::array<const Calls::value_type *, 16> last_{};
     std::uint64_t generation_ = 0;
 };
 
-/// Stands while a call goes through Python, on the thread that makes it, and notes what it does in the core.
+/// Stands while a call goes through Python, on the thread that makes it, and notes what it does in the core. A method
+/// of a process group stands around one of its communicator.
 class Miss {
   public:
     Miss();
@@ -108,11 +124,16 @@ class Miss {
 
     Miss *outer; // that it stands in: a signal handler may call, too
     int num_calls = 0;
+    std::vector<PyObject *> written; // not to be looked into
     Communicator *communicator = nullptr;
     std::variant<ReadyCollective, ReadyMessages> call;
 };
 
-/// Makes the call again: a new reference to its result, null where Python's exception is set.
-PyObject *run(Ready &ready, const Operands &operands);
+/// A method that is under way on this thread remembers that this object is written.
+void note_written(PyObject *object);
+
+/// Makes the call again, after `prepare`, which may run Python's code and says whether it has set no exception: a new
+/// reference to its result, null where Python's exception is set.
+PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Ready &, const Operands &) = nullptr);
 
 } // namespace hocket

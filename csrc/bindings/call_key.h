@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <nanobind/nanobind.h>
 #include <span>
 
@@ -45,7 +46,8 @@ inline PyTypeObject *find_array_type() {
 using Word = std::uintptr_t;
 
 inline constexpr std::size_t max_parameters = 10, max_dims = 6;
-inline constexpr std::size_t max_words = 2 + max_parameters + 2 * (2 + max_dims);
+inline constexpr std::size_t max_words_of_constant = 4; // or of options
+inline constexpr std::size_t max_words = 2 + max_parameters * max_words_of_constant + 2 * (2 + max_dims);
 
 inline Word word_of(const void *pointer) { return reinterpret_cast<Word>(pointer); }
 
@@ -74,7 +76,9 @@ struct KeyHash {
 
 struct KeyEqual {
     using is_transparent = void;
-    bool operator()(std::span<const Word> a, std::span<const Word> b) const { return std::ranges::equal(a, b); }
+    bool operator()(std::span<const Word> a, std::span<const Word> b) const {
+        return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+    }
 };
 
 /// The memory of an array argument; none of an absent one.

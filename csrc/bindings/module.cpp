@@ -5,6 +5,7 @@
 #include "byte_stream.h"
 #include "cached_calls.h"
 #include "communicator.h"
+#include "group_calls.h"
 #include "machine.h"
 #include "point_to_point.h"
 #include "reductions.h"
@@ -372,6 +373,7 @@ NB_MODULE(_core, m) {
                      [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
         .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
     bind_cached_calls(m);
+    bind_group_calls(m);
     bind_point_to_point(m, communicator);
 
     m.def("fork_generation", &fork_generation);

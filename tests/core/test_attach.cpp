@@ -63,6 +63,19 @@ TEST(attached_puts_show_the_reader_its_own_private_memory) {
     CHECK(!pair.reader().may_be_used_by(1) && pair.memory.is_intact());
 }
 
+TEST(attached_puts_write_what_is_made_part_by_part) {
+    Pair pair;
+    pair.grant();
+    const Target target = pair.granted()[0].target;
+    const int peer = 0;
+    std::size_t num_parts = 0;
+    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
+        std::fill_n(pair.data.data() + begin, part_bytes, static_cast<std::byte>(++num_parts));
+    };
+    CHECK(pair.writer().put(std::span(&peer, 1), std::span(&target, 1), pair.data.bytes(), tag, false, make));
+    CHECK(num_parts > 1 && std::ranges::equal(pair.memory.bytes(), pair.data.bytes()) && pair.memory.is_intact());
+}
+
 TEST(attached_loans_are_copied_by_the_reader) {
     Pair pair;
     pair.grant();
@@ -113,7 +126,7 @@ TEST(attached_messages_are_believed_only_where_something_is_granted) {
         Pair pair;
         pair.grant();
         CHECK(pair.put(pair.granted()[0].target) && !is_refused(pair.reader()));
-        pair.line().address += distance;
+        pair.line().elsewhere.address += distance;
         CHECK(is_refused(pair.reader()), "outside of the window by", distance);
     }
     Pair pair;

@@ -4,11 +4,13 @@
 #include "check.h"
 #include "executor.h"
 #include "fixtures.h"
+#include "system.h"
 #include "world.h"
 
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -45,7 +47,49 @@ struct Machines {
     std::vector<std::unique_ptr<Executor>> executors;
 };
 
+/// Would rather copy than lend, and only hears what it may do.
+class Hesitant final : public Transport {
+  public:
+    Published publish(std::span<const int>, Bytes, std::uint32_t, bool may_lend) override {
+        may_have_lent = may_lend;
+        return {};
+    }
+    bool copies_faster(std::size_t, std::size_t) override { return true; }
+    std::uint64_t posted(int) const override { return 0; }
+    std::uint64_t released(int) const override { return 0; }
+    View view(int) override { return {}; }
+    void release(int, std::size_t) override {}
+
+    std::optional<bool> may_have_lent;
+};
+
 } // namespace
+
+TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
+    struct Run {
+        std::size_t block;
+        bool lends;
+    };
+    constexpr std::size_t least_bytes_past_caches = 1024;
+    const Fixture &one = fixture("all_reduce", "direct_two_shot", 4);
+    Hesitant transport;
+    Executor executor(*one.plans[0], transport, least_bytes_past_caches);
+    std::vector<std::int64_t> memory(512), result(512);
+    for (const Run &run : {
+             Run{124, false}, // chunks of 248 bytes, 3968 on all ranks
+             Run{128, true},  // four times what a chunk alone must have
+             Run{512, true},  // a chunk alone has enough
+         }) {
+        executor.start({.dtype = Dtype::int64,
+                        .block = run.block,
+                        .input = reinterpret_cast<const std::byte *>(memory.data()),
+                        .output = reinterpret_cast<std::byte *>(result.data()),
+                        .tag = 1});
+        transport.may_have_lent.reset();
+        executor.advance();
+        CHECK(transport.may_have_lent == run.lends, run.block);
+    }
+}
 
 TEST(executor_runs_in_any_order_of_ranks) {
     for (const Fixture &one : fixtures()) {
@@ -174,12 +218,33 @@ TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
     CHECK(results[1] == data[0] && results[2] == data[1], std::hex, results[1], results[2]);
 }
 
-// Whether a loan or a copy reaches the peer sooner is seen only by copying, so some of what could be lent is staged;
-// but nothing that is too long for the caches.
-TEST(executor_now_and_then_stages_what_it_could_lend) {
+// In place and in two steps, who folds a half writes the sum back to where the operand came from, so that goes to the
+// folder's cache in any case.
+TEST(executor_lends_what_is_written_back) {
+    const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
+    constexpr std::size_t num_bytes = 16'000;
+    World world(2, {.as_processes = true});
+    Buffer memory(world[0].arena, Memory::registered, num_bytes);
+    Executor executor(*two_shot.plans[0], world[0].communicator().transport());
+    executor.start({.dtype = Dtype::int64,
+                    .op = Op::sum,
+                    .block = num_bytes / sizeof(std::int64_t),
+                    .input = memory.data(),
+                    .output = memory.data(),
+                    .tag = 1});
+    CHECK(!executor.advance());
+    CHECK(world[1].communicator().transport().view(0).bytes.data() == memory.data() + num_bytes / 2);
+}
+
+// What lies in a core's own cache is staged. Of what lies in a larger one it is seen only by copying whether a loan or
+// a copy reaches the peer sooner, so some of that is staged; but nothing that is too long for the caches.
+TEST(executor_stages_what_its_cache_holds_and_now_and_then_what_it_could_lend) {
     const Fixture &direct = fixture("all_reduce", "direct", 2);
-    constexpr std::size_t block = 2000, num_bytes = block * sizeof(std::int64_t);
-    for (const bool fits_caches : {true, false}) {
+    enum class Fits { own_cache, caches, nowhere };
+    for (const Fits fits : {Fits::own_cache, Fits::caches, Fits::nowhere}) {
+        // One piece, or an odd number of them, of which the first is looked at.
+        const std::size_t num_bytes = fits == Fits::caches ? bytes_of_own_cache() + piece_bytes / 2 : 16'000;
+        const std::size_t block = num_bytes / sizeof(std::int64_t);
         World world(2, {.as_processes = true});
         std::vector<std::unique_ptr<Buffer>> inputs, outputs;
         std::vector<std::unique_ptr<Executor>> executors;
@@ -188,7 +253,7 @@ TEST(executor_now_and_then_stages_what_it_could_lend) {
                 buffers->push_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
             }
             executors.push_back(std::make_unique<Executor>(*direct.plans[rank], world[rank].communicator().transport(),
-                                                           fits_caches ? 2 * num_bytes : num_bytes));
+                                                           fits == Fits::nowhere ? num_bytes : 2 * num_bytes));
         }
         std::size_t num_lent = 0, num_staged = 0;
         for (std::int64_t call = 1; call <= 100; ++call) {
@@ -204,7 +269,7 @@ TEST(executor_now_and_then_stages_what_it_could_lend) {
             }
             executors[0]->advance();
             const View view = world[1].communicator().transport().view(0);
-            CHECK(view.bytes.size() == num_bytes);
+            CHECK(view.bytes.size() == std::min(num_bytes, piece_bytes));
             ++(view.bytes.data() == inputs[0]->data() ? num_lent : num_staged);
             std::array<bool, 2> done{};
             while (!done[0] || !done[1]) {
@@ -215,6 +280,8 @@ TEST(executor_now_and_then_stages_what_it_could_lend) {
                 CHECK(std::memcmp(output->data(), sum.data(), num_bytes) == 0, "call", call);
             }
         }
-        CHECK(fits_caches ? num_staged >= 3 : num_staged == 0, num_staged, num_lent);
+        CHECK(num_staged > 0 || fits == Fits::nowhere, num_lent);
+        CHECK(num_lent == 0 || fits != Fits::own_cache, num_staged);
+        CHECK(num_staged == 0 || fits != Fits::nowhere, num_lent);
     }
 }

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <thread>
+#include <utility>
 
 using namespace hocket;
 using namespace hocket::test;
@@ -84,6 +86,46 @@ TEST(mismatch_of_each_field_is_found_by_all) {
             CHECK(std::ranges::any_of(calls, [&](const auto &one) { return one.second != calls.at(2); }), field);
         }
     }
+}
+
+TEST(fingerprints_differ_by_each_field_and_by_where_a_value_stands) {
+    std::set<std::uint64_t> digests;
+    std::set<std::uint32_t> tags;
+    std::size_t num_fingerprints = 0;
+    const auto take = [&](const Fingerprint &one) {
+        digests.insert(one.digest());
+        tags.insert(Fingerprint::tag(one.digest()));
+        ++num_fingerprints;
+    };
+    using Change = void (*)(Fingerprint &, int);
+    constexpr Change changes[] = {
+        [](Fingerprint &one, int value) { one.sequence = static_cast<std::uint64_t>(value); },
+        [](Fingerprint &one, int value) { one.count = static_cast<std::uint64_t>(value); },
+        [](Fingerprint &one, int value) { one.schedule = static_cast<std::uint64_t>(value); },
+        [](Fingerprint &one, int value) { one.detail = static_cast<std::uint64_t>(value); },
+        [](Fingerprint &one, int value) { one.kind = value; },
+        [](Fingerprint &one, int value) { one.dtype = value; },
+        [](Fingerprint &one, int value) { one.op = value; },
+        [](Fingerprint &one, int value) { one.root = value; },
+    };
+    constexpr Fingerprint some{.sequence = 5, .count = 100};
+    take(some);
+    for (std::size_t i = 0; i < std::size(changes); ++i) {
+        for (int value : {-1, 1, 2, 3, 1000}) {
+            Fingerprint one = some;
+            changes[i](one, value);
+            take(one);
+            for (std::size_t j = 0; j < i; ++j) { // the same two values either way round
+                for (const auto &[first, second] : {std::pair(value, 7), std::pair(7, value)}) {
+                    Fingerprint both = some;
+                    changes[i](both, first);
+                    changes[j](both, second);
+                    take(both);
+                }
+            }
+        }
+    }
+    CHECK(digests.size() == num_fingerprints && tags.size() == num_fingerprints, digests.size(), tags.size());
 }
 
 TEST(mismatch_of_calls_that_had_returned_is_found_at_close) {

@@ -66,6 +66,22 @@ TEST(match_carries_any_size_whoever_comes_first) {
     }
 }
 
+// A message of its own for the header would cost another cache line on its way.
+TEST(match_sends_a_header_with_its_payload_where_the_transport_takes_both) {
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(2, over);
+        auto bytes = content(1, 10'000);
+        std::vector<std::byte> found(bytes.size());
+        const auto received = machines.receive(1, 0, 5, found);
+        machines.send(0, 1, 5, bytes);
+        machines[0].advance();
+        CHECK(machines.transports[0]->posted(1) == 1);
+        machines.settle();
+        CHECK(received->done && found == bytes);
+    }
+    CHECK(Machines(1, Over::bytes).transports[0]->max_head_bytes() == 0, "there it goes ahead, as in all tests here");
+}
+
 TEST(match_by_tag_out_of_order_and_in_order_within_a_tag) {
     for (Over over : all_transports) {
         Machines machines(2, over);

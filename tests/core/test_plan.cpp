@@ -89,6 +89,7 @@ TEST(plan_knows_what_else_uses_a_destination) {
     CHECK(fold_of().is_copy && fold_of().is_grantable && fold_of().after == -1 && fold_of().is_alone);
     tables.sources[1] = 1; // what is sent lies where the message goes: rank 1 has to read it first
     CHECK(fold_of().is_grantable && fold_of().after == 0 && !fold_of().is_alone);
+    CHECK(tables.plan().instructions()[0].comes_back);
     tables.instructions[11] = 1;
     CHECK(!fold_of().is_copy && !fold_of().is_grantable, "it divides an average");
     tables.instructions[11] = 0;
@@ -98,6 +99,7 @@ TEST(plan_knows_what_else_uses_a_destination) {
     tables.shape.num_ranks = 3;
     tables.destinations[0] = 2;
     CHECK(fold_of().is_copy && !fold_of().is_grantable, "another rank than the sender reads what was there");
+    CHECK(!tables.plan().instructions()[0].comes_back);
     tables.destinations.insert(tables.destinations.begin(), {1, 3, 0});
     tables.instructions[3] = 2, tables.instructions[9] = 3;
     CHECK(!fold_of().is_grantable, "another rank reads it too");
@@ -111,8 +113,13 @@ TEST(plan_knows_what_else_uses_a_destination) {
     tables.destinations = {-1, 1, 0, 1, 3, 0};
     CHECK(!tables.plan().instructions()[0].is_alone && tables.plan().instructions()[0].is_grantable);
     CHECK(!tables.plan().instructions()[1].is_fresh, "a copy is not hot here");
+    CHECK(tables.plan().instructions()[0].onward == -1);
     tables.instructions[5] = 1;
     CHECK(tables.plan().instructions()[1].is_fresh);
+    CHECK(tables.plan().instructions()[0].onward == 1 && tables.plan().instructions()[1].onward == -1);
+    tables.instructions[10] = 0;
+    tables.dependencies = {};
+    CHECK(tables.plan().instructions()[0].onward == -1, "it does not wait for the fold");
 }
 
 TEST(plan_refuses_malformed_tables) {

@@ -14,7 +14,7 @@ using namespace hocket::test;
 namespace {
 
 constexpr std::uint32_t tag = 7;
-constexpr std::size_t num_bytes = 8192;
+constexpr std::size_t num_bytes = 20'000;
 
 /// Two ranks in one thread; rank 0 grants one window of its own memory to rank 1.
 struct Pair {
@@ -76,6 +76,27 @@ TEST(puts_are_exact_whether_they_are_watched_or_not) {
         pair.reader().release(1, size);
     }
     CHECK(pair.memory.is_intact());
+}
+
+TEST(puts_write_what_is_made_part_by_part) {
+    Pair pair(true);
+    pair.grant();
+    const Target target{pair.writer().granted(0, tag, 0)[0].target};
+    const int peer = 0;
+    std::size_t made = 0;
+    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
+        CHECK(begin == made && part_bytes <= num_bytes - made);
+        for (std::size_t i = 0; i < made; ++i) CHECK(pair.memory.data()[i] == std::byte{5}, i, made, "written by now");
+        std::fill_n(pair.data.data() + begin, part_bytes, std::byte{5});
+        made += part_bytes;
+    };
+    const auto put = [&] {
+        return pair.writer().put(std::span(&peer, 1), std::span(&target, 1), pair.data.bytes(), tag, false, make);
+    };
+    CHECK(put() && made == num_bytes && pair.memory.is_intact());
+    CHECK(std::ranges::equal(pair.reader().view(1).bytes, pair.data.bytes()));
+    pair.reader().withdraw();
+    CHECK(!put() && made == num_bytes, "nothing is made that cannot be put");
 }
 
 TEST(puts_end_when_a_window_is_withdrawn) {
@@ -145,8 +166,8 @@ TEST(puts_wait_until_what_lay_there_has_been_folded) {
             const Endpoint::Line *ring = world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
             for (std::uint64_t i = 0; i < Endpoint::ring_size; ++i) {
                 const bool is_put = as_processes ? ring[i].tier == Endpoint::Tier::put
-                                                 : ring[i].address >= memories[1]->bytes().data() &&
-                                                       ring[i].address < memories[1]->bytes().data() + block;
+                                                 : ring[i].elsewhere.address >= memories[1]->bytes().data() &&
+                                                       ring[i].elsewhere.address < memories[1]->bytes().data() + block;
                 has_put = has_put || is_put;
             }
             for (const auto &memory : memories) {

@@ -1,4 +1,4 @@
-// Staging: slots that take turns, and messages that are read while they are written.
+// Staging: slots that take turns and come back, and messages that are read while they are written.
 
 #include "check.h"
 #include "executor.h"
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <thread>
 
 using namespace hocket;
@@ -170,4 +171,155 @@ TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {
         std::memcpy(sums.data(), memories[2 * rank + 1]->data(), block * sizeof(std::int64_t));
         CHECK(std::ranges::count(sums, 6) == static_cast<std::ptrdiff_t>(block));
     }
+}
+
+// What comes in front -------------------------------------------------------------------------------------------------
+
+TEST(staging_shows_a_head_before_its_payload) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto head = counted(Endpoint::head_bytes, 100), payload = counted(2 * cell);
+    CHECK(writer.max_head_bytes() == head.size());
+    CHECK(writer.publish_behind(head, 0, payload, tag, false).num_bytes == payload.size() && writer.posted(0) == 1);
+    auto &num_cells = first_line(world, 1, 0).num_cells;
+    num_cells.store(0);
+    const View first = reader.view(1);
+    CHECK(std::ranges::equal(first.bytes, head) && first.tag == tag && !first.attached);
+    reader.release(1, 10);
+    CHECK(std::ranges::equal(reader.view(1).bytes, std::span(head).subspan(10)));
+    reader.release(1, head.size() - 10);
+    CHECK(reader.view(1).bytes.empty() && writer.released(0) == 0, "nothing of the payload is there yet");
+    num_cells.store(1);
+    const View part = reader.view(1);
+    CHECK(std::ranges::equal(part.bytes, std::span(payload).first(cell)) && part.num_coming == cell && part.tag == tag);
+    reader.release(1, cell);
+    CHECK(reader.view(1).bytes.empty() && writer.released(0) == 0);
+    num_cells.store(Endpoint::Line::all_cells);
+    CHECK(std::ranges::equal(reader.view(1).bytes, std::span(payload).subspan(cell)));
+    reader.release(1, cell);
+    CHECK(writer.released(0) == 1 && reader.view(1).bytes.empty());
+}
+
+TEST(staging_joins_a_head_and_a_payload_that_fit_a_line) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto joined = counted(Endpoint::inline_bytes + 1);
+    const auto head = std::span(joined).first(24), payload = std::span(joined).subspan(24);
+    CHECK(writer.publish_behind(head, 0, payload.first(24), tag, true).num_bytes == 24);
+    CHECK(writer.publish_behind(head, 0, payload, tag, true).num_bytes == payload.size());
+    CHECK(std::ranges::equal(reader.view(1).bytes, std::span(joined).first(48)), "at once");
+    reader.release(1, 48);
+    CHECK(std::ranges::equal(reader.view(1).bytes, head), "one byte too much");
+    reader.release(1, head.size());
+    CHECK(std::ranges::equal(reader.view(1).bytes, payload));
+    reader.release(1, payload.size());
+    CHECK(writer.released(0) == 2);
+}
+
+TEST(staging_lends_what_is_behind_a_head) {
+    World world(2, {.as_processes = true});
+    const auto head = counted(24);
+    const Buffer payload(world[1].arena, Memory::registered, 2 * cell);
+    const Published published = transport_of(world, 1).publish_behind(head, 0, payload.bytes(), tag, true);
+    CHECK(published.lent && published.num_bytes == 2 * cell);
+    ShmTransport &reader = transport_of(world, 0);
+    CHECK(std::ranges::equal(reader.view(1).bytes, head));
+    reader.release(1, head.size());
+    CHECK(reader.view(1).bytes.data() == payload.data() && reader.view(1).bytes.size() == 2 * cell);
+    reader.release(1, 2 * cell - 1);
+    CHECK(transport_of(world, 1).released(0) == 0);
+    reader.release(1, 1);
+    CHECK(transport_of(world, 1).released(0) == 1);
+}
+
+TEST(staging_trusts_no_head_that_is_longer_than_its_line) {
+    World world(2, {.as_processes = true});
+    CHECK(transport_of(world, 1).publish_behind(counted(24), 0, counted(1000), tag, false).num_bytes == 1000);
+    ShmTransport &reader = transport_of(world, 0);
+    first_line(world, 1, 0).num_head_bytes = Endpoint::head_bytes + 1;
+    CHECK(failure_of([&] { reader.view(1); })->cause == Cause::internal);
+    first_line(world, 1, 0).num_head_bytes = Endpoint::head_bytes;
+    CHECK(reader.view(1).bytes.size() == Endpoint::head_bytes);
+    reader.release(1, Endpoint::head_bytes);
+    first_line(world, 1, 0).num_bytes = 1; // shorter than what was read of it: no more than another lie
+    CHECK(reader.view(1).bytes.size() == 1);
+}
+
+// Slots that come back ------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Reads all that its peer has sent.
+void read_all(World &world, int rank) {
+    const int peer = 1 - rank;
+    ShmTransport &reader = transport_of(world, rank);
+    for (View view = reader.view(peer); !view.bytes.empty(); view = reader.view(peer)) {
+        reader.release(peer, view.bytes.size());
+    }
+}
+
+/// Where rank 1 puts a short message to rank 0, for which the slot is taken that came back last.
+std::uint64_t place_of_next(World &world) {
+    const std::uint64_t number = transport_of(world, 1).posted(0);
+    CHECK(publish(world, 1, 0, counted(1000)) == 1000);
+    const Endpoint::Line *const ring = transport_of(world, 1).endpoint(1).ring(Lane::collectives, 0);
+    return ring[number % Endpoint::ring_size].elsewhere.offset;
+}
+
+} // namespace
+
+TEST(staging_has_slots_back_when_their_reader_tells) {
+    World world(2, {.as_processes = true});
+    const std::uint64_t first = place_of_next(world);
+    CHECK(place_of_next(world) != first, "it was not read");
+    transport_of(world, 0).release(1, 1000);
+    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
+    read_all(world, 1); // tells that one was read, the other not
+    const std::uint64_t third = place_of_next(world);
+    CHECK(third == first);
+    CHECK(place_of_next(world) != third);
+}
+
+TEST(staging_looks_for_slots_when_they_run_short) {
+    for (const std::size_t max_slots : {std::size_t{1}, std::size_t{8}}) {
+        World world(2, {.as_processes = true, .max_slots = max_slots});
+        std::set<std::uint64_t> places;
+        for (int i = 0; i < 50; ++i) { // nothing goes the other way, so nothing is told
+            places.insert(place_of_next(world));
+            read_all(world, 0);
+        }
+        CHECK(places.size() == std::min<std::size_t>(max_slots, 4), places.size(), max_slots);
+    }
+}
+
+TEST(staging_keeps_a_slot_until_all_its_readers_have_told) {
+    World world(3, {.as_processes = true});
+    const std::array both{1, 2};
+    const auto data = counted(1000);
+    const auto send = [&] {
+        const std::uint64_t number = transport_of(world, 0).posted(1);
+        CHECK(transport_of(world, 0).publish(both, data, tag, false).num_bytes == data.size());
+        const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, 1);
+        return ring[number % Endpoint::ring_size].elsewhere.offset;
+    };
+    const auto tell = [&](int rank) {
+        transport_of(world, rank).release(0, data.size());
+        CHECK(publish(world, rank, 0, data) == data.size());
+        CHECK(transport_of(world, 0).view(rank).bytes.size() == data.size());
+    };
+    const std::uint64_t first = send();
+    tell(1);
+    CHECK(send() != first, "rank 2 may still read it");
+    tell(2);
+    CHECK(send() == first);
+}
+
+TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
+    World world(2, {.as_processes = true});
+    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
+    first_line(world, 0, 1).elsewhere.released = std::uint64_t{1} << 40;
+    CHECK(!transport_of(world, 1).view(0).bytes.empty());
+    std::uint64_t num_sent = 0;
+    while (num_sent <= Endpoint::ring_size && publish(world, 1, 0, counted(8)) > 0) ++num_sent;
+    CHECK(num_sent == Endpoint::ring_size, num_sent, "as many as its counter leaves room for");
 }

@@ -506,6 +506,19 @@ def test_a_rank_that_closes_early_is_named_by_those_who_need_it() -> None:
     run_ranks(main, 3, kind="thread")
 
 
+def test_a_root_that_waits_to_close_is_named_by_those_who_wait_for_it() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        if comm.rank == 0:
+            comm.broadcast(np.ones(3))  # which the others do not come to
+        else:
+            with pytest.raises(PeerAborted, match="rank 0 gave up: it closed its communicator"):
+                comm.recv(np.ones(1), 0, timeout=PATIENCE_SECONDS)
+        comm.close()
+
+    run_ranks(main, 3, kind="thread")
+
+
 LEAVE = """
 comm = hocket.init()
 comm.barrier()

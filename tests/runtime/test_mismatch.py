@@ -252,7 +252,7 @@ def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int) -> 
                 finally:
                     if comm.rank == 0:
                         x[:] = 77
-                assert comm.rank == 1 and (x == 1).all()
+                assert comm.rank == 0 or (comm.rank == 1 and (x == 1).all())  # rank 0: it was copied, and not lent
                 num_returned += 1
                 comm.close()
             except CollectiveMismatch:

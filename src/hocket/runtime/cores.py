@@ -1,7 +1,7 @@
 """Whether a rank has a core of its own: then it spins where it waits. Else it would keep the core from those it awaits.
 
 Each rank says at the rendezvous on which cores it may run and how many at a time. What other threads of a rank do is
-not known here; a rank that spins for nothing sleeps soon.
+not known here; a rank that spins for nothing sleeps soon, and the stream of a communicator never spins.
 """
 
 import os
