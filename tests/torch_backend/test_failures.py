@@ -123,6 +123,19 @@ def test_a_misspelt_backend_is_told() -> None:
         dist.init_process_group("hockett", store=dist.HashStore(), rank=0, world_size=1)
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("tcp://127.0.0.1:1", r"127\.0\.0\.1, 1\)"),
+        ("tcp://no-such-host.invalid:29500", r"no-such-host\.invalid, 29500\)"),
+        ("tcp://127.0.0.1", "port number missing"),
+    ],
+)
+def test_a_wrong_address_or_port_is_told(method: str, words: str) -> None:
+    with pytest.raises((ValueError, dist.DistError), match=words):
+        dist.init_process_group("hocket", init_method=method, rank=1, world_size=2, timeout=timedelta(seconds=1))
+
+
 def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:
     program = """
         import sys, torch.distributed as dist
@@ -162,16 +175,25 @@ PROGRAM = """
             dist.all_reduce(torch.ones(1))
         except dist.DistBackendError:
             pass
+    elif rank == 1 and what.startswith("ahead"):
+        dist.broadcast(torch.ones(1), 1)
+        raise RuntimeError("no luck") if what == "ahead, exception" else SystemExit("it has done enough")
+    elif what.startswith("ahead"):
+        try:
+            dist.recv(torch.ones(1), 1)
+        except dist.DistBackendError as error:
+            expected = "RuntimeError: no luck" if what == "ahead, exception" else "it closed its communicator"
+            assert error.__cause__.reason == expected, error
     print("end")
 """
 
 
-@pytest.mark.parametrize("what", ["nothing", "unanswered", "alone", "exception"])
+@pytest.mark.parametrize("what", ["nothing", "unanswered", "alone", "exception", "ahead", "ahead, exception"])
 def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) -> None:
     """No hang, no SIGABRT, without destroy_process_group, too."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     command = [sys.executable, str(tmp_path / "program.py")]
     ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store"), what], stderr=subprocess.PIPE) for rank in "01"]
     said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
-    expected = [1, 0] if what == "exception" else [0, 0]
+    expected = {"exception": [1, 0], "ahead": [0, 1], "ahead, exception": [0, 1]}.get(what, [0, 0])
     assert [rank.returncode for rank in ranks] == expected, said

@@ -44,7 +44,7 @@ def test_groups_side_by_side() -> None:
 
 
 def again(path: str) -> None:
-    for number in range(3):
+    for number in range(20):
         rank = dist.get_rank()
         assert total() == 3.0
         dist.destroy_process_group()
@@ -129,6 +129,31 @@ def test_however_ranks_are_started(method: str, tmp_path: Path) -> None:
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     finish([sys.executable, tmp_path / "program.py"])
+
+
+def test_ranks_that_a_cell_of_a_notebook_forks() -> None:
+    """What a cell defines stands in no file, so a fork is the only start that finds it."""
+    program = """
+        import torch, torch.distributed as dist, torch.multiprocessing as mp
+        dist.init_process_group("hocket", store=dist.HashStore(), rank=0, world_size=1)  # an earlier cell
+        dist.destroy_process_group()
+        def main(rank, path, answers):
+            dist.init_process_group("hocket", init_method=f"file://{path}", rank=rank, world_size=2)
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            answers.put(tensor.item())
+            dist.destroy_process_group()
+        import tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            context = mp.get_context("fork")
+            answers = context.SimpleQueue()
+            ranks = [context.Process(target=main, args=(rank, folder + "/store", answers)) for rank in range(2)]
+            for rank in ranks: rank.start()
+            for rank in ranks: rank.join()
+            assert [rank.exitcode for rank in ranks] == [0, 0]
+            assert [answers.get(), answers.get()] == [2.0, 2.0]
+    """
+    finish([sys.executable, "-c", textwrap.dedent(program)])
 
 
 def test_under_torchrun(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """PyTorch's own ways to train across ranks give on Hocket what one process gives."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +8,13 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -53,18 +53,21 @@ def mine(tensor: Any) -> Any:
     return tensor.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-def assert_alike(network: Any) -> None:
+def assert_alike(network: Any, tolerance: float | None = None) -> None:
     for found, expected in zip(network.parameters(), in_one_process().parameters(), strict=True):
         full = found.full_tensor() if isinstance(found, DTensor) else found
-        torch.testing.assert_close(full.detach(), expected.detach())
+        torch.testing.assert_close(full.detach(), expected.detach(), rtol=tolerance, atol=tolerance)
 
 
 def data_parallel(**options: Any) -> None:
-    network = DistributedDataParallel(model(), **options)
+    train(DistributedDataParallel(model(), **options))
+
+
+def train(network: Any, tolerance: float | None = None) -> None:
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     for x, y in batches():
         step(network, optimizer, mine(x), mine(y))
-    assert_alike(network)
+    assert_alike(network, tolerance)
 
 
 def all_data_parallel() -> None:
@@ -73,12 +76,6 @@ def all_data_parallel() -> None:
     data_parallel(find_unused_parameters=True)
     data_parallel(gradient_as_bucket_view=True)
     data_parallel(static_graph=True)
-    hooked = DistributedDataParallel(model())
-    hooked.register_comm_hook(None, default_hooks.allreduce_hook)
-    optimizer = torch.optim.SGD(hooked.parameters(), 0.1)
-    for x, y in batches():
-        step(hooked, optimizer, mine(x), mine(y))
-    assert_alike(hooked)
     joined = DistributedDataParallel(model())
     optimizer = torch.optim.SGD(joined.parameters(), 0.1)
     with Join([joined]):
@@ -91,6 +88,69 @@ def all_data_parallel() -> None:
 
 def test_data_parallel() -> None:
     run(all_data_parallel, 2)
+
+
+def hooks() -> None:
+    for hook, tolerance in (
+        (default_hooks.allreduce_hook, None),
+        (default_hooks.fp16_compress_hook, 1e-3),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), 1e-3),
+    ):
+        network = DistributedDataParallel(model())
+        network.register_comm_hook(None, hook)
+        train(network, tolerance)
+    network = DistributedDataParallel(model())
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=16, start_powerSGD_iter=2)
+    network.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    train(network, 1e-4)
+    network = DistributedDataParallel(model())
+    network._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    train(network)
+    # A hook of the user's own, which hands on the future of an operation.
+    network = DistributedDataParallel(model())
+    network.register_comm_hook(
+        None,
+        lambda _, bucket: (
+            dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, async_op=True)
+            .get_future()
+            .then(lambda done: done.value()[0])
+        ),
+    )
+    train(network)
+
+
+def test_communication_hooks() -> None:
+    run(hooks, 2)
+
+
+class Branching(nn.Module):
+    """Of which each rank uses another part, and one part nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.parts = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x: Any, part: int) -> Any:
+        return self.parts[part](x)
+
+
+def unused() -> None:
+    network = DistributedDataParallel(Branching(), find_unused_parameters=True)
+    alone = Branching()
+    for _ in range(2):
+        network(torch.ones(1, 3), dist.get_rank()).sum().backward()
+    for part in range(2):
+        alone(torch.ones(1, 3), part).sum().backward()
+    for found, expected in zip(network.module.parts, alone.parts, strict=True):
+        if expected.weight.grad is None:
+            assert found.weight.grad is None
+        else:  # the mean of two ranks, of which one did not use it, twice
+            torch.testing.assert_close(found.weight.grad, expected.weight.grad)
+
+
+def test_parameters_that_a_rank_does_not_use() -> None:
+    run(unused, 2)
 
 
 def zero() -> None:
@@ -119,6 +179,26 @@ def fully_sharded(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(2,), (2, 2)])
 def test_fully_sharded(shape: tuple[int, ...]) -> None:
     run(fully_sharded, 2 if len(shape) == 1 else 4, shape)
+
+
+def fully_sharded_by_wrapping() -> None:
+    cpu, policy = torch.device("cpu"), ModuleWrapPolicy({nn.Linear})
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    for options in (
+        {"sharding_strategy": ShardingStrategy.FULL_SHARD},
+        {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "use_orig_params": True},
+        {"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "device_mesh": mesh},
+    ):
+        network = FullyShardedDataParallel(model(), auto_wrap_policy=policy, device_id=cpu, **options)
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        for x, y in batches():
+            step(network, optimizer, mine(x), mine(y))
+        with FullyShardedDataParallel.summon_full_params(network):
+            assert_alike(network)
+
+
+def test_fully_sharded_by_wrapping() -> None:
+    run(fully_sharded_by_wrapping, 4)
 
 
 def tensor_parallel() -> None:
@@ -162,40 +242,66 @@ def test_functional_collectives() -> None:
     run(functional_collectives, 2)
 
 
-def pipeline() -> None:
-    rank = dist.get_rank()
-    for kind in (ScheduleGPipe, Schedule1F1B):
-        network = model()
-        part = network[:2] if rank == 0 else network[2:]
-        stage = PipelineStage(part, rank, 2, torch.device("cpu"))
-        schedule = kind(stage, 4, loss_fn=nn.functional.mse_loss)
-        optimizer = torch.optim.SGD(part.parameters(), 0.1)
-        for x, y in batches():
+def pipeline(kind: Any, stages_of_rank: list[list[int]]) -> None:
+    """Four stages, or two of two layers, each on the rank that stages_of_rank gives it to."""
+    layers, rank = model(), dist.get_rank()
+    num_stages = sum(map(len, stages_of_rank))
+    bounds = [0, 2, 3, 4, 5] if num_stages == 4 else [0, 2, 5]
+    parts = {number: layers[bounds[number] : bounds[number + 1]] for number in stages_of_rank[rank]}
+    stages = [PipelineStage(part, number, num_stages, torch.device("cpu")) for number, part in parts.items()]
+    schedule = kind(stages if len(stages) > 1 else stages[0], 4, loss_fn=nn.functional.mse_loss)
+    # Only a layer with weights has something to learn.
+    optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in parts.values() if list(part.parameters())]
+    for x, y in batches():
+        for optimizer in optimizers:
             optimizer.zero_grad()
-            if rank == 0:
-                schedule.step(x)
-            else:
-                schedule.step(target=y)
+        schedule.step(*([x] if 0 in parts else []), **({"target": y} if num_stages - 1 in parts else {}))
+        for optimizer in optimizers:
             optimizer.step()
-        expected = copy.deepcopy(in_one_process())
-        expected = expected[:2] if rank == 0 else expected[2:]
-        for found, other in zip(part.parameters(), expected.parameters(), strict=True):
+    expected = in_one_process()
+    for number, part in parts.items():
+        others = expected[bounds[number] : bounds[number + 1]].parameters()
+        for found, other in zip(part.parameters(), others, strict=True):
             torch.testing.assert_close(found.detach(), other.detach())
 
 
-def test_pipeline() -> None:
-    run(pipeline, 2)
+def pipelines() -> None:
+    pipeline(ScheduleGPipe, [[0], [1]])
+    pipeline(Schedule1F1B, [[0], [1]])
+    pipeline(ScheduleInterleaved1F1B, [[0, 2], [1, 3]])
+
+
+def test_pipelines() -> None:
+    run(pipelines, 2)
 
 
 def checkpoint(path: str) -> None:
     import torch.distributed.checkpoint as saved
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     mesh = init_device_mesh("cpu", (2,))
-    tensor = torch.arange(8.0)
-    saved.save({"x": distribute_tensor(tensor, mesh, [Shard(0)])}, checkpoint_id=path)
-    state = {"x": distribute_tensor(torch.zeros(8), mesh, [Shard(0)])}
-    saved.load(state, checkpoint_id=path)
-    assert torch.equal(state["x"].full_tensor(), tensor)
+    trained = fully_shard(model(), mesh=mesh)
+    optimizer = torch.optim.AdamW(trained.parameters())
+    for x, y in batches():
+        step(trained, optimizer, mine(x), mine(y))
+    saved.save(dict(zip("mo", get_state_dict(trained, optimizer), strict=True)), checkpoint_id=f"{path}/at once")
+    saving = saved.async_save(
+        dict(zip("mo", get_state_dict(trained, optimizer), strict=True)), checkpoint_id=f"{path}/later"
+    )
+    saving.result()
+    for folder in ("at once", "later"):
+        torch.manual_seed(7)
+        # Read with the shards the other way round: each rank has the whole of it.
+        other = model()
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.zero_()
+        its = torch.optim.AdamW(other.parameters())
+        state = dict(zip("mo", get_state_dict(other, its), strict=True))
+        saved.load(state, checkpoint_id=f"{path}/{folder}")
+        set_state_dict(other, its, model_state_dict=state["m"], optim_state_dict=state["o"])
+        for found, expected in zip(other.parameters(), trained.parameters(), strict=True):
+            assert torch.equal(found.detach(), expected.full_tensor())
 
 
 def test_checkpoint(tmp_path: Any) -> None:

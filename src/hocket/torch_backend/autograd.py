@@ -4,8 +4,9 @@
     all_to_all <-> all_to_all        scatter <-> gather                   send <-> recv
 
 All ranks call them, and all go through the backward pass, in the opposite order. So a rank whose part in one has no
-value of its own gets an empty tensor with a gradient, to be made part of its loss. They work on every backend that has
-the collective. Tensors are concatenated and split along dim 0. Ranks are those of the group.
+value of its own gets an empty tensor with a gradient, to be made part of its loss. Gradients differentiate, too. They
+work on every backend that has the collective. Tensors are concatenated and split along dim 0. Ranks are those of the
+group.
 """
 
 from collections.abc import Sequence
@@ -69,7 +70,10 @@ def send(x: Any, dst: int, group: Any = None, tag: int = 0) -> Any:
 
 
 def recv(x: Any, src: int, group: Any = None, tag: int = 0) -> Any:
-    """What a rank has sent; its gradient goes back there. x only tells the shape, and has to require a gradient."""
+    """What a rank has sent; its gradient goes back there. x only tells the shape, and has to require a gradient.
+
+    For torch.autograd.grad it has to depend on an input that is asked for: 0 * input, say.
+    """
     return _Recv.apply(x, src, group, tag)
 
 
@@ -87,68 +91,18 @@ def _rows(x: Any, group: Any) -> Any:
     return x.new_empty((x.size(0) // size, *x.shape[1:]))
 
 
-def _reduced(x: Any, op: Any, group: Any) -> Any:
-    y = x.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(y, op, group)
-    return y
-
-
-def _reduced_to(x: Any, root: int, group: Any) -> Any:
-    y = x.clone(memory_format=torch.contiguous_format)
-    dist.reduce(y, group=group, group_dst=root)
-    return y if dist.get_rank(group) == root else None
-
-
-def _broadcast_from(x: Any, root: int, group: Any) -> Any:
-    y = x.clone(memory_format=torch.contiguous_format)
-    dist.broadcast(y, group=group, group_src=root)
-    return y
-
-
-def _gathered(x: Any, group: Any) -> Any:
-    y = x.new_empty((x.size(0) * dist.get_world_size(group), *x.shape[1:]))
-    dist.all_gather_single(y, x.contiguous(), group)
-    return y
-
-
-def _scattered_sum(x: Any, op: Any, group: Any) -> Any:
-    y = _rows(x, group)
-    dist.reduce_scatter_single(y, x.contiguous(), op, group)
-    return y
-
-
-def _exchanged(x: Any, output_splits: Any, input_splits: Any, group: Any) -> Any:
-    rows = x.size(0) if output_splits is None else sum(output_splits)
-    y = x.new_empty((rows, *x.shape[1:]))
-    dist.all_to_all_single(y, x.contiguous(), output_splits, input_splits, group)
-    return y
-
-
-def _gathered_at(x: Any, root: int, group: Any) -> Any:
-    if dist.get_rank(group) != root:
-        dist.gather(x.contiguous(), group=group, group_dst=root)
-        return None
-    size = dist.get_world_size(group)
-    y = x.new_empty((x.size(0) * size, *x.shape[1:]))
-    dist.gather(x.contiguous(), list(y.chunk(size)) if x.size(0) else [y] * size, group=group, group_dst=root)
-    return y
-
-
-def _scattered(x: Any, y: Any, root: int, group: Any) -> Any:
-    """x is the root's; y has room for a part."""
-    parts = None
-    if dist.get_rank(group) == root:
-        size = dist.get_world_size(group)
-        parts = list(x.contiguous().chunk(size)) if y.size(0) else [x] * size
-    dist.scatter(y, parts, group=group, group_src=root)
-    return y
+def _placeholder(empty: Any, shape: Sequence[int]) -> Any:
+    """Zeros where a rank has no values of its own, through which a backward pass still comes to the empty tensor."""
+    return empty.new_zeros(shape) + empty.sum()
 
 
 class _AllReduce(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, op: Any, group: Any) -> Any:
         context.op, context.group = op, group
-        return _reduced(x, op, group)
+        y = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(y, op, group)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
@@ -159,33 +113,40 @@ class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, root: int, group: Any) -> Any:
         context.root, context.group, context.shape = root, group, x.shape
-        y = _reduced_to(x, root, group)
-        return x.new_empty(0) if y is None else y
+        y = x.clone(memory_format=torch.contiguous_format)
+        dist.reduce(y, group=group, group_dst=root)
+        return y if dist.get_rank(group) == root else x.new_empty(0)
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
         if dist.get_rank(context.group) != context.root:
-            gradient = gradient.new_empty(context.shape)
-        return _broadcast_from(gradient, context.root, context.group), None, None
+            gradient = _placeholder(gradient, context.shape)
+        return _Broadcast.apply(gradient, context.root, context.group), None, None
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, root: int, group: Any) -> Any:
         context.root, context.group = root, group
-        return _broadcast_from(x, root, group)
+        y = x.clone(memory_format=torch.contiguous_format)
+        dist.broadcast(y, group=group, group_src=root)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
-        found = _reduced_to(gradient, context.root, context.group)
-        return gradient.new_zeros(gradient.shape) if found is None else found, None, None
+        found = _Reduce.apply(gradient, context.root, context.group)
+        if dist.get_rank(context.group) != context.root:
+            found = _placeholder(found, gradient.shape)
+        return found, None, None
 
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, group: Any) -> Any:
         context.group = group
-        return _gathered(x, group)
+        y = x.new_empty((x.size(0) * dist.get_world_size(group), *x.shape[1:]))
+        dist.all_gather_single(y, x.contiguous(), group)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
@@ -196,7 +157,9 @@ class _ReduceScatter(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, op: Any, group: Any) -> Any:
         context.op, context.group = op, group
-        return _scattered_sum(x, op, group)
+        y = _rows(x, group)
+        dist.reduce_scatter_single(y, x.contiguous(), op, group)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
@@ -209,7 +172,10 @@ class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, output_splits: Any, input_splits: Any, group: Any) -> Any:
         context.splits, context.group = (output_splits, input_splits), group
-        return _exchanged(x, output_splits, input_splits, group)
+        rows = x.size(0) if output_splits is None else sum(output_splits)
+        y = x.new_empty((rows, *x.shape[1:]))
+        dist.all_to_all_single(y, x.contiguous(), output_splits, input_splits, group)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
@@ -221,24 +187,39 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, root: int, group: Any) -> Any:
         context.root, context.group, context.shape = root, group, x.shape
-        y = _gathered_at(x, root, group)
-        return x.new_empty(0) if y is None else y
+        if dist.get_rank(group) != root:
+            dist.gather(x.contiguous(), group=group, group_dst=root)
+            return x.new_empty(0)
+        size = dist.get_world_size(group)
+        y = x.new_empty((x.size(0) * size, *x.shape[1:]))
+        dist.gather(x.contiguous(), list(y.chunk(size)) if x.size(0) else [y] * size, group=group, group_dst=root)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
-        return _scattered(gradient, gradient.new_empty(context.shape), context.root, context.group), None, None
+        if dist.get_rank(context.group) != context.root:
+            rows, *rest = context.shape
+            gradient = _placeholder(gradient, (rows * dist.get_world_size(context.group), *rest))
+        return _Scatter.apply(gradient, context.root, context.group), None, None
 
 
 class _Scatter(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, root: int, group: Any) -> Any:
         context.root, context.group, context.shape = root, group, x.shape
-        return _scattered(x, _rows(x, group), root, group)
+        y, parts = _rows(x, group), None
+        if dist.get_rank(group) == root:
+            size = dist.get_world_size(group)
+            parts = list(x.contiguous().chunk(size)) if y.size(0) else [x] * size
+        dist.scatter(y, parts, group=group, group_src=root)
+        return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
-        found = _gathered_at(gradient, context.root, context.group)
-        return gradient.new_zeros(context.shape) if found is None else found, None, None
+        found = _Gather.apply(gradient, context.root, context.group)
+        if dist.get_rank(context.group) != context.root:
+            found = _placeholder(found, context.shape)
+        return found, None, None
 
 
 class _Send(torch.autograd.Function):
@@ -250,20 +231,19 @@ class _Send(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
-        found = gradient.new_empty(context.shape)
-        dist.recv(found, group=context.group, tag=context.tag, group_src=context.dst)
-        return found, None, None, None
+        room = _placeholder(gradient, context.shape)
+        return _Recv.apply(room, context.dst, context.group, context.tag), None, None, None
 
 
 class _Recv(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any, src: int, group: Any, tag: int) -> Any:
         context.src, context.group, context.tag = src, group, tag
-        y = torch.empty_like(x)
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
         dist.recv(y, group=group, tag=tag, group_src=src)
         return y
 
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:
-        dist.send(gradient.contiguous(), group=context.group, tag=context.tag, group_dst=context.src)
-        return None, None, None, None
+        sent = _Send.apply(gradient, context.src, context.group, context.tag)
+        return _placeholder(sent, gradient.shape), None, None, None

@@ -8,6 +8,7 @@ here fails.
 import atexit
 import contextlib
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,12 +20,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
+from hocket.runtime.repeated import GroupCalls, cached_group_method
 from hocket.torch_backend.meeting import Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
+from hocket.torch_backend.options import learn_options
 from hocket.torch_backend.reductions import reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, single, source, source_of, target, target_of
-from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, told_to_torch
+from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
 _NO_TIME = timedelta(0)
@@ -54,7 +57,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._seconds = place.timeout.total_seconds()
         self._futures = Futures()
         self._monitored_barrier = MonitoredBarrier(place.store, place.group_rank, place.group_size)
-        self._sequence = 0
+        self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
+        self._sequence = 0  # of the calls that came to Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
         self._begun: list[RunningWork] = []  # not yet seen to be completed
         self._num_pending = 0  # of _begun, when it was last looked through
@@ -86,10 +90,11 @@ class ProcessGroup(dist.ProcessGroup):
         """Numbers start at 0 on all ranks."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._sequence
+        return self._sequence + int(self._calls.num_repeated)
 
     # Collectives ------------------------------------------------------------------------------------------------------
 
+    @cached_group_method
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Folds the tensors of all ranks into each of them."""
         tensor = single("all_reduce", tensors)
@@ -103,6 +108,7 @@ class ProcessGroup(dist.ProcessGroup):
         """An allreduce of each tensor."""
         return self._together(lambda: [self.allreduce(tensor, opts) for tensor in tensors], tensors, opts)
 
+    @cached_group_method
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives the root's tensor to all."""
         tensor, root = single("broadcast", tensors), _root(opts)
@@ -112,6 +118,7 @@ class ProcessGroup(dist.ProcessGroup):
             x, finish = target("broadcast", tensor)
         return self._run("broadcast", (x, root), {}, [tensor], [tensor], finish, opts, timeout)
 
+    @cached_group_method
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Folds the tensors of all ranks into the root's."""
         tensor, root = single("reduce", tensors), _root(opts)
@@ -133,6 +140,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._run("all_gather", (x,), {"out": out}, [tensor], outputs, finish, opts)
         return self._run("all_gather_v", (x.reshape(-1), counts), {"out": out}, [tensor], outputs, finish, opts)
 
+    @cached_group_method
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the tensors of all ranks to all, as one tensor."""
         x = source("all_gather", input)
@@ -193,6 +201,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._run("reduce_scatter", (x,), arguments, inputs, [tensor], finish, opts, timeout)
         return self._run("reduce_scatter_v", (x, counts), arguments, inputs, [tensor], finish, opts, timeout)
 
+    @cached_group_method
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Folds the tensors of all ranks; each rank gets its part of the result."""
         x = source("reduce_scatter", input)
@@ -218,6 +227,7 @@ class ProcessGroup(dist.ProcessGroup):
         counts = ([tensor.numel() for tensor in inputs], [tensor.numel() for tensor in outputs])
         return self._run("all_to_all_v", (x, *counts), {"out": out}, inputs, outputs, finish, opts)
 
+    @cached_group_method
     def all_to_all_single(
         self, output: Any, input: Any, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Any:
@@ -233,6 +243,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
+    @cached_group_method
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Returns once every rank has called it."""
         return self._run("barrier", (), {}, [], [], None, opts, timeout)
@@ -264,10 +275,10 @@ class ProcessGroup(dist.ProcessGroup):
     # Coalescing -------------------------------------------------------------------------------------------------------
 
     def _start_coalescing(self, device: Any = None) -> None:
-        self._coalesced = []
+        self._coalesced, self._calls.paused = [], True
 
     def _end_coalescing(self, device: Any = None) -> Any:
-        begun, self._coalesced = self._coalesced or [], None
+        begun, self._coalesced, self._calls.paused = self._coalesced or [], None, False
         return self._joined(begun, [tensor for work in begun for tensor in work.tensors])
 
     start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
@@ -279,15 +290,14 @@ class ProcessGroup(dist.ProcessGroup):
         for work in self._unfinished():
             if work.in_order:
                 work.rest()
-        self._leave()
+        self._leave(time.monotonic() + _GRACE_SECONDS)
 
     def abort(self) -> None:
         """Gives up whatever is under way, here and on the other ranks."""
         self._close("its process group was aborted")
 
-    def _leave(self) -> None:
+    def _leave(self, deadline: float) -> None:
         """Closes; what is under way has a little time left, as others may be about to do their part."""
-        deadline = time.monotonic() + _GRACE_SECONDS
         for work in self._unfinished():
             work.rest(max(0.0, deadline - time.monotonic()))
         self._close("it left with operations under way" if self._unfinished() else None)
@@ -453,15 +463,25 @@ def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
     """What the profiler shows as "hocket:all_reduce" while the body runs."""
     if not torch.autograd.profiler._is_profiler_enabled:
         return contextlib.nullcontext()
-    what = {"group": group.group_name, "seq": group._sequence}
+    what = {"group": group.group_name, "seq": group._get_sequence_number_for_group()}
     return torch._C._profiler._RecordFunctionFast(f"hocket:{name}", list(tensors), what)
+
+
+learn_options()
 
 
 @atexit.register
 def _leave_all() -> None:
-    """At the end of the process: what nobody waits for any more is given up, so that exit cannot hang."""
+    """At the end of the process: what nobody waits for any more is given up, so that exit cannot hang.
+
+    An uncaught exception is told to the others as the reason, at once.
+    """
+    error, deadline = getattr(sys, "last_value", None), time.monotonic() + _GRACE_SECONDS
     for group in list(_groups):
-        group._leave()
+        if error is None:
+            group._leave(deadline)
+        else:
+            group._close(f"{type(error).__name__}: {error}")
 
 
 os.register_at_fork(after_in_child=_groups.clear)

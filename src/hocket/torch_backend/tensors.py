@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from hocket.runtime.repeated import note_written
+
 Finish = Callable[[], None] | None
 """What brings a result from a copy to where it belongs, once it is complete."""
 
@@ -22,6 +24,7 @@ def target(name: str, tensor: Any) -> tuple[Any, Finish]:
     """An array for a result of this tensor: of its values, too, as an operation in place reads them."""
     written = _contiguous(_checked(name, tensor))
     torch._C._increment_version([tensor])
+    note_written(tensor)
     return _array(written), None if written is tensor else lambda: _copy(tensor, written)
 
 

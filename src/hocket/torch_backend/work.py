@@ -27,6 +27,12 @@ def told_to_torch() -> Iterator[None]:
         raise backend_error(error) from error
 
 
+def raise_to_torch(error: BaseException) -> None:
+    """Raises what a call has raised."""
+    with told_to_torch():
+        raise error
+
+
 def backend_error(error: HocketError) -> BackendError:
     """The same in PyTorch's words, by which programs tell a time-out and a closed connection from the rest."""
     if isinstance(error, CollectiveTimeout):
