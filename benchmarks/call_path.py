@@ -16,6 +16,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -24,51 +25,48 @@ import numpy as np
 import hocket
 from hocket import _core
 
+Call = Callable[[], Any]
 Times = tuple[float, float]
 """Nanoseconds per call of the best batch, and of the median one."""
 
 
-def calls_of(comm: hocket.Communicator) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
-    """Methods with their arguments: every rank's block has 8 bytes."""
+def calls_of(comm: hocket.Communicator, by_python: bool) -> dict[str, Call]:
+    """Every rank's block has 8 bytes. `by_python`: as the first call of its kind goes, to the Python method."""
     x, all_blocks, others = np.zeros(2, "f4"), np.zeros(2 * comm.size, "f4"), np.zeros(2 * comm.size, "f4")
+
+    def method(name: str) -> Callable[..., Any]:
+        return getattr(hocket.Communicator, name).__wrapped__.__get__(comm) if by_python else getattr(comm, name)
+
+    def into(name: str, x: Any, out: Any) -> Call:  # with a keyword, a partial takes longer than the call
+        call = method(name)
+        return lambda: call(x, out=out)
+
     return {
-        "all_reduce": (comm.all_reduce, (x,), {}),
-        "barrier": (comm.barrier, (), {}),
-        "broadcast": (comm.broadcast, (x,), {}),
-        "reduce": (comm.reduce, (x,), {}),
-        "all_gather": (comm.all_gather, (x,), {"out": all_blocks}),
-        "reduce_scatter": (comm.reduce_scatter, (all_blocks,), {"out": x}),
-        "all_to_all": (comm.all_to_all, (all_blocks,), {"out": others}),
+        "all_reduce": partial(method("all_reduce"), x),
+        "barrier": method("barrier"),
+        "broadcast": partial(method("broadcast"), x),
+        "reduce": partial(method("reduce"), x),
+        "all_gather": into("all_gather", x, all_blocks),
+        "reduce_scatter": into("reduce_scatter", all_blocks, x),
+        "all_to_all": into("all_to_all", all_blocks, others),
     }
 
 
-def timed(
-    call: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any], meet: Callable[[], Any], shape: list[int]
-) -> Times:
+def timed(call: Call, meet: Call, shape: list[int]) -> Times:
     num_calls, num_batches = shape
     batches = []
     for _ in range(num_batches):
         meet()
         started = perf_counter_ns()
         for _ in range(num_calls):
-            call(*args, **keywords)
+            call()
         batches.append((perf_counter_ns() - started) / num_calls)
     return min(batches), statistics.median(batches)
 
 
-def measure(shape: list[int]) -> dict[str, Times]:
+def measure(shape: list[int], by_python: bool = False) -> dict[str, Times]:
     with hocket.init() as comm:
-        return {name: timed(*call, comm.barrier, shape) for name, call in calls_of(comm).items()}
-
-
-def measure_python(shape: list[int]) -> dict[str, Times]:
-    with hocket.init() as comm:
-        found = {}
-        for name, (call, args, keywords) in calls_of(comm).items():
-            method = getattr(hocket.Communicator, name).__wrapped__.__get__(comm)
-            assert method.__name__ == call.__name__
-            found[name] = timed(method, args, keywords, comm.barrier, shape)
-        return found
+        return {name: timed(call, comm.barrier, shape) for name, call in calls_of(comm, by_python).items()}
 
 
 def main() -> None:
@@ -78,8 +76,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     shape = [arguments.calls, arguments.batches]
-    empty = timed(_core.fork_generation, (), {}, lambda: None, shape)
-    [python] = hocket.run_ranks(measure_python, 1, args=(shape,), kind="process")
+    empty = timed(_core.fork_generation, lambda: None, shape)
+    [python] = hocket.run_ranks(measure, 1, args=(shape, True), kind="process")
     [one] = hocket.run_ranks(measure, 1, args=(shape,), kind="process")
     ranks = hocket.run_ranks(measure, 2, args=(shape,), kind="process")
     two = {name: (max(of[name][0] for of in ranks), max(of[name][1] for of in ranks)) for name in one}

@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/torch_backend.py
     .venv/bin/python benchmarks/torch_backend.py --ranks 4 --rounds 3
+    .venv/bin/python benchmarks/torch_backend.py --threads 2 # of PyTorch in each rank: more than cores
 
 Each row: the median over rounds of the time of a call, as the slowest rank sees it, and Gloo's over Hocket's. In a
 round both backends take their turn within milliseconds, so that a change of the machine's speed meets both.
@@ -79,12 +80,14 @@ def show(what: str, found: dict[str, float]) -> None:
         print(f"{what:28} {hocket:12.1f} {gloo:12.1f} {gloo / hocket:8.2f}", flush=True)
 
 
-def main(rank: int, size: int, num_rounds: int, store: str) -> None:
-    torch.set_num_threads(1)
+def main(rank: int, size: int, num_rounds: int, num_threads: int, store: str) -> None:
+    torch.set_num_threads(num_threads)
     dist.init_process_group("hocket", init_method=f"file://{store}", rank=rank, world_size=size)
     groups = {"hocket": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
     if rank == 0:
-        print(f"torch {torch.__version__}, {size} ranks on {len(os.sched_getaffinity(0))} cores")
+        print(
+            f"torch {torch.__version__}, {size} ranks of {num_threads} threads on {len(os.sched_getaffinity(0))} cores"
+        )
         print(f"{'':28} {'hocket(us)':>12} {'gloo(us)':>12} {'ratio':>8}")
     for num_bytes in SIZES:
         calls = {name: operations(num_bytes, size, group) for name, group in groups.items()}
@@ -101,7 +104,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(main, (arguments.ranks, arguments.rounds, f"{folder}/store"), nprocs=arguments.ranks)
+        mp.spawn(
+            main,
+            (arguments.ranks, arguments.rounds, arguments.threads, f"{folder}/store"),
+            nprocs=arguments.ranks,
+        )

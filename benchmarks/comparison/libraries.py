@@ -65,7 +65,13 @@ class Hocket:
         if operation == "send_recv":
             return there_and_back(partial(comm.send, x, peer), partial(comm.recv, y, peer), self.rank < peer)
         call = getattr(comm, operation)
-        return partial(call, x) if operation in ("all_reduce", "broadcast", "reduce") else partial(call, x, out=y)
+        if operation in ("all_reduce", "broadcast", "reduce"):
+            return partial(call, x)
+
+        def into() -> None:  # a partial with a keyword copies a dictionary each time, which no program does
+            call(x, out=y)
+
+        return into
 
 
 class Mpi:
