@@ -81,9 +81,11 @@ void Communicator::close(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     check_not_on_stream();
     const bool had_failed = messages_.has_failed();
+    bool was_recorded = false;
     try {
         messages_.close(interrupted);
         if (!drain(interrupted)) return;
+        was_recorded = members_.recorded_failure().has_value();
         // Who waits for more of this rank shall hear of it: else each would wait for the other.
         own().state.store(ControlPage::closing, std::memory_order_seq_cst);
         if (!failure_) await_members(interrupted);
@@ -97,8 +99,8 @@ void Communicator::close(const std::function<void()> &interrupted) {
     if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
     auto failure = members_.recorded_failure();
     leave();
-    // This rank has raised it already, or it says of this rank that it gave up, or closed.
-    if (!failure || failure_ || had_failed || failure->rank == rank()) return;
+    if (!failure || failure_ || had_failed) return;       // this rank has raised it already
+    if (failure->rank == rank() && !was_recorded) return; // it says of this rank that it closed
     failure->self = rank();
     throw *failure;
 }
