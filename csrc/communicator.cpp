@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -77,30 +78,44 @@ void Communicator::check_usable() const {
     if (!queue_.is_here()) throw forked_failure();
 }
 
-void Communicator::close(const std::function<void()> &interrupted) {
+void Communicator::finish(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     check_not_on_stream();
     const bool had_failed = messages_.has_failed();
-    bool was_recorded = false;
+    messages_.close(interrupted);
+    if (!drain(interrupted)) return;
+    told_ = had_failed || failure_;
+    was_recorded_ = members_.recorded_failure().has_value();
+    // Who waits for more of this rank shall hear of it: else each would wait for the other.
+    own().state.store(ControlPage::closing, std::memory_order_seq_cst);
+    const std::scoped_lock lock(queue_->mutex);
+    queue_->may_leave = true;
+}
+
+void Communicator::close(const std::function<void()> &interrupted) {
+    if (!queue_.is_here()) return; // a forked child
+    check_not_on_stream();
+    bool may_leave = false;
+    const auto claim = [&] {
+        const std::scoped_lock lock(queue_->mutex);
+        may_leave = may_leave || std::exchange(queue_->may_leave, false);
+        return may_leave;
+    };
     try {
-        messages_.close(interrupted);
-        if (!drain(interrupted)) return;
-        was_recorded = members_.recorded_failure().has_value();
-        // Who waits for more of this rank shall hear of it: else each would wait for the other.
-        own().state.store(ControlPage::closing, std::memory_order_seq_cst);
+        finish(interrupted);
+        if (!claim()) return;
         if (!failure_) await_members(interrupted);
     } catch (...) {
         abort("interrupted");
-        messages_.close([] {}); // the abort ends what is under way
-        drain([] {});
-        leave();
+        finish([] {}); // the abort ends what is under way
+        if (claim()) leave();
         throw;
     }
     if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
     auto failure = members_.recorded_failure();
     leave();
-    if (!failure || failure_ || had_failed) return;       // this rank has raised it already
-    if (failure->rank == rank() && !was_recorded) return; // it says of this rank that it closed
+    if (!failure || told_) return;                         // this rank has raised it already
+    if (failure->rank == rank() && !was_recorded_) return; // it says of this rank that it closed
     failure->self = rank();
     throw *failure;
 }
@@ -155,34 +170,6 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     lock.unlock();
     if (queue_->stream.joinable()) queue_->stream.join();
     return true;
-}
-
-/// A root or a sender may be ahead of the others. It leaves when they have made its last call too and, unless that was
-/// another one, read what it has sent, which they may find too long or too short.
-void Communicator::await_members(const std::function<void()> &interrupted) const {
-    const auto start = Clock::now();
-    const auto limit = start + last_timeout_;
-    auto pause = std::chrono::microseconds(50);
-    bool told = false;
-    const auto await = [&](const std::function<bool(int member)> &is_behind) {
-        const auto is_awaited = [&](int member) {
-            return is_behind(member) && !members_.is_dead(member) && !members_.has_closed(member);
-        };
-        for (int member = 0; member < size(); ++member) {
-            while (is_awaited(member) && !members_.recorded_failure() && Clock::now() < limit) {
-                if (!told && Clock::now() - start >= stall_time) {
-                    told = true;
-                    members_.tell_stall(stall_time, "close", {member});
-                }
-                std::this_thread::sleep_for(pause);
-                pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
-                interrupted();
-            }
-        }
-    };
-    await([this](int member) { return last_call(member) < sequence_; });
-    if (find_mismatch()) return;
-    await([this](int member) { return transport_.released(member) < transport_.posted(member); });
 }
 
 // Order ---------------------------------------------------------------------------------------------------------------

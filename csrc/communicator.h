@@ -84,8 +84,13 @@ class Communicator {
     /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
     void abort(const std::string &reason);
 
-    /// Leaves, once the stream is done and no open member is behind this one: a call that the others turn out not to
-    /// have made, or of another size, is then found. Throws the failure that a peer has reported, once everything is
+    /// Lets nothing new begin, waits for what has begun, and tells the others that nothing more comes from here. Who
+    /// closes several communicators does this to all of them before it closes one: while it waits for a member in one
+    /// of them, that member may wait for this rank in another.
+    void finish(const std::function<void()> &interrupted);
+
+    /// Leaves, once it is finished and no open member is behind this one: a call that the others turn out not to have
+    /// made, or of another size, is then found. Throws the failure that a peer has reported, once everything is
     /// released.
     void close(const std::function<void()> &interrupted);
 
@@ -160,6 +165,7 @@ class Communicator {
     std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
     Clock::time_point first_time_;
     std::atomic<std::uint64_t> busy_ticks_{0}; // atomic for readers
+    bool told_ = false, was_recorded_ = false; // when it was finished: had it failed here; was a failure written down
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
     Patience patience_; // since the last move
@@ -176,6 +182,7 @@ class Communicator {
         std::condition_variable changed;
         bool closing = false;
         bool closed = false;
+        bool may_leave = false;     // closed, and of several threads that close none has begun to leave
         bool closed_inside = false; // by a signal handler above a blocking call; used by whoever has the turn
         bool left = false;          // the endpoint may belong to another communicator
         std::deque<std::shared_ptr<Work>> works;

@@ -174,4 +174,32 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
     }
 }
 
+/// A root or a sender may be ahead of the others. It leaves when they have made its last call too and, unless that was
+/// another one, read what it has sent, which they may find too long or too short.
+void Communicator::await_members(const std::function<void()> &interrupted) const {
+    const auto start = Clock::now();
+    const auto limit = start + last_timeout_;
+    auto pause = std::chrono::microseconds(50);
+    bool told = false;
+    const auto await = [&](const std::function<bool(int member)> &is_behind) {
+        const auto is_awaited = [&](int member) {
+            return is_behind(member) && !members_.is_dead(member) && !members_.has_closed(member);
+        };
+        for (int member = 0; member < size(); ++member) {
+            while (is_awaited(member) && !members_.recorded_failure() && Clock::now() < limit) {
+                if (!told && Clock::now() - start >= stall_time) {
+                    told = true;
+                    members_.tell_stall(stall_time, "close", {member});
+                }
+                std::this_thread::sleep_for(pause);
+                pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
+                interrupted();
+            }
+        }
+    };
+    await([this](int member) { return last_call(member) < sequence_; });
+    if (find_mismatch()) return;
+    await([this](int member) { return transport_.released(member) < transport_.posted(member); });
+}
+
 } // namespace hocket

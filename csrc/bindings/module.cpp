@@ -364,6 +364,11 @@ NB_MODULE(_core, m) {
              "timeout"_a, "extra"_a.none())
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
+        .def("finish",
+             [](Communicator &self) {
+                 const nb::gil_scoped_release release;
+                 self.finish(check_signals);
+             })
         .def("close",
              [](Communicator &self) {
                  const nb::gil_scoped_release release;

@@ -252,6 +252,28 @@ TEST(communicator_closes_while_others_still_read) {
     }
 }
 
+TEST(communicators_are_all_finished_before_one_is_closed) {
+    // Rank 0 is ahead in the first and waits there; rank 1 comes to it only once it has waited in the second in vain.
+    World world(2, {.num_communicators = 2});
+    world.run([](Rank &rank) {
+        Communicator &first = *rank.communicators[0], &second = *rank.communicators[1];
+        std::int64_t data = rank.rank == 0 ? 42 : 0, output = 0;
+        const auto call = call_of(fixture("broadcast", "binomial", 2), rank.rank, Dtype::int64, Op::sum, 1,
+                                  reinterpret_cast<std::byte *>(&data), reinterpret_cast<std::byte *>(&output));
+        if (rank.rank == 0) {
+            first.run(call, do_nothing);
+            first.finish(do_nothing);
+            second.finish(do_nothing);
+        } else {
+            const auto failure = failure_of([&] { second.run(call, do_nothing); });
+            CHECK(failure && failure->cause == Cause::aborted && failure->rank == 0);
+            first.run(call, do_nothing); // what was sent is still there
+            CHECK(output == 42, output);
+        }
+        first.close(do_nothing);
+    });
+}
+
 TEST(communicator_is_of_no_use_once_closed) {
     World world(2);
     world.run([](Rank &rank) {

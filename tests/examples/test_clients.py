@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("example", "package"), [("accelerate_sgd.py", "accelerate"), ("lightning_sgd.py", "lightning")]
+    ("example", "package"),
+    [
+        ("accelerate_sgd.py", "accelerate"),
+        ("lightning_sgd.py", "lightning"),
+        ("deepspeed_zero.py", "deepspeed"),
+    ],
 )
 def test_client(example: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:

@@ -33,6 +33,7 @@ KINDS = {  # how a trial ends -> what the exit status of its ranks may be
     "fork": [0],
     "interrupt": [-signal.SIGINT],
     "exception": [1],
+    "finally": [1],
 }
 OPERATIONS = ("recv", "send", "collective of one", "collective of all", "all of these")
 COUNTS = (1, 1 << 14, 1 << 20)
@@ -46,6 +47,7 @@ class Trial:
     count: int
     with_futures: bool
     guilty: int  # the rank that raises an exception
+    num_groups: int  # each has such operations under way
 
 
 class Become(BaseException):
@@ -62,16 +64,20 @@ class Become(BaseException):
         faulthandler.register(signal.SIGUSR1, file=2)
         store = dist.FileStore(f"{self.folder}/store", trial.size)
         dist.init_process_group("hocket", store=store, rank=rank, world_size=trial.size)
-        dist.all_reduce(torch.ones(1))
-        works = begun(trial, rank)
+        groups = [dist.group.WORLD, *(dist.new_group() for _ in range(1, trial.num_groups))]
+        works = []
+        for group in groups:
+            dist.all_reduce(torch.ones(1), group=group)
+            works += begun(trial, rank, group)
         futures = [work.get_future().then(lambda done: done) for work in works] if trial.with_futures else []
         Path(f"{self.folder}/begun{rank}").touch()
-        if trial.kind == "exception" and rank == trial.guilty:
-            raise RuntimeError("the program failed")
-        if trial.kind in ("interrupt", "exception"):
-            # What nobody answers; of the rank that fails, or from the next one.
-            src = trial.guilty if trial.kind == "exception" else (rank + 1) % trial.size
-            dist.recv(torch.ones(1), src, tag=7)
+        if trial.kind == "finally":
+            try:
+                fail_or_wait(trial, rank)
+            finally:
+                dist.destroy_process_group()
+        elif trial.kind in ("interrupt", "exception"):
+            fail_or_wait(trial, rank)
         elif trial.kind == "fork":
             forked()
         elif trial.kind == "destroy":
@@ -79,15 +85,23 @@ class Become(BaseException):
         del futures
 
 
-def begun(trial: Trial, rank: int) -> list[Any]:
+def fail_or_wait(trial: Trial, rank: int) -> None:
+    """Waits for what nobody answers: of the rank that fails, or from the next one."""
+    if trial.kind != "interrupt" and rank == trial.guilty:
+        raise RuntimeError("the program failed")
+    src = (rank + 1) % trial.size if trial.kind == "interrupt" else trial.guilty
+    dist.recv(torch.ones(1), src, tag=7)
+
+
+def begun(trial: Trial, rank: int, group: Any) -> list[Any]:
     """Operations under way that somebody or nobody answers."""
     following, works = (rank + 1) % trial.size, []
     if trial.operation in ("recv", "all of these"):
-        works.append(dist.irecv(torch.ones(trial.count), following, tag=1))
+        works.append(dist.irecv(torch.ones(trial.count), following, group, tag=1))
     if trial.operation in ("send", "all of these"):
-        works.append(dist.isend(torch.ones(trial.count), following, tag=2))
+        works.append(dist.isend(torch.ones(trial.count), following, group, tag=2))
     if rank == 0 or trial.operation != "collective of one":
-        works.append(dist.all_reduce(torch.ones(trial.count), async_op=True))
+        works.append(dist.all_reduce(torch.ones(trial.count), group=group, async_op=True))
     return works
 
 
@@ -159,6 +173,7 @@ def main() -> int:
             choose.choice(COUNTS),
             choose.random() < 0.5,
             choose.randrange(size),
+            choose.choice((1, 1, 3)),
         )
         folder = tempfile.mkdtemp(prefix="drill-")  # not removed on the way out of a forked rank
         found = run_trial(trial, folder)

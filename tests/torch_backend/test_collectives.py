@@ -87,6 +87,48 @@ def all_reduce_the_rest() -> None:
         assert torch.equal(tensor, torch.full(shape, float(size)))
 
 
+def moved() -> None:
+    """What is not folded is copied as it is, also of types that PyTorch itself can do little with."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dtypes = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32]
+    dtypes += [torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn]
+    dtypes += [torch.float8_e5m2, torch.complex64, torch.complex128]
+    for dtype in dtypes:
+
+        def of(one: int, dtype: Any = dtype) -> Any:
+            return torch.arange(one, one + size).to(dtype)
+
+        outputs = [torch.zeros(size).to(dtype) for _ in range(size)]
+        whole, turned = torch.zeros(size * size).to(dtype), torch.zeros(size).to(dtype)
+        given, taken = of(rank), torch.zeros(size).to(dtype)
+        dist.all_gather(outputs, given)
+        assert all(bits(output) == bits(of(one)) for one, output in enumerate(outputs)), dtype
+        dist.all_gather_single(whole, given)
+        assert bits(whole) == [byte for one in range(size) for byte in bits(of(one))], dtype
+        dist.all_to_all_single(turned, given)
+        assert bits(turned) == [byte for one in range(size) for byte in bits(of(one)[rank : rank + 1])], dtype
+        dist.broadcast(given, 1)
+        dist.scatter(taken, [of(one) for one in range(size)] if rank == 0 else None, 0)
+        assert bits(given) == bits(of(1)) and bits(taken) == bits(of(rank)), dtype
+        for work in dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, of(rank), (rank + 1) % size),
+                dist.P2POp(dist.irecv, taken, (rank - 1) % size),
+            ]
+        ):
+            work.wait()
+        assert bits(taken) == bits(of((rank - 1) % size)), dtype
+
+
+def bits(tensor: Any) -> list[int]:
+    found: list[int] = tensor.view(torch.uint8).tolist()
+    return found
+
+
+def test_data_of_every_type_moves() -> None:
+    on_all_ranks(moved)
+
+
 def test_all_reduce_of_means_factors_and_rare_types() -> None:
     on_all_ranks(all_reduce_the_rest)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted
 from tests.torch_backend.ranks import run
@@ -17,8 +18,12 @@ from tests.torch_backend.ranks import run
 
 def bad_arguments() -> None:
     size = dist.get_world_size()
+    with FakeTensorMode():  # CUDA memory where there is no CUDA
+        on_cuda, without_memory = torch.ones(2, device="cuda"), torch.ones(2)
     bad: list[tuple[Any, str]] = [
         (lambda: dist.all_reduce(torch.ones(2, device="meta")), "CPU memory, found one on meta"),
+        (lambda: dist.all_reduce(on_cuda), r"CPU memory, found one on cuda:0; pass x\.cpu\(\)"),
+        (lambda: dist.all_reduce(without_memory), "a tensor with memory, found"),
         (lambda: dist.broadcast(torch.ones(2).to_sparse(), 0), r"found a torch\.sparse_coo one; pass x\.to_dense"),
         (lambda: dist.all_reduce(torch.ones(2).to_sparse(), dist.ReduceOp.MAX), r"a sum of torch\.sparse_coo ones"),
         (lambda: dist.all_gather([torch.ones(1)] * (size + 1), torch.ones(1)), f"a list of {size} tensors"),
@@ -175,6 +180,23 @@ PROGRAM = """
             dist.all_reduce(torch.ones(1))
         except dist.DistBackendError:
             pass
+    elif what == "finally" and rank == 0:
+        try:
+            dist.all_reduce(torch.ones(1), async_op=True)
+            raise RuntimeError("no luck")
+        finally:
+            dist.destroy_process_group()
+    elif what == "finally":
+        try:
+            dist.recv(torch.ones(1), 0)
+        except dist.DistBackendError as error:
+            assert error.__cause__.reason == "RuntimeError: no luck", error
+    elif what == "ahead in many groups":
+        for group in [dist.new_group() for _ in range(5)]:
+            try:
+                dist.broadcast(torch.ones(1), 0, group=group) if rank == 0 else dist.recv(torch.ones(1), 0, group)
+            except dist.DistBackendError as error:
+                assert error.__cause__.reason == "it closed its communicator", error
     elif rank == 1 and what.startswith("ahead"):
         dist.broadcast(torch.ones(1), 1)
         raise RuntimeError("no luck") if what == "ahead, exception" else SystemExit("it has done enough")
@@ -188,12 +210,23 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("what", ["nothing", "unanswered", "alone", "exception", "ahead", "ahead, exception"])
+WHAT = {  # a rank does before it ends: the exit codes of both
+    "nothing": [0, 0],
+    "unanswered": [0, 0],
+    "alone": [0, 0],
+    "exception": [1, 0],
+    "finally": [1, 0],
+    "ahead": [0, 1],
+    "ahead, exception": [0, 1],
+    "ahead in many groups": [0, 0],
+}
+
+
+@pytest.mark.parametrize("what", WHAT)
 def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) -> None:
     """No hang, no SIGABRT, without destroy_process_group, too."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     command = [sys.executable, str(tmp_path / "program.py")]
     ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store"), what], stderr=subprocess.PIPE) for rank in "01"]
     said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
-    expected = {"exception": [1, 0], "ahead": [0, 1], "ahead, exception": [0, 1]}.get(what, [0, 0])
-    assert [rank.returncode for rank in ranks] == expected, said
+    assert [rank.returncode for rank in ranks] == WHAT[what], said

@@ -105,7 +105,7 @@ def test_programs_that_name_gloo() -> None:
     run(in_place_of_gloo, 1)
 
 
-def start(rank: int, size: int, path: str, parents: list[str]) -> None:
+def start(rank: int, size: int, path: str) -> None:
     # Memory of the parent's ranks would be kept, and its peers' deaths not noticed, through descriptors of a child.
     kept = [one for one in descriptors() if "hocket" in one or "memfd" in one]
     dist.init_process_group("hocket", init_method=f"file://{path}", rank=rank, world_size=size)
@@ -124,7 +124,7 @@ def test_however_ranks_are_started(method: str, tmp_path: Path) -> None:
                 dist.init_process_group("hocket", store=dist.HashStore(), rank=0, world_size=1)
                 assert here.total() == 1.0
             torch.multiprocessing.start_processes(
-                here.start, (2, {str(tmp_path / "store")!r}, []), nprocs=2, start_method={method!r}
+                here.start, (2, {str(tmp_path / "store")!r}), nprocs=2, start_method={method!r}
             )
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
@@ -175,6 +175,11 @@ def test_importing_torch_registers_the_backend_and_never_fails_for_it(tmp_path: 
     finish(
         [sys.executable, "-c", "import torch.distributed as dist; assert dist.Backend('hocket') == dist.Backend.HOCKET"]
     )
+    alone = "import torch.distributed as dist; assert not hasattr(dist.Backend, 'HOCKET'); import hocket.torch_backend"
+    finish(
+        [sys.executable, "-c", f"{alone}; assert dist.Backend('hocket') == dist.Backend.HOCKET"],
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
     # What cannot be loaded is a warning.
     program = "import sys; sys.modules['torch.distributed'] = None; import hocket.torch_backend"
     result = finish([sys.executable, "-W", "default", "-c", program])
@@ -185,8 +190,8 @@ def test_importing_hocket_does_not_import_torch() -> None:
     finish([sys.executable, "-c", "import sys, hocket; hocket.init().close(); assert 'torch' not in sys.modules"])
 
 
-def finish(command: list[Any]) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+def finish(command: list[Any], **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"} | variables
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
     assert result.returncode == 0, result.stderr
     return result

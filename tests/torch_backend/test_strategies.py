@@ -1,6 +1,9 @@
 """PyTorch's own ways to train across ranks give on Hocket what one process gives."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +138,27 @@ class Branching(nn.Module):
         return self.parts[part](x)
 
 
+def overlapping() -> None:
+    """The gradients of the last layers are on their way before those of the first are known."""
+    network = DistributedDataParallel(model(), bucket_cap_mb=0.0001)
+    launched = []
+
+    def note(_: Any) -> None:
+        launched.append(dist.group.WORLD._get_sequence_number_for_group())
+
+    parameters = list(network.parameters())
+    for parameter in parameters:
+        parameter.register_hook(note)
+    for x, y in batches():  # the first step finds out in which order gradients come, and makes buckets of that
+        launched.clear()
+        nn.functional.mse_loss(network(mine(x)), mine(y)).backward()
+    assert len(launched) == len(parameters) and launched[-1] > launched[0]
+
+
+def test_data_parallel_communicates_while_it_computes() -> None:
+    run(overlapping, 2)
+
+
 def unused() -> None:
     network = DistributedDataParallel(Branching(), find_unused_parameters=True)
     alone = Branching()
@@ -242,6 +266,31 @@ def test_functional_collectives() -> None:
     run(functional_collectives, 2)
 
 
+def compiled_data_parallel(folder: str) -> None:
+    """By the default compiler, which generates C++: DDP, and a collective in the midst of a function."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    import torch._inductor.config
+
+    torch._inductor.config.compile_threads = 1  # its pool of processes would take longer to start
+    torch._inductor.config.cpp_cache_precompile_headers = False  # so would this, for three small functions
+    network = DistributedDataParallel(model())
+    network.compile()
+    train(network)
+
+    @torch.compile(fullgraph=True)
+    def scaled(x: Any) -> Any:
+        return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+
+    assert scaled(torch.full((3,), 1.0 + dist.get_rank())).tolist() == [7.0] * 3
+
+
+@pytest.mark.slow("a compiler of C++ runs for every function")
+def test_compiled(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a compiler of C++: install g++")
+    run(compiled_data_parallel, 2, str(tmp_path))
+
+
 def pipeline(kind: Any, stages_of_rank: list[list[int]]) -> None:
     """Four stages, or two of two layers, each on the rank that stages_of_rank gives it to."""
     layers, rank = model(), dist.get_rank()
@@ -304,5 +353,5 @@ def checkpoint(path: str) -> None:
             assert torch.equal(found.detach(), expected.full_tensor())
 
 
-def test_checkpoint(tmp_path: Any) -> None:
+def test_checkpoint(tmp_path: Path) -> None:
     run(checkpoint, 2, str(tmp_path))

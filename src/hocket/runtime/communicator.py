@@ -103,8 +103,14 @@ class Context:
         """How many communicators of this rank are open."""
         return len(self._communicators)
 
+    def _finish(self) -> None:
+        for communicator in list(self._communicators):
+            communicator._finish()
+
     def _end(self, error: BaseException | None) -> None:
         """Closes all that is open, parts first; if because of an exception, tells the others so."""
+        if error is None:
+            self._finish()
         with contextlib.ExitStack() as ends:  # what one of them raises does not keep the others open
             for communicator in sorted(self._communicators, key=lambda one: -len(one.group)):
                 ends.callback(communicator._end, error)
@@ -269,6 +275,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
         self._usable().abort(reason.encode(errors="replace").decode())
 
+    def _finish(self) -> None:
+        """The first half of close(): waits for what was launched or begun, and tells the others that it was all."""
+        if self._core is not None:
+            self._core.finish()
+
     def close(self) -> None:
         """Waits for what was launched or begun and leaves; the others can go on without this rank only to close.
 
@@ -356,6 +367,9 @@ def _serving(algorithm: str) -> list[str]:
 def _close_all() -> None:
     """At the end of the process: an uncaught exception is told to the others as the reason."""
     error = getattr(sys, "last_value", None)
+    if error is None:
+        for context in list(_contexts):
+            context._finish()
     for context in list(_contexts):
         try:
             context._end(error)

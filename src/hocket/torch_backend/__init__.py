@@ -4,10 +4,12 @@ Importing this package registers the backend, and so does `import torch` where H
 the group "torch.backends"). All else is loaded when the first process group is made.
 
     process_group.py   what torch.distributed calls
+    arguments.py       what a call gives beside one tensor
     tensors.py         tensors as arrays of the core, whatever their strides
     work.py            handles of what runs, and futures
     meeting.py         how ranks meet over the store that a process group is given
     monitored.py       monitored_barrier
+    compiling.py       torch.compile leaves all of it alone
     autograd.py        collectives that differentiate
 """
 

@@ -21,6 +21,8 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
 from hocket.runtime.repeated import GroupCalls, cached_group_method
+from hocket.torch_backend.arguments import check_alike, is_asynchronous, root_of, row_of, seconds_of
+from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.meeting import Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.options import learn_options
@@ -30,12 +32,12 @@ from hocket.torch_backend.tensors import Finish, single, source, source_of, targ
 from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
-_NO_TIME = timedelta(0)
 _GRACE_SECONDS = 5.0  # for operations that nobody waits for, when a group is left
 
 _groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
 
 
+@as_they_are
 class ProcessGroup(dist.ProcessGroup):
     """One rank's side of a process group, on a communicator of its own. Ranks here are ranks of the group.
 
@@ -111,7 +113,7 @@ class ProcessGroup(dist.ProcessGroup):
     @cached_group_method
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives the root's tensor to all."""
-        tensor, root = single("broadcast", tensors), _root(opts)
+        tensor, root = single("broadcast", tensors), root_of(opts)
         if root == self.rank():
             x, finish = source("broadcast", tensor), None
         else:
@@ -121,7 +123,7 @@ class ProcessGroup(dist.ProcessGroup):
     @cached_group_method
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Folds the tensors of all ranks into the root's."""
-        tensor, root = single("reduce", tensors), _root(opts)
+        tensor, root = single("reduce", tensors), root_of(opts)
         if root == self.rank():
             x, finish = target("reduce", tensor)
         else:
@@ -131,7 +133,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gives the tensors of all ranks to all, one by one; they may differ in length."""
-        tensor, outputs = single("all_gather", inputs), _row(outputs)
+        tensor, outputs = single("all_gather", inputs), row_of(outputs)
         self._check_number("all_gather", outputs)
         x = source("all_gather", tensor)
         out, finish = target_of("all_gather", outputs)
@@ -167,31 +169,31 @@ class ProcessGroup(dist.ProcessGroup):
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives the tensors of all ranks to the root, one by one."""
-        tensor, root = single("gather", inputs), _root(opts)
+        tensor, root = single("gather", inputs), root_of(opts)
         x = source("gather", tensor)
         if root != self.rank():
             return self._run("gather", (x, root), {}, [tensor], [], None, opts, timeout)
-        outputs = _row(outputs)
+        outputs = row_of(outputs)
         self._check_number("gather", outputs)
-        _check_alike("gather", [*outputs, tensor])
+        check_alike("gather", [*outputs, tensor])
         out, finish = target_of("gather", outputs)
         return self._run("gather", (x, root), {"out": out}, [tensor], outputs, finish, opts, timeout)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives each rank one of the root's tensors."""
-        tensor, root = single("scatter", outputs), _root(opts)
+        tensor, root = single("scatter", outputs), root_of(opts)
         x = None
         if root == self.rank():
-            inputs = _row(inputs)
+            inputs = row_of(inputs)
             self._check_number("scatter", inputs)
-            _check_alike("scatter", [*inputs, tensor])
+            check_alike("scatter", [*inputs, tensor])
             x = source_of("scatter", inputs)
         out, finish = target("scatter", tensor)
         return self._run("scatter", (x, root), {"out": out}, [tensor], [tensor], finish, opts, timeout)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Folds the lists of all ranks, tensor by tensor; each rank gets one result. They may differ in length."""
-        tensor, inputs = single("reduce_scatter", outputs), _row(inputs)
+        tensor, inputs = single("reduce_scatter", outputs), row_of(inputs)
         self._check_number("reduce_scatter", inputs)
         x = source_of("reduce_scatter", inputs)
         out, finish = target("reduce_scatter", tensor)
@@ -286,29 +288,42 @@ class ProcessGroup(dist.ProcessGroup):
     # The end ----------------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Leaves, once collectives that were launched are done; messages that nobody answers are given up."""
-        for work in self._unfinished():
-            if work.in_order:
-                work.rest()
-        self._leave(time.monotonic() + _GRACE_SECONDS)
+        """Leaves, once collectives that were launched are done; messages that nobody answers are given up.
+
+        So is everything at once where an exception is on its way, as in a `finally`: what the others would do for it
+        may never come, and they are told the exception.
+        """
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, SystemExit):
+            self._finish(time.monotonic(), _reason(error))
+        else:
+            for work in self._unfinished():
+                if work.in_order:
+                    work.rest()
+            self._finish(time.monotonic() + _GRACE_SECONDS)
+        self._close()
 
     def abort(self) -> None:
         """Gives up whatever is under way, here and on the other ranks."""
-        self._close("its process group was aborted")
+        self._give_up("its process group was aborted")
+        self._close()
 
-    def _leave(self, deadline: float) -> None:
-        """Closes; what is under way has a little time left, as others may be about to do their part."""
+    def _finish(self, deadline: float, reason: str = "it left with operations under way") -> None:
+        """Nothing more comes from here. What is under way has until then, as others may be about to do their part."""
         for work in self._unfinished():
             work.rest(max(0.0, deadline - time.monotonic()))
-        self._close("it left with operations under way" if self._unfinished() else None)
+        if self._unfinished():
+            self._give_up(reason)
+        with contextlib.suppress(HocketError):
+            self._comm._finish()
 
-    def _close(self, reason: str | None) -> None:
-        """Leaves the communicator, with a reason for giving up."""
+    def _give_up(self, reason: str) -> None:
+        with contextlib.suppress(HocketError):
+            self._comm.abort(reason)
+
+    def _close(self) -> None:
         _groups.discard(self)
         # What others report now is too late to be raised: the program has said that it is done.
-        with contextlib.suppress(HocketError):
-            if reason is not None:
-                self._comm.abort(reason)
         with contextlib.suppress(HocketError):
             self._comm.close()
         self._futures.close()
@@ -332,7 +347,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Any:
         """Runs or launches a collective of the communicator."""
         self._sequence += 1
-        seconds = _seconds(opts, timeout)
+        seconds = seconds_of(opts, timeout)
         if seconds is not None:
             options["timeout"] = seconds
         if torch.autograd.profiler._is_profiler_enabled:
@@ -351,7 +366,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Any:
         method = getattr(self._comm, name)
         try:
-            if not _asynchronous(opts) and self._coalesced is None:
+            if not is_asynchronous(opts) and self._coalesced is None:
                 method(*arguments, **options)
                 if finish is not None:
                     finish()
@@ -365,7 +380,7 @@ class ProcessGroup(dist.ProcessGroup):
         """An allreduce in several steps, which the caller's thread takes one after the other."""
         self._sequence += 1
         with told_to_torch(), _observed("all_reduce", [], self):
-            all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=_seconds(opts, timeout))
+            all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
     def _message(self, name: str, begin: Callable[[], Any], tensor: Any, finish: Finish) -> Any:
@@ -388,7 +403,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _together(self, launch: Callable[[], list[Any]], tensors: Sequence[Any], opts: Any) -> Any:
         """One work for all that is launched."""
         begun = launch()
-        if self._coalesced is not None or not _asynchronous(opts):
+        if self._coalesced is not None or not is_asynchronous(opts):
             return _FINISHED
         return self._joined(begun, tensors)
 
@@ -428,35 +443,8 @@ class ProcessGroup(dist.ProcessGroup):
         return [count * row for count in splits]
 
 
-def _row(tensors: Any) -> Sequence[Any]:
-    """A list of tensors, or the only one in a list of lists."""
-    found: Sequence[Any] = tensors[0] if tensors and isinstance(tensors[0], list | tuple) else tensors
-    return found
-
-
-def _check_alike(name: str, tensors: Sequence[Any]) -> None:
-    counts = {tensor.numel() for tensor in tensors}
-    if len(counts) > 1:
-        raise ValueError(f"{name}: expected tensors of one length on all ranks, found {sorted(counts)} elements")
-
-
-def _root(opts: Any) -> int:
-    root: int = opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank
-    return root
-
-
-def _asynchronous(opts: Any) -> bool:
-    found: bool = getattr(opts, "asyncOp", True)
-    return found
-
-
-def _seconds(opts: Any, timeout: timedelta | None) -> float | None:
-    """What a call says itself; -1 ms in the options means nothing."""
-    if timeout is None:
-        timeout = getattr(opts, "timeout", None)
-        if timeout is None and isinstance(opts, timedelta):
-            timeout = opts
-    return timeout.total_seconds() if timeout is not None and timeout > _NO_TIME else None
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
@@ -477,11 +465,14 @@ def _leave_all() -> None:
     An uncaught exception is told to the others as the reason, at once.
     """
     error, deadline = getattr(sys, "last_value", None), time.monotonic() + _GRACE_SECONDS
-    for group in list(_groups):
+    groups = list(_groups)
+    for group in groups:
         if error is None:
-            group._leave(deadline)
+            group._finish(deadline)
         else:
-            group._close(f"{type(error).__name__}: {error}")
+            group._give_up(_reason(error))
+    for group in groups:
+        group._close()
 
 
 os.register_at_fork(after_in_child=_groups.clear)

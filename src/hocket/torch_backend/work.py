@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import CollectiveTimeout, CommunicationError, HocketError
+from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish
 
 
@@ -42,6 +43,7 @@ def backend_error(error: HocketError) -> BackendError:
     return BackendError(f"hocket: {error}")
 
 
+@as_they_are
 class FinishedWork(dist.Work):
     """Of an operation that was over when it returned."""
 
@@ -81,6 +83,7 @@ class FinishedWork(dist.Work):
         return future
 
 
+@as_they_are
 class RunningWork(dist.Work):
     """Of an operation under way: one or several works of the communicator, and how their results get into place."""
 
