@@ -16,10 +16,10 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench compare matrix backends algorithms sanitize mutation exits format build size clean
+.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures sanitize mutation exits format build size clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 	@echo '  ARGS="..." is handed on by demo, test, bench, compare, matrix, backends, mutation and exits, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
@@ -28,7 +28,7 @@ demo: build ## Train a digit classifier on four processes; an algorithm proved j
 test: build $(STAMPS)/test ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: src/hocket/_core.pyi $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
+check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -48,6 +48,12 @@ backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in bui
 
 algorithms: build $(STAMPS)/test ## Write the table of built-in algorithms into docs/algorithms.md
 	@$(BIN)/python -m tests.algorithms.table
+
+validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/validation.md
+	@$(BIN)/python -m tests.network.validation $(ARGS)
+
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/ and write the tables beside them
+	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
 sanitize: build ## Run the core under ThreadSanitizer, then under AddressSanitizer and UBSan, on real plans
 	@mkdir -p build/sanitize
@@ -85,7 +91,7 @@ size: ## Count lines: folders, and the files above 500
 	    close("sort -k5"); printf "%7d lines in all\n", all; if (long) printf "above 500 lines:\n%s", long }'
 
 clean: ## Remove .venv, build and all caches
-	rm -rf .venv build dist src/hocket/_core.pyi .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/hocket/_core.pyi src/hocket/_simulator.pyi .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMPS)/venv:
@@ -107,9 +113,9 @@ $(STAMPS)/build: $(STAMPS)/tools CMakeLists.txt src/hocket/__init__.py $(CORE)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# The types of the compiled module, for mypy.
-src/hocket/_core.pyi: $(STAMPS)/build
-	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket._core --output-file $@
+# The types of the compiled modules, for mypy.
+src/hocket/_core.pyi src/hocket/_simulator.pyi: src/hocket/%.pyi: $(STAMPS)/build
+	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket.$* --output-file $@
 
 $(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	@echo "Installing what make $* needs" >&2

@@ -13,7 +13,15 @@ import hocket
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/choosing.md", "docs/algorithms.md"]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/choosing.md",
+    "docs/algorithms.md",
+    "docs/networks.md",
+    "docs/validation.md",
+]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500
 LONG_FILES: dict[str, str] = {  # path -> why it is above MAX_LINES
@@ -34,7 +42,7 @@ def files() -> Iterator[Path]:
 
 def targets() -> dict[str, str]:
     """Return what the Makefile says of each of its targets."""
-    return dict(re.findall(r"^([a-z]+):.*?## (.+)$", MAKEFILE, re.MULTILINE))
+    return dict(re.findall(r"^([a-z-]+):.*?## (.+)$", MAKEFILE, re.MULTILINE))
 
 
 def test_every_target_is_explained() -> None:
@@ -56,7 +64,7 @@ def test_make_alone_lists_the_targets() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_document_names_only_what_exists(document: str) -> None:
     text = (ROOT / document).read_text()
-    for target in re.findall(r"(?:`|^\$ )make ([a-z]+)", text, re.MULTILINE):
+    for target in re.findall(r"(?:`|^\$ )make ([a-z-]+)", text, re.MULTILINE):
         assert target in targets(), f"{document}: make {target}"
     paths = [
         ROOT / path for path in re.findall(r"(?:`|python )((?:src|csrc|tests|examples|benchmarks)/[\w./-]*)", text)
@@ -67,7 +75,9 @@ def test_document_names_only_what_exists(document: str) -> None:
         assert path.exists(), f"{document}: {path}"
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "docs/choosing.md", "docs/algorithms.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "ARCHITECTURE.md", "docs/choosing.md", "docs/algorithms.md", "docs/networks.md"]
+)
 def test_document_names_only_commands_that_exist(document: str) -> None:
     from hocket.cli import _COMMANDS
 

@@ -35,8 +35,12 @@ ONLY_IN = {
     "torch": {"torch_backend", "training"},
     "ml_dtypes": {"schedule"},
     "rich": {"cli", "explorer"},
+    "matplotlib": {"cli"},
+    "joblib": {"cli"},
+    "ray": {"cli"},
+    "yaml": {"network"},
 }
-THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch"}
+THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch", "matplotlib", "joblib", "ray", "yaml"}
 
 
 def layer_of(module: str) -> str:
@@ -174,6 +178,6 @@ def test_what_is_not_compiled_works_before_compiling() -> None:
     names = [name for name, _ in modules() if layer_of(name) in ("errors", "schedule", "algorithms", "network")]
     run_alone(
         "import sys, importlib\n"
-        "sys.modules.update({'hocket._core': None, 'torch': None, 'rich': None})\n"
+        "sys.modules.update({'hocket._core': None, 'hocket._simulator': None, 'torch': None, 'rich': None})\n"
         f"for name in {names}: importlib.import_module(name)"
     )

@@ -18,6 +18,7 @@ _COMMANDS = {
     "show": "print the steps of an algorithm, the table of choices, or the groups of a mesh",
     "verify": "prove algorithms, built-in ones or your own",
     "new": "write an algorithm of your own to begin with",
+    "simulate": "say how long a collective takes on a network, and which link binds",
     "tune": "time the algorithms on this machine, and write which is the quickest for what",
     "explain": "say which algorithm runs for a call, what it costs, and why",
     "doctor": "look at this host and say what is in the way",

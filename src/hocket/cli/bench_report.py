@@ -287,11 +287,8 @@ class Report:
 
 
 def bus_factor(collective: str, num_ranks: int) -> float:
-    """busbw / algbw: what NCCL's PERFORMANCE.md defines, so that a perfect ring has the bandwidth of its links."""
-    if collective == MESSAGE or COLLECTIVES[collective].blocks == "one":
-        both = collective != MESSAGE and not COLLECTIVES[collective].rooted
-        return 2 * (num_ranks - 1) / num_ranks if both else 1.0
-    return (num_ranks - 1) / num_ranks
+    """busbw / algbw; of messages, which NCCL's tests count once, 1."""
+    return 1.0 if collective == MESSAGE else COLLECTIVES[collective].bus_factor(num_ranks)
 
 
 def fixed(value: float, width: int) -> str:

@@ -1,6 +1,7 @@
 """`hocket explain`: which algorithm runs for a call, what it costs beside the others, and why.
 
 The numbers are those that `hocket tune` left: times, and costs fitted to them. --measure takes new times at this size.
+With --topology they are simulated on that network instead (explain_network.py).
 """
 
 import argparse
@@ -19,6 +20,7 @@ _AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
+    from hocket.cli.network_arguments import add_topology
     from hocket.cli.selection import byte_count
 
     parser.description = (
@@ -26,18 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune."
     parser.add_argument("collective", metavar="COLLECTIVE", help="as all_reduce")
-    parser.add_argument("-n", "--ranks", type=int, required=True, metavar="N", help="how many ranks")
+    parser.add_argument("-n", "--ranks", type=int, metavar="N", help="how many ranks; with --topology, its first ones")
     parser.add_argument(
         "-b", "--bytes", type=byte_count, metavar="B", help="of the whole vector, as 64K; not for barrier"
     )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
+    add_topology(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Explains. ValueError for what there is not; HocketError if ranks that measure fail."""
+    if arguments.topology is not None:
+        from hocket.cli.explain_network import run_on_network
+
+        return run_on_network(arguments)
     from hocket.runtime.tuning import COLLECTIVES, load
 
+    if arguments.ranks is None:
+        raise ValueError("expected --ranks, or --topology; found neither")
+    if arguments.link or arguments.reduce:
+        raise ValueError("--link and --reduce are about a --topology; found none")
     if arguments.collective not in COLLECTIVES:
         raise ValueError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {arguments.collective!r}")
     if arguments.ranks < 1:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _VIEWS = {
     "choice": "which algorithm runs, by collective, rank count and size",
     "mesh": "who is in which group of a mesh, and on which node",
+    "topology": "what a network is made of, and how its devices reach each other",
 }
 _DEFAULT_RANKS = 4
 _MAX_JSON_ROWS = 1 << 22
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         return shown
     if arguments.axes is not None or arguments.nodes is not None:
         raise ValueError(f"--axes and --nodes belong to `hocket show mesh`; found {arguments.algorithm!r}")
+    if arguments.topology is not None:
+        raise ValueError(f"--topology belongs to `hocket show topology`; found {arguments.algorithm!r}")
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find

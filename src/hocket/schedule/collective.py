@@ -49,6 +49,12 @@ class Collective:
         """Whether a result sums each rank's contribution once: avg divides it, and premul multiplies each of them."""
         return self.reduces and self.exactly_once
 
+    def bus_factor(self, num_ranks: int) -> float:
+        """busbw / algbw: what NCCL's PERFORMANCE.md defines, so that a perfect ring has the bandwidth of its links."""
+        if self.blocks == "one":
+            return 1.0 if self.rooted else 2 * (num_ranks - 1) / num_ranks
+        return (num_ranks - 1) / num_ranks
+
     def num_blocks(self, num_ranks: int) -> int:
         """Blocks of `data`: one, one per rank, or one per pair of ranks."""
         return {"one": 1, "rank": num_ranks, "pair": num_ranks * num_ranks}[self.blocks]

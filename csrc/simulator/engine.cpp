@@ -1,0 +1,281 @@
+#include "network.h"
+#include "problem.h"
+#include "queue.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace hocket::simulator {
+
+namespace {
+
+constexpr double same_time = 1 + 1e-12; // what differs by less is told before rates are worked out anew
+
+class Engine final : public Listener {
+  public:
+    Engine(const Problem &problem, bool record) : problem_(problem), record_(record) {
+        network_ = problem.packet_bytes > 0 ? make_forwarding(problem, travels_, queue_, *this)
+                                            : make_fluid(problem, travels_, queue_, *this);
+        outcome_.finished.resize(problem.num_actors());
+        worked_until_.resize(problem.num_actors());
+        make_programs();
+        make_lanes();
+    }
+
+    Outcome run() {
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            const std::size_t job = job_of(lanes_[lane].actor);
+            queue_.push(problem_.job_start[job], Kind::start, static_cast<std::int32_t>(lane));
+        }
+        while (!queue_.empty()) {
+            const double until = queue_.next_seconds() * same_time;
+            double seconds = 0;
+            while (!queue_.empty() && queue_.next_seconds() <= until) {
+                const Event event = queue_.pop();
+                seconds = event.seconds;
+                handle(event);
+            }
+            network_->settle(seconds);
+        }
+        if (num_running_ > 0) throw std::logic_error("events ran out before all ranks had finished");
+        return std::move(outcome_);
+    }
+
+    void has_left(std::int32_t travel, double seconds) override {
+        travels_[travel].sent = seconds;
+        const Travel &one = travels_[travel];
+        const std::int32_t lane = lane_of(problem_.source[static_cast<std::size_t>(one.message)], one.piece);
+        ++lanes_[static_cast<std::size_t>(lane)].done;
+        if (is_gathered(lane)) work(lane, seconds);
+    }
+
+    void has_arrived(std::int32_t travel, double seconds) override {
+        const Travel one = travels_[travel];
+        travels_.remove(travel);
+        if (record_) { outcome_.records.push_back({one.message, one.step, one.piece, one.started, one.sent, seconds}); }
+        const std::int32_t lane = lane_of(problem_.target[static_cast<std::size_t>(one.message)], one.piece);
+        Lane &own = lanes_[static_cast<std::size_t>(lane)];
+        if (own.step == one.step) {
+            ++own.done;
+            own.until = std::max(own.until, seconds) + problem_.receive_seconds;
+            if (is_gathered(lane)) work(lane, seconds);
+        } else {
+            Early &early = early_of(own, one.step);
+            ++early.count;
+            early.until = std::max(early.until, seconds) + problem_.receive_seconds;
+        }
+    }
+
+  private:
+    /// One block of an actor's program.
+    struct Entry {
+        std::int64_t send_begin = 0;
+        std::int32_t block = 0, num_sends = 0, num_receives = 0;
+        double work = 0;
+    };
+    /// What came before its step has begun.
+    struct Early {
+        std::int32_t step = 0, next = -1, count = 0;
+        double until = 0;
+    };
+    /// An actor and a piece.
+    struct Lane {
+        std::int32_t actor = 0, piece = 0;
+        std::int64_t entry = -1;
+        std::int32_t repetition = 0;
+        std::int32_t step = -1; // whose messages count now
+        std::int32_t done = 0;  // messages of it that have left or are there
+        double until = 0;       // when all that arrived has been received
+        std::int32_t early = -1;
+    };
+
+    std::size_t job_of(std::int32_t actor) const {
+        return static_cast<std::size_t>(problem_.actor_job[static_cast<std::size_t>(actor)]);
+    }
+    std::int32_t lane_of(std::int64_t actor, std::int32_t piece) const {
+        return lane_begins_[static_cast<std::size_t>(actor)] + piece;
+    }
+
+    void make_programs() {
+        const std::size_t num_blocks = problem_.block_pattern.size(), num_actors = problem_.num_actors();
+        step_begins_.resize(num_blocks);
+        std::vector<std::int64_t> steps(problem_.job_pieces.size());
+        entry_begins_.assign(num_actors + 1, 0);
+        std::vector<std::int64_t> owners;
+        std::vector<Entry> entries;
+        std::vector<std::int64_t> slot(num_actors, -1); // of an actor's entry for the block at hand
+        for (std::size_t block = 0; block < num_blocks; ++block) {
+            std::int64_t &step = steps[static_cast<std::size_t>(problem_.block_job[block])];
+            step_begins_[block] = static_cast<std::int32_t>(step);
+            step += problem_.block_repeat[block];
+            if (step > std::numeric_limits<std::int32_t>::max()) throw std::length_error("too many steps");
+            const std::size_t first = entries.size();
+            const auto own = [&](std::int64_t actor) -> Entry & {
+                std::int64_t &index = slot[static_cast<std::size_t>(actor)];
+                if (index < static_cast<std::int64_t>(first)) {
+                    index = static_cast<std::int64_t>(entries.size());
+                    entries.push_back({.block = static_cast<std::int32_t>(block)});
+                    owners.push_back(actor);
+                    ++entry_begins_[static_cast<std::size_t>(actor) + 1];
+                }
+                return entries[static_cast<std::size_t>(index)];
+            };
+            const auto pattern = static_cast<std::size_t>(problem_.block_pattern[block]);
+            for (auto message = problem_.pattern_begins[pattern]; message < problem_.pattern_begins[pattern + 1];
+                 ++message) {
+                Entry &sender = own(problem_.source[static_cast<std::size_t>(message)]);
+                if (sender.num_sends++ == 0) sender.send_begin = message;
+                ++own(problem_.target[static_cast<std::size_t>(message)]).num_receives;
+            }
+            for (auto i = problem_.work_begins[pattern]; i < problem_.work_begins[pattern + 1]; ++i) {
+                own(problem_.work_actor[static_cast<std::size_t>(i)]).work +=
+                    problem_.work[static_cast<std::size_t>(i)];
+            }
+        }
+        for (std::size_t actor = 0; actor < num_actors; ++actor) entry_begins_[actor + 1] += entry_begins_[actor];
+        entries_.resize(entries.size());
+        std::vector<std::int64_t> next(entry_begins_.begin(), entry_begins_.end() - 1);
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            entries_[static_cast<std::size_t>(next[static_cast<std::size_t>(owners[i])]++)] = entries[i];
+        }
+    }
+
+    void make_lanes() {
+        lane_begins_.push_back(0);
+        for (std::size_t actor = 0; actor < problem_.num_actors(); ++actor) {
+            const auto pieces = problem_.job_pieces[static_cast<std::size_t>(problem_.actor_job[actor])];
+            for (std::int32_t piece = 0; piece < pieces; ++piece) {
+                lanes_.push_back({.actor = static_cast<std::int32_t>(actor), .piece = piece});
+            }
+            lane_begins_.push_back(static_cast<std::int32_t>(lanes_.size()));
+        }
+        num_running_ = lanes_.size();
+    }
+
+    void handle(const Event &event) {
+        switch (event.kind) {
+        case Kind::start: {
+            Lane &lane = lanes_[static_cast<std::size_t>(event.subject)];
+            lane.entry = entry_begins_[static_cast<std::size_t>(lane.actor)];
+            begin(event.subject, event.seconds);
+            break;
+        }
+        case Kind::send: network_->send(event.subject, event.seconds); break;
+        case Kind::arrive: has_arrived(event.subject, event.seconds); break;
+        case Kind::gathered: work(event.subject, event.seconds); break;
+        case Kind::worked: advance(event.subject, event.seconds); break;
+        case Kind::flown:
+        case Kind::served:
+        case Kind::hop: network_->handle(event); break;
+        }
+    }
+
+    /// Begins the step that the lane has come to, if there is one.
+    void begin(std::int32_t index, double seconds) {
+        Lane &lane = lanes_[static_cast<std::size_t>(index)];
+        if (lane.entry == entry_begins_[static_cast<std::size_t>(lane.actor) + 1]) {
+            double &finished = outcome_.finished[static_cast<std::size_t>(lane.actor)];
+            finished = std::max(finished, seconds);
+            lane.step = -1;
+            --num_running_;
+            return;
+        }
+        const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
+        lane.step = step_begins_[static_cast<std::size_t>(entry.block)] + lane.repetition;
+        lane.done = 0;
+        lane.until = 0;
+        take_early(lane);
+        const std::size_t job = job_of(lane.actor);
+        const double bytes = problem_.chunk_bytes(job, lane.piece);
+        const std::int32_t step = lane.step, piece = lane.piece;
+        const std::int64_t sends_end = entry.send_begin + entry.num_sends;
+        for (std::int64_t message = entry.send_begin; message < sends_end; ++message) {
+            const std::int32_t travel =
+                travels_.add({.message = static_cast<std::int32_t>(message),
+                              .step = step,
+                              .piece = piece,
+                              .bytes = bytes * problem_.chunks[static_cast<std::size_t>(message)]});
+            if (problem_.send_seconds > 0) {
+                const auto ahead = static_cast<double>(message - entry.send_begin + 1);
+                queue_.push(seconds + ahead * problem_.send_seconds, Kind::send, travel);
+            } else {
+                network_->send(travel, seconds);
+            }
+        }
+        // By an event: a long program of steps that wait for nothing would be a deep recursion.
+        if (is_gathered(index)) queue_.push(std::max(seconds, lane.until), Kind::gathered, index);
+    }
+
+    /// Whether all messages of the lane's step have left or are there.
+    bool is_gathered(std::int32_t index) const {
+        const Lane &lane = lanes_[static_cast<std::size_t>(index)];
+        const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
+        return lane.done == entry.num_sends + entry.num_receives;
+    }
+
+    /// What follows the messages of a step; an actor works on one piece at a time.
+    void work(std::int32_t index, double seconds) {
+        const Lane &lane = lanes_[static_cast<std::size_t>(index)];
+        const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
+        if (lane.until > seconds) { // what arrived is still being received
+            queue_.push(lane.until, Kind::gathered, index);
+        } else if (entry.work > 0) {
+            double &until = worked_until_[static_cast<std::size_t>(lane.actor)];
+            until = std::max(until, seconds) + entry.work * problem_.chunk_bytes(job_of(lane.actor), lane.piece);
+            queue_.push(until, Kind::worked, index);
+        } else {
+            advance(index, seconds);
+        }
+    }
+
+    void advance(std::int32_t index, double seconds) {
+        Lane &lane = lanes_[static_cast<std::size_t>(index)];
+        const auto block = static_cast<std::size_t>(entries_[static_cast<std::size_t>(lane.entry)].block);
+        if (++lane.repetition == problem_.block_repeat[block]) {
+            lane.repetition = 0;
+            ++lane.entry;
+        }
+        begin(index, seconds);
+    }
+
+    Early &early_of(Lane &lane, std::int32_t step) {
+        for (std::int32_t number = lane.early; number >= 0; number = early_[number].next) {
+            if (early_[number].step == step) return early_[number];
+        }
+        lane.early = early_.add({.step = step, .next = lane.early});
+        return early_[lane.early];
+    }
+
+    void take_early(Lane &lane) {
+        for (std::int32_t *number = &lane.early; *number >= 0; number = &early_[*number].next) {
+            if (early_[*number].step != lane.step) continue;
+            const std::int32_t found = *number;
+            lane.done += early_[found].count;
+            lane.until = early_[found].until;
+            *number = early_[found].next;
+            early_.remove(found);
+            return;
+        }
+    }
+
+    const Problem &problem_;
+    const bool record_;
+    Pool<Travel> travels_;
+    Queue queue_;
+    std::unique_ptr<Network> network_;
+    std::vector<Entry> entries_;             // actor after actor
+    std::vector<std::int64_t> entry_begins_; // of each actor
+    std::vector<std::int32_t> step_begins_;  // of each block: the number of its first repetition in its job
+    std::vector<Lane> lanes_;
+    std::vector<std::int32_t> lane_begins_; // of each actor
+    Pool<Early> early_;
+    std::vector<double> worked_until_; // of each actor
+    std::size_t num_running_ = 0;
+    Outcome outcome_;
+};
+
+} // namespace
+
+Outcome run(const Problem &problem, bool record) { return Engine(problem, record).run(); }
+
+} // namespace hocket::simulator

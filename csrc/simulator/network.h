@@ -1,0 +1,39 @@
+// How travels get from their sender to their receiver: as flows, or as packets that nodes store and forward.
+#pragma once
+
+#include "problem.h"
+#include "queue.h"
+
+#include <memory>
+#include <vector>
+
+namespace hocket::simulator {
+
+/// Is told what happens to travels.
+class Listener {
+  public:
+    virtual void has_left(std::int32_t travel, double seconds) = 0;
+    virtual void has_arrived(std::int32_t travel, double seconds) = 0;
+
+  protected:
+    ~Listener() = default;
+};
+
+class Network {
+  public:
+    virtual ~Network() = default;
+    virtual void send(std::int32_t travel, double seconds) = 0;
+    virtual void handle(const Event &event) = 0;
+    /// All that happens at this time has been told.
+    virtual void settle(double) {}
+};
+
+/// Flows through all links of their way at once, at max-min fair rates; what is sent arrives a latency later. A channel
+/// has one flow at a time.
+std::unique_ptr<Network> make_fluid(const Problem &problem, Pool<Travel> &travels, Queue &queue, Listener &listener);
+
+/// Packets that are received whole before they are sent on, each link first in first out.
+std::unique_ptr<Network> make_forwarding(const Problem &problem, Pool<Travel> &travels, Queue &queue,
+                                         Listener &listener);
+
+} // namespace hocket::simulator

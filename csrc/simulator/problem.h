@@ -1,0 +1,76 @@
+// What the event engine is told: who sends what to whom, after what, over which links.
+#pragma once
+
+#include "max_min.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace hocket::simulator {
+
+using Ints = std::span<const std::int64_t>;
+using Floats = std::span<const double>;
+
+/// Jobs are collectives that run at once; an actor is a rank of one job. A job is a sequence of blocks, and a block a
+/// pattern of messages, repeated. Each chunk is moved in pieces, as many in all chunks of a job. Of each piece an actor
+/// carries out its blocks in their order: what it sends in one starts when what it sent has left, what it receives is
+/// there and its work is done, of the same piece and the block before.
+struct Problem {
+    // Messages of pattern i: pattern_begins[i] to pattern_begins[i + 1], by source.
+    Ints pattern_begins, source, target;
+    Ints channel;   // messages of one channel leave one after the other
+    Floats chunks;  // how many a message carries
+    Floats seconds; // of latency, on the whole way
+    Flows paths;
+    // Work of pattern i, what is reduced or copied: work_begins[i] to work_begins[i + 1], by actor.
+    Ints work_begins, work_actor;
+    Floats work; // seconds for each byte of a chunk
+    // Blocks, job after job.
+    Ints block_pattern, block_repeat, block_job;
+    // Jobs.
+    Ints job_pieces;
+    Floats job_start, piece_bytes, last_piece_bytes;
+    Ints actor_job;
+    // Links.
+    Floats bytes_per_second, link_seconds;
+    // Options.
+    double send_seconds = 0, receive_seconds = 0;
+    double packet_bytes = 0; // stored and forwarded by each node in packets of so many bytes; 0: flows
+    double tick_seconds = 0; // of packets, times are cut to whole ticks; 0: they are not
+
+    std::size_t num_actors() const { return actor_job.size(); }
+    std::size_t num_links() const { return bytes_per_second.size(); }
+    std::size_t job_of(std::int32_t message) const {
+        return static_cast<std::size_t>(actor_job[static_cast<std::size_t>(source[static_cast<std::size_t>(message)])]);
+    }
+    /// Bytes of one piece of a chunk.
+    double chunk_bytes(std::size_t job, std::int32_t piece) const {
+        return piece + 1 == job_pieces[job] ? last_piece_bytes[job] : piece_bytes[job];
+    }
+};
+
+/// One piece of a message on its way. Step: the number of the repetition, counted over all blocks of the job.
+struct Travel {
+    std::int32_t message = 0, step = 0, piece = 0;
+    std::int32_t next = -1; // in a list
+    double bytes = 0;
+    double started = 0, sent = 0;
+};
+
+/// One line for each piece of each message that arrived.
+struct Record {
+    std::int64_t message = 0, step = 0, piece = 0;
+    double started = 0, sent = 0, arrived = 0;
+};
+
+struct Outcome {
+    std::vector<double> finished; // of each actor
+    std::vector<Record> records;
+};
+
+Outcome run(const Problem &problem, bool record);
+
+} // namespace hocket::simulator

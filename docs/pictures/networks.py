@@ -1,0 +1,128 @@
+"""Answers the questions of docs/networks.md: runs the commands that stand there, draws, and writes the tables.
+
+python docs/pictures/networks.py [NAME ...]
+
+A section's commands begin with "$ hocket simulate"; what they find is drawn into docs/pictures/NAME.svg, as FORMS says,
+and written as a table between the section's marks.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from hocket.cli import simulate
+from hocket.cli.selection import name_bytes, name_seconds
+from hocket.cli.simulate_plots import over, require_matplotlib, saved
+from hocket.cli.simulate_sweep import sweep
+from hocket.cli.simulate_text import bandwidth
+from hocket.cli.simulated import cases_of
+
+DOCUMENT = Path(__file__).parents[1] / "networks.md"
+PICTURES = Path(__file__).parent
+FORMS = {
+    "ring_or_tree": "ranks",
+    "oversubscription": "bars",
+    "torus_or_dragonfly": "bars",
+    "hypercube": "bars",
+    "pcie_root": "bars",
+    "slow_link": "bars",
+    "rails": "bars",
+    "home_or_data_centre": "bytes",
+}
+MARKS = re.compile(r"(<!-- (\w+): written by make docs-pictures -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+Row = dict[str, Any]
+
+
+def rows_of(command: str) -> list[Row]:
+    """What a command line finds; rows of several --link say so in their topology."""
+    words = shlex.split(command)[2:]
+    parser = argparse.ArgumentParser()
+    simulate.add_arguments(parser)
+    arguments = parser.parse_args(words)
+    changed = "".join(f" {change}" for change in arguments.link)
+    return [row | {"topology": row["topology"] + changed} for row in sweep(cases_of(arguments))]
+
+
+def commands_of(section: str) -> list[str]:
+    """The commands of a section, each in one line."""
+    return re.findall(r"^\$ (hocket simulate .*)$", section.replace("\\\n", ""), re.MULTILINE)
+
+
+def draw(name: str, rows: list[Row]) -> None:
+    """The picture of a question."""
+    file = str(PICTURES / f"{name}.svg")
+    form = FORMS[name]
+    if form == "bars":
+        bars(file, rows)
+    else:
+        over(file, rows, f"num_{form}", "seconds")
+
+
+def bars(file: str, rows: list[Row]) -> None:
+    """A panel for each call; times of each topology and algorithm, and the lower bound as a mark on each."""
+    pyplot = require_matplotlib()
+    calls = list(dict.fromkeys((row["collective"], row["num_bytes"]) for row in rows))
+    names = list(dict.fromkeys(row["algorithm"] for row in rows))
+    height = 1.2 + 0.24 * len(rows) / len(calls)
+    size = (2 + 4.2 * len(calls), height)
+    figure, panels = pyplot.subplots(1, len(calls), figsize=size, squeeze=False, layout="constrained")
+    for axes, call in zip(panels[0], calls, strict=True):
+        here = [row for row in rows if (row["collective"], row["num_bytes"]) == call]
+        networks = [row["topology"] for row in here]
+        labels = [name if name not in networks[:number] else "" for number, name in enumerate(networks)]
+        times = [row["seconds"] * 1e3 for row in here]
+        colours = [f"C{names.index(row['algorithm'])}" for row in here]
+        axes.barh(range(len(here)), times, color=colours, height=0.75)
+        bounds = [row["bound_seconds"] * 1e3 for row in here]
+        axes.scatter(bounds, range(len(here)), marker="|", s=90, color="black", zorder=3)
+        axes.set_yticks(range(len(here)), labels, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel("milliseconds")
+        axes.set_title(f"{call[0]}, {name_bytes(call[1])}", fontsize=10)
+    handles = [pyplot.Rectangle((0, 0), 1, 1, color=f"C{number}") for number in range(len(names))]
+    handles.append(pyplot.Line2D([], [], color="black", marker="|", ls="", markersize=9))
+    figure.legend(handles, [*names, "lower bound"], fontsize=7, loc="outside right center")
+    saved(figure, file)
+
+
+def table(rows: list[Row]) -> str:
+    """The same as a table, with what binds."""
+    lines = ["|call|topology|algorithm|time|x bound|busbw|binding link, busy|", "|---|---|---|--:|--:|--:|---|"]
+    for row in rows:
+        links = row["binding_links"]
+        binding = f"{links[0]}, {row['binding_share']:.0%}" if links else "-"
+        cells = [
+            f"{row['collective']}, {name_bytes(row['num_bytes'])}",
+            row["topology"],
+            row["algorithm"],
+            name_seconds(row["seconds"]),
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            bandwidth(row["busbw"]),
+            binding,
+        ]
+        lines.append(f"|{'|'.join(cells)}|")
+    return "\n".join(lines) + "\n"
+
+
+def main(wanted: list[str]) -> None:
+    """Draws these pictures, or all, and updates the document."""
+    text = DOCUMENT.read_text()
+    for found in list(MARKS.finditer(text)):
+        name = found[2]
+        if wanted and name not in wanted:
+            continue
+        section = text[text.rfind("\n## ", 0, text.index(found[1])) : text.index(found[1])]
+        rows = [row for command in commands_of(section) for row in rows_of(command)]
+        draw(name, rows)
+        start, end = text.index(found[1]) + len(found[1]), text.index(found[3], text.index(found[1]))
+        text = text[:start] + table(rows) + text[end:]
+        print(PICTURES / f"{name}.svg")
+    DOCUMENT.write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,150 @@
+"""`hocket explain --topology`: the costs of each algorithm on a network, who sends what to whom, why the best wins."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hocket.cli.selection import name_bytes, name_range, name_seconds
+from hocket.cli.simulated import Case, candidates, check_collective
+
+if TYPE_CHECKING:
+    from hocket.schedule.ir import Schedule
+
+_SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # among which cross-overs are looked for
+_PARTS = ("latency", "bandwidth", "reduction", "contention")
+_WORTH_SAYING = 0.05  # of the winner's time
+_MOST_LISTED = 8  # messages of a step, and kinds of steps
+
+
+def run_on_network(arguments: argparse.Namespace) -> int:
+    """Explains. ValueError for what there is not, TopologyError for a network that cannot be."""
+    check_collective(arguments.collective)
+    if arguments.measure:
+        raise ValueError("--measure is for this machine; expected it without --topology")
+    if (arguments.bytes is None) != (arguments.collective == "barrier"):
+        expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
+        raise ValueError(f"expected {expected}; see hocket explain --help")
+    size, links = arguments.bytes or 1, tuple(arguments.link)
+    call = Case(arguments.collective, "", size, arguments.topology, arguments.ranks, links, arguments.reduce)
+    found = explain_on_network(call)
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+    return 0
+
+
+def explain_on_network(call: Case) -> dict[str, Any]:
+    """The rows of all candidates, the fastest first; the steps of the fastest; and where another is, size by size.
+
+    `call` says all but the algorithm.
+    """
+    names = candidates(call.collective, call.network())
+    rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
+    best = _with(call, rows[0]["algorithm"], call.num_bytes)
+    sizes = () if call.collective == "barrier" else _SIZES
+    fastest = [min(names, key=lambda name: _with(call, name, size).result().seconds) for size in sizes]
+    return {
+        "collective": call.collective,
+        "topology": rows[0]["topology"],
+        "num_ranks": rows[0]["num_ranks"],
+        "num_bytes": call.num_bytes,
+        "algorithm": rows[0]["algorithm"],
+        "candidates": rows,
+        "steps": steps_of(best.schedule(), call.num_bytes),
+        "fastest": list(ranges(sizes, fastest)),
+    }
+
+
+def _with(call: Case, algorithm: str, num_bytes: int) -> Case:
+    return replace(call, algorithm=algorithm, num_bytes=num_bytes)
+
+
+def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
+    """Who sends how many bytes to whom; equal steps that follow each other are one entry."""
+    from hocket.network.traffic import traffic_of
+
+    traffic = traffic_of(schedule)
+    chunk = traffic.chunk_bytes(num_bytes)
+    steps: list[dict[str, Any]] = []
+    first = 0
+    for number, repeat in traffic.blocks:
+        one = traffic.patterns[number]
+        sent = zip(one.source.tolist(), one.target.tolist(), (one.chunks * chunk).tolist(), strict=True)
+        messages = [{"source": source, "target": target, "bytes": size} for source, target, size in sent]
+        if steps and steps[-1]["messages"] == messages:
+            steps[-1]["last"] += repeat
+        else:
+            steps.append({"first": first, "last": first + repeat - 1, "messages": messages})
+        first += repeat
+    return steps
+
+
+def ranges(sizes: Sequence[int], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Which algorithm is the fastest from which size to which; sizes between two that were tried go with the lower."""
+    begin = 0
+    for number, name in enumerate(names):
+        if number + 1 == len(names) or names[number + 1] != name:
+            end = None if number + 1 == len(names) else sizes[number + 1] - 1
+            yield {"min_bytes": begin, "max_bytes": end, "algorithm": name}
+            begin = (end or 0) + 1
+
+
+def why(rows: Sequence[dict[str, Any]]) -> str:
+    """Why the first row wins against the second, from their parts."""
+    best = rows[0]
+    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
+    if not best["seconds"]:
+        return f"{best['algorithm']} has nothing to send."
+    text += f", {best['ratio']:.2f} times the lower bound"
+    if len(rows) == 1:
+        return f"{text}; nothing else does what it does."
+    other = rows[1]
+    ratio = other["seconds"] / best["seconds"]
+    text += f"; the next best, {other['algorithm']}, {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
+    differences = []
+    for part in _PARTS:
+        more = other[part] - best[part]
+        if abs(more) >= _WORTH_SAYING * best["seconds"]:
+            differences.append(f"{name_seconds(abs(more))} {'more' if more > 0 else 'less'} for {part}")
+    if differences:
+        text += f" It pays {', '.join(differences)}."
+    return text
+
+
+def _print(found: dict[str, Any]) -> None:
+    from hocket.cli.simulate_text import compared, sentences
+    from hocket.cli.terminal import Terminal
+
+    console = Terminal(soft_wrap=True)
+    rows = found["candidates"]
+    size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
+    where = f"{found['collective']}{size} on {found['topology']}, {found['num_ranks']} ranks"
+    console.print(f"{where}: [bold]{found['algorithm']}[/] is the fastest.\n")
+    console.print(compared(rows))
+    console.print(f"\n{why(rows)}", markup=False)
+    console.print("Contention is what sharing links costs; below 0, what overlap saves.", style="dim")
+    for line in sentences(rows[0]):
+        console.print(line, markup=False)
+    if found["fastest"]:
+        parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
+        console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
+    console.print(f"\nWho sends what to whom ({found['algorithm']}):")
+    for step in found["steps"][:_MOST_LISTED]:
+        console.print(f"  {_step(step)}", markup=False)
+    if len(found["steps"]) > _MOST_LISTED:
+        console.print(f"  ... and {len(found['steps']) - _MOST_LISTED} more kinds of steps; --json has all")
+
+
+def _step(step: dict[str, Any]) -> str:
+    number = f"step {step['first']}" if step["first"] == step["last"] else f"steps {step['first']}-{step['last']}"
+    by_size: dict[float, list[str]] = {}
+    for one in step["messages"]:
+        by_size.setdefault(one["bytes"], []).append(f"{one['source']}>{one['target']}")
+    texts = []
+    for size, pairs in sorted(by_size.items()):
+        more = f" and {len(pairs) - _MOST_LISTED} more" if len(pairs) > _MOST_LISTED else ""
+        texts.append(f"{name_bytes(round(size))}: {' '.join(pairs[:_MOST_LISTED])}{more}")
+    return f"{number}: " + "; ".join(texts)

@@ -1,0 +1,94 @@
+"""A network on a command line: KIND:ARGS or a file, other constants for its links, and how it is simulated."""
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.network.options import Options
+    from hocket.network.topology import Topology
+
+_PLACEHOLDER = "N"
+
+
+def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
+    """Declares --topology, --link and --reduce."""
+    parser.add_argument(
+        "--topology",
+        action="append" if several else "store",
+        required=required,
+        metavar="KIND:ARGS",
+        help=f"the network, as torus:4x4 or dgx-h100:2; or a file; {_PLACEHOLDER} in ARGS stands for the rank count"
+        + ("; again for others" if several else ""),
+    )
+    parser.add_argument(
+        "--link",
+        action="append",
+        default=[],
+        metavar="[LINKS:]bandwidth=,latency=",
+        help="other constants for all links, those of a class, or one of them, as nic:bandwidth=25GB/s,latency=2us or "
+        "rank0->rank1:bandwidth=1GB/s",
+    )
+    parser.add_argument(
+        "--reduce", default="", metavar="BANDWIDTH", help="what a rank adds, as 200GB/s (default: in no time)"
+    )
+
+
+def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "Topology":
+    """The network of --topology with what --link changes; of num_ranks, its first ones. TopologyError or ValueError."""
+    from hocket.network.topology import load
+
+    kind, colon, arguments = text.partition(":")
+    if num_ranks is not None and colon:
+        text = kind + colon + re.sub(rf"\b{_PLACEHOLDER}\b", str(num_ranks), arguments)
+    topology = load(text)
+    for change in links:
+        topology = _with_links(topology, change)
+    if num_ranks in (None, topology.num_ranks):
+        return topology
+    if num_ranks > topology.num_ranks:
+        raise ValueError(f"--ranks: {text} has {topology.num_ranks} ranks; found {num_ranks}")
+    return topology.place(range(num_ranks))
+
+
+def options_of(reduce: str) -> "Options":
+    """What --reduce says. ValueError for what is no bandwidth."""
+    from hocket.errors import TopologyError
+    from hocket.network.links import bytes_per_second
+    from hocket.network.options import Options
+
+    if not reduce:
+        return Options()
+    try:
+        return Options(reduce_bytes_per_second=bytes_per_second(reduce))
+    except (TopologyError, ValueError):
+        raise ValueError(f"--reduce: expected a bandwidth above 0, as 200GB/s; found {reduce!r}") from None
+
+
+def _with_links(topology: "Topology", change: str) -> "Topology":
+    from dataclasses import replace
+
+    import numpy as np
+
+    from hocket.network.links import bytes_per_second, seconds
+
+    readers = {"bandwidth": ("bytes_per_second", bytes_per_second), "latency": ("seconds", seconds)}
+    which, _, rest = change.rpartition(":")
+    values = {}
+    for part in rest.split(","):
+        name, equals, value = part.partition("=")
+        if name not in readers or not equals:
+            raise ValueError(f"--link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or one of both; found {change!r}")
+        column, read = readers[name]
+        values[column] = read(value)
+    source, arrow, target = which.partition("->")
+    if arrow:
+        return topology.with_link(source, target, **values)
+    meant = topology.link_class == which if which else np.ones(topology.num_links, bool)
+    if not meant.any():
+        there = ", ".join(sorted(set(topology.link_class.tolist())))
+        raise ValueError(f"--link: expected a class of links of {topology.name}, one of {there}; found {which!r}")
+    for column, constant in values.items():
+        changed: Any = np.where(meant, constant, getattr(topology, column))
+        topology = replace(topology, **{column: changed})
+    return topology

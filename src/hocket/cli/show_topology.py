@@ -1,0 +1,103 @@
+"""`hocket show topology`: what a network is made of, and how its devices reach each other, as `nvidia-smi topo -m`."""
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from hocket.network.affinity import LEGEND, affinity
+from hocket.network.kinds import KINDS
+from hocket.network.topology import Topology, load
+
+_MAX_DEVICES = 256  # in the matrix
+
+
+def add_arguments(topology: argparse._ArgumentGroup) -> None:
+    """Declares what `hocket show topology` takes besides --json."""
+    topology.description = (
+        "a network and how its devices reach each other, as: hocket show topology --topology dgx-a100:1"
+    )
+    topology.add_argument("--topology", metavar="KIND:ARGS", help="a kind of network, or a file; without it: all kinds")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints nodes, links and the matrix, or one JSON object. Returns 0."""
+    if arguments.topology is None:
+        _print_kinds(as_json=arguments.json)
+        return 0
+    topology = load(arguments.topology)
+    facts = _facts(topology)
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        _print(facts)
+    return 0
+
+
+def _print_kinds(*, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"kinds": {name: {"usage": kind.usage, "about": kind.about} for name, kind in KINDS.items()}}))
+        return
+    for name, kind in KINDS.items():
+        print(f"{name}:{kind.usage}\n    {kind.about}")
+    print("INNER@OUTER\n    the network INNER at each rank of OUTER, as dgx-h100:1@torus:4x4")
+
+
+def _facts(topology: Topology) -> dict[str, Any]:
+    links = Counter(
+        zip(
+            topology.link_class.tolist(),
+            topology.bytes_per_second.tolist(),
+            topology.seconds.tolist(),
+            strict=True,
+        )
+    )
+    facts: dict[str, Any] = {
+        "topology": topology.name,
+        "ranks": topology.num_ranks,
+        "nodes": dict(Counter(topology.node_kinds.tolist())),
+        "links": [
+            {"class": name, "bytes_per_second": bandwidth, "seconds": latency, "number": number}
+            for (name, bandwidth, latency), number in links.items()
+        ],
+    }
+    if topology.num_ranks + int(np.count_nonzero(topology.node_kinds == "nic")) <= _MAX_DEVICES:
+        found = affinity(topology)
+        facts |= {"devices": found.devices, "ways": found.ways, "sockets": found.sockets}
+    return facts
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from hocket.cli.terminal import Terminal
+
+    console = Terminal()
+    nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
+    console.print(f"[bold]{facts['topology']}[/]: {facts['ranks']} ranks; nodes: {nodes}", soft_wrap=True)
+    table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
+    for link in facts["links"]:
+        table.add_row(
+            link["class"],
+            str(link["number"]),
+            f"{link['bytes_per_second'] / 1e9:g}",
+            f"{link['seconds'] * 1e6:g}",
+        )
+    console.print(table)
+    if "devices" not in facts:
+        console.print(f"More than {_MAX_DEVICES} devices: no matrix.")
+        return
+    width = max(map(len, facts["devices"]))
+    rows = [["", *facts["devices"], *(["socket"] if any(facts["sockets"]) else [])]]
+    for device, ways, socket in zip(facts["devices"], facts["ways"], facts["sockets"], strict=True):
+        rows.append([device, *ways, *([socket] if socket else [])])
+    print()
+    for row in rows:
+        print(" ".join(entry.ljust(width) for entry in row).rstrip())
+    shown = {way.rstrip("0123456789") for ways in facts["ways"] for way in ways}
+    print()
+    for entry, meaning in LEGEND.items():
+        if entry.rstrip("#") in shown:
+            print(f"{entry.ljust(4)} {meaning}")

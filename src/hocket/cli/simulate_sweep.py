@@ -1,0 +1,91 @@
+"""`hocket simulate --sweep`: many cases, side by side on cores or on a cluster, as CSV and pictures."""
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hocket.cli.simulated import Case
+
+BACKENDS = ("loky", "threading", "ray", "dask")
+
+
+def add_arguments(parser: argparse._ArgumentGroup) -> None:
+    """Declares the arguments of --sweep."""
+    parser.add_argument(
+        "--sweep", action="store_true", help="every size, rank count, algorithm and topology given; prints CSV"
+    )
+    parser.add_argument("--csv", metavar="FILE", help="write the CSV there instead")
+    parser.add_argument(
+        "--plot", metavar="STEM", help="draw STEM-time.svg, STEM-busbw.svg, STEM-best.svg and STEM-heat.svg"
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="so many at once, -1: one a core (default 1)")
+    parser.add_argument("--backend", choices=BACKENDS, help="where they run, by joblib (default loky: processes here)")
+
+
+def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
+    """Runs the cases, with a bar on a terminal. ValueError where an extra is missing that was asked for."""
+    if arguments.trace is not None:
+        raise ValueError("--trace is for one call, without --sweep")
+    if arguments.plot is not None:
+        from hocket.cli.simulate_plots import require_matplotlib
+
+        require_matplotlib()
+    rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
+    if arguments.csv is not None:
+        from hocket.cli.files import write
+
+        write(arguments.csv, as_csv(rows))
+    drawn = []
+    if arguments.plot is not None:
+        from hocket.cli.simulate_plots import draw_all
+
+        drawn = draw_all(arguments.plot, cases, rows)
+    if arguments.json:
+        print(json.dumps({"rows": rows, "pictures": drawn}))
+    elif arguments.csv is None:
+        print(as_csv(rows), end="")
+    return 0
+
+
+def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> Iterator[dict[str, Any]]:
+    """The row of each case, in their order, as they come.
+
+    jobs: how many at once, -1 for one a core. backend: of joblib; within joblib.parallel_config(...) leave it out, and
+    that decides. ValueError where joblib is needed and absent (the extra `sweep`).
+    """
+    if jobs == 1 and backend is None:
+        return (case.row() for case in cases)
+    try:
+        import joblib
+    except ImportError:
+        raise ValueError("--jobs and --backend need joblib: pip install 'hocket[sweep]'") from None
+    if backend == "ray":
+        from ray.util.joblib import register_ray
+
+        register_ray()
+    with joblib.parallel_config(backend) if backend else joblib.parallel_config():
+        found: Iterator[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator")(
+            joblib.delayed(Case.row)(case) for case in cases
+        )
+    return found
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """A head and a line for each row; names of links stand side by side in one column."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row | {"binding_links": " ".join(row["binding_links"])} for row in rows)
+    return text.getvalue()
+
+
+def _with_bar(rows: Iterator[dict[str, Any]], count: int) -> Iterator[dict[str, Any]]:
+    """The same rows; on a terminal, standard error shows how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(rows, "simulating", count, console=console, transient=True, disable=not console.is_terminal)

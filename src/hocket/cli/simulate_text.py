@@ -1,0 +1,121 @@
+"""The words and tables of `hocket simulate`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hocket.cli.selection import name_bytes, name_seconds
+
+if TYPE_CHECKING:
+    from hocket.network.simulate import Result
+
+_MOST_ROWS = 12  # links, or other algorithms
+
+
+def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[str, Any]]) -> None:
+    """What came out for one call, its links, and how other algorithms fare."""
+    from hocket.cli.terminal import Terminal
+
+    console = Terminal(soft_wrap=True)
+    size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    console.print(
+        f"[bold]{row['collective']} {row['algorithm']}[/]{size} on {row['topology']}, {row['num_ranks']} ranks: "
+        f"[bold]{name_seconds(row['seconds'])}[/]"
+    )
+    for line in sentences(row):
+        console.print(line, markup=False)
+    console.print()
+    console.print(_links(result))
+    if others:
+        console.print()
+        console.print(compared([row, *others]))
+
+
+def sentences(row: dict[str, Any]) -> list[str]:
+    """Bandwidth, bound, what the time is made of, and what binds."""
+    lines = []
+    if row["collective"] != "barrier" and row["algbw"] is not None:
+        lines.append(f"algbw {bandwidth(row['algbw'])}, busbw {bandwidth(row['busbw'])}")
+    if row["bound_seconds"]:
+        lines.append(
+            f"no algorithm takes less than {name_seconds(row['bound_seconds'])} here; "
+            f"this is {row['ratio']:.2f} times as much"
+        )
+    parts = [f"{name_seconds(abs(row[name]))} {name}" for name in ("latency", "bandwidth", "reduction") if row[name]]
+    rest = row["contention"]
+    if abs(rest) > 1e-3 * row["seconds"]:
+        parts.append(f"{name_seconds(abs(rest))} {'contention' if rest > 0 else 'saved by overlap'}")
+    lines.append(": ".join(part for part in (f"{row['num_steps']} steps", ", ".join(parts)) if part))
+    names, count = row["binding_links"], row["num_binding_links"]
+    if names:
+        more = f" and {count - len(names)} more" if count > len(names) else ""
+        lines.append(f"busy for {row['binding_share']:.0%} of the time, and so binding: {', '.join(names)}{more}")
+    return lines
+
+
+def bandwidth(bytes_per_second: float | None) -> str:
+    """23.5 GB/s: three digits, decimal; a dash where there is none."""
+    if bytes_per_second is None:
+        return "-"
+    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_second >= unit:
+            return f"{bytes_per_second / unit:.3g} {name}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"
+
+
+def _links(result: "Result") -> Any:
+    """Of each class of links, and of the busiest ones: what they carry, and how long they are busy."""
+    from rich.table import Table
+
+    table = Table(box=None)
+    for name in ("link", "class", "bandwidth", "carries", "busy", "of the time"):
+        table.add_column(name, justify="left" if name in ("link", "class") else "right")
+    network, busy = result.topology, result.link_seconds
+    order = np.argsort(-busy, kind="stable")[:_MOST_ROWS].tolist()
+    for link, name in zip(order, network.link_names(order), strict=True):
+        if not busy[link]:
+            continue
+        table.add_row(
+            name,
+            str(network.link_class[link]),
+            bandwidth(float(network.bytes_per_second[link])),
+            name_bytes(round(float(result.link_bytes[link]))),
+            name_seconds(float(busy[link])),
+            f"{busy[link] / result.seconds:.0%}",
+        )
+    for kind in sorted(set(network.link_class.tolist())):
+        meant = network.link_class == kind
+        used = int(np.count_nonzero(result.link_bytes[meant]))
+        mean = float(busy[meant].mean())
+        carried = name_bytes(round(float(result.link_bytes[meant].sum())))
+        table.add_row(
+            f"all {int(meant.sum())}, {used} used",
+            kind,
+            "",
+            carried,
+            f"mean {name_seconds(mean)}",
+            f"{mean / result.seconds:.0%}" if result.seconds else "",
+            style="dim",
+        )
+    return table
+
+
+def compared(rows: Sequence[dict[str, Any]]) -> Any:
+    """A row for each algorithm, the fastest first: time, ratio to the bound, and what the time is made of."""
+    from rich.table import Table
+
+    table = Table(box=None)
+    for name in ("algorithm", "time", "x bound", "busbw", "steps", "latency", "bandwidth", "reduction", "contention"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    for row in sorted(rows, key=lambda row: row["seconds"]):
+        parts = (row[name] for name in ("latency", "bandwidth", "reduction", "contention"))
+        table.add_row(
+            row["algorithm"],
+            name_seconds(row["seconds"]),
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            bandwidth(row["busbw"]),
+            str(row["num_steps"]),
+            *(("-" if part < 0 else "") + name_seconds(abs(part)) for part in parts),
+        )
+    return table

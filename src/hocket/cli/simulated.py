@@ -1,0 +1,194 @@
+"""One simulated call as plain values: what `hocket simulate`, its sweep and `hocket explain` have in common."""
+
+import argparse
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.network.simulate import Result
+    from hocket.network.topology import Topology
+    from hocket.schedule.ir import Schedule
+
+IN_SWITCHES = "in_switches"
+"""An all_reduce by switches that reduce and multicast: a name beside those of algorithms, which ranks could run."""
+
+_MOST_NAMED = 8  # links of a row that are named
+_SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call to be simulated; small, so that it can be sent to another process.
+
+    num_ranks: the first ones of the topology; None: all. links: what --link changes; reduce: what --reduce says. The
+    others as on a command line.
+    """
+
+    collective: str
+    algorithm: str
+    num_bytes: int
+    topology: str
+    num_ranks: int | None = None
+    links: tuple[str, ...] = ()
+    reduce: str = ""
+    level: str = "events"
+    root: int = 0
+
+    def network(self) -> "Topology":
+        """The topology with the ranks placed, remembered from case to case."""
+        return _network(self.topology, self.links, self.num_ranks)
+
+    def schedule(self) -> "Schedule":
+        """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
+        from hocket.algorithms import find
+
+        if self.algorithm == IN_SWITCHES:
+            from hocket.network.pipelined import all_reduce_in_switches
+
+            pieces = max(1, min(_MOST_SWITCH_PIECES, self.num_bytes // _SWITCH_PIECE_BYTES))
+            return all_reduce_in_switches(self.network().num_ranks, int(self.network().reducing.sum()), pieces)
+        return find(self.algorithm, self.collective, prove=False)[0].build(self.network().num_ranks, self.root)
+
+    def result(self, *, record: bool = False) -> "Result":
+        """Simulates it; record keeps what was sent when."""
+        from hocket.cli.network_arguments import options_of
+        from hocket.network.simulate import simulate
+
+        options = options_of(self.reduce)
+        network = self.network()
+        if self.algorithm == IN_SWITCHES:
+            if not switches_reduce(self.collective, network):
+                raise ValueError(
+                    f"{IN_SWITCHES}: expected an all_reduce, and for equal groups of ranks one switch that reduces "
+                    f"and joins them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
+                )
+            network = _network_with_switches(network)
+        return simulate(self.schedule(), network, self.num_bytes, level=self.level, options=options, record=record)
+
+    def row(self) -> dict[str, Any]:
+        """What was simulated and what came out, for JSON and CSV; bytes, seconds, and bytes per second.
+
+        None for a ratio or a bandwidth where nothing takes any time.
+        """
+        from hocket.cli.network_arguments import options_of
+        from hocket.network.bounds import lower_bound
+
+        network, result = self.network(), self.result()
+        # Of the ranks alone: a result of switches that reduce counts these as ranks.
+        bound = lower_bound(
+            network,
+            self.collective,
+            self.num_bytes,
+            root=self.root,
+            reduce_seconds_per_byte=1 / options_of(self.reduce).reduce_bytes_per_second,
+        ).seconds
+        algbw = _known(result.algorithm_bytes_per_second)
+        return {
+            "collective": self.collective,
+            "algorithm": self.algorithm,
+            "topology": network.name,
+            "num_ranks": network.num_ranks,
+            "num_bytes": self.num_bytes,
+            "level": self.level,
+            "seconds": result.seconds,
+            "bound_seconds": bound,
+            "ratio": result.seconds / bound if bound else None,
+            "algbw": algbw,
+            "busbw": None if algbw is None else algbw * result.schedule.kind.bus_factor(network.num_ranks),
+            "latency": result.parts.latency,
+            "bandwidth": result.parts.bandwidth,
+            "reduction": result.parts.reduction,
+            "contention": result.parts.contention,
+            "num_steps": result.schedule.num_steps,
+            "num_binding_links": len(result.binding_links),
+            "binding_links": network.link_names(result.binding_links[:_MOST_NAMED].tolist()),
+            "binding_share": result.binding_share,
+        }
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def cases_of(arguments: argparse.Namespace) -> list[Case]:
+    """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
+
+    ValueError for a collective that there is not, or a size where there is none.
+    """
+    check_collective(arguments.collective)
+    sizes = [1] if arguments.collective == "barrier" else arguments.bytes
+    cases = []
+    for topology in arguments.topology:
+        for num_ranks in arguments.ranks or [None]:
+            placed = _network(topology, tuple(arguments.link), num_ranks)
+            names = arguments.algorithm.split(",") if arguments.algorithm else candidates(arguments.collective, placed)
+            cases += [
+                Case(
+                    arguments.collective,
+                    name,
+                    num_bytes,
+                    topology,
+                    num_ranks,
+                    tuple(arguments.link),
+                    arguments.reduce,
+                    arguments.level,
+                    arguments.root,
+                )
+                for num_bytes in sizes
+                for name in names
+            ]
+    return cases
+
+
+def check_collective(name: str) -> None:
+    """ValueError for what cannot be simulated: blocks of unequal length, whose lengths nobody gave, and the unknown."""
+    from hocket.schedule.collective import COLLECTIVES
+
+    known = [kind for kind, one in COLLECTIVES.items() if not one.uneven]
+    if name not in known:
+        raise ValueError(f"expected a collective, one of {', '.join(known)}; found {name!r}")
+
+
+def candidates(collective: str, network: "Topology") -> list[str]:
+    """The built-in algorithms that have a schedule for its ranks, by name; of equal schedules one."""
+    from hocket.algorithms import ALGORITHMS
+
+    num_ranks = network.num_ranks
+    by_digest: dict[str, str] = {}
+    for kind, name in sorted(ALGORITHMS):
+        if kind == collective and ALGORITHMS[kind, name].allows(num_ranks):
+            by_digest.setdefault(ALGORITHMS[kind, name].build(num_ranks).digest, name)
+    return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
+
+
+def switches_reduce(collective: str, network: "Topology") -> bool:
+    """Whether switches of the network can do it: each joins equally many ranks in a row, and they are all ranks."""
+    import numpy as np
+
+    switches = np.flatnonzero(network.reducing)
+    if collective != "all_reduce" or not len(switches) or network.num_ranks % len(switches):
+        return False
+    ranks = network.ranks.reshape(len(switches), -1)
+    joined = set(zip(network.link_source.tolist(), network.link_target.tolist(), strict=True))
+    return all(
+        (rank, switch) in joined and (switch, rank) in joined
+        for switch, group in zip(switches.tolist(), ranks.tolist(), strict=True)
+        for rank in group
+    )
+
+
+def _network_with_switches(network: "Topology") -> "Topology":
+    """The same with the switches that reduce as ranks behind the others."""
+    import numpy as np
+
+    switches = [network.node_names[node] for node in np.flatnonzero(network.reducing)]
+    return network.place([*range(network.num_ranks), *switches])
+
+
+@functools.lru_cache(8)
+def _network(text: str, links: tuple[str, ...], num_ranks: int | None) -> "Topology":
+    from hocket.cli.network_arguments import topology_of
+
+    return topology_of(text, list(links), num_ranks)

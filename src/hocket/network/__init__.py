@@ -1,0 +1,1 @@
+"""WHERE: networks, the ways through them, and what no algorithm can beat on them."""

@@ -1,0 +1,66 @@
+"""ASTRA-sim's network.yml: one building block for each dimension, NPUs numbered with the first dimension fastest."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hocket.errors import TopologyError
+from hocket.network.drawing import Drawing
+from hocket.network.links import Link
+from hocket.network.routing import DimensionOrder, Routing, ShortestPath
+from hocket.network.topology import Topology
+
+_BLOCKS = ("Ring", "FullyConnected", "Switch")
+_GB = 2.0**30  # its GB/s
+_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+
+
+def from_astra(entries: dict[str, Any], name: str) -> Topology:
+    """The network of the file's entries; NPUs are ranks. Raises TopologyError naming the entry at fault.
+
+    topology: of each dimension Ring (both ways), FullyConnected, or Switch. npus_count, bandwidth (GB/s of 2^30 bytes),
+    latency (ns): one for each dimension. Half way round a ring all traffic goes up, as there.
+    """
+    counts = entries.get("npus_count")
+    if not isinstance(counts, list) or not counts or not all(type(count) is int and count > 0 for count in counts):
+        raise TopologyError(f"{name}: expected positive whole numbers as npus_count, found {counts!r}")
+    for key in _KEYS:
+        if not isinstance(entries.get(key), list) or len(entries[key]) != len(counts):
+            raise TopologyError(
+                f"{name}: expected {key} with one value for each dimension of npus_count, found {entries.get(key)!r}"
+            )
+    for key in ("bandwidth", "latency"):
+        for value in entries[key]:
+            number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else value
+            if not 0 <= number < math.inf or (number == 0 and key == "bandwidth"):
+                raise TopologyError(f"{name}: expected positive numbers as {key}, found {value!r}")
+    shape = counts[::-1]
+    drawing = Drawing()
+    ranks = drawing.nodes("npu", int(np.prod(shape)))
+    numbers = ranks.reshape(shape)
+    for dimension, block in enumerate(entries["topology"]):
+        axis = len(shape) - 1 - dimension
+        link = Link("nic", entries["bandwidth"][dimension] * _GB, entries["latency"][dimension] * 1e-9)
+        along = np.moveaxis(numbers, axis, 0).reshape(shape[axis], -1)
+        if block == "Ring":
+            drawing.cable(along[:-1], along[1:], link)
+            if len(along) > 2:
+                drawing.cable(along[-1], along[0], link)
+        elif block == "FullyConnected":
+            one, other = np.triu_indices(len(along), 1)
+            drawing.cable(along[one], along[other], link)
+        elif block == "Switch":
+            drawing.cable(along, drawing.nodes("switch", along.shape[1]), link)
+        else:
+            raise TopologyError(f"{name}: expected topology of {', '.join(_BLOCKS)}; found {block!r}")
+    routing: Routing = ShortestPath()
+    if set(entries["topology"]) == {"Ring"}:
+        routing = DimensionOrder(tuple(shape), (True,) * len(shape), ties="up")
+    return drawing.topology(
+        name,
+        ranks,
+        routing,
+        axes=[f"dimension {len(shape) - axis}" for axis in range(len(shape))],
+        coordinates=np.stack(np.unravel_index(ranks, shape), axis=1),
+    )

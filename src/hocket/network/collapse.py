@@ -1,0 +1,159 @@
+"""Few ranks and links that stand for all, where moving all ranks takes a schedule's traffic onto itself.
+
+Two kinds of moves are tried: turns, by which rank r becomes rank r + g, and swaps, by which it becomes rank r ^ 2^i.
+Traffic on a network is symmetric under a move if it takes every message onto a message as long, the work of ranks onto
+as much, and all ways onto each other link by link, each link onto one as fast and as far. Then nothing ever tells a
+rank from the one that it becomes: they do the same at the same time, at the same rates. So one of them is simulated,
+and of the links that moves take to one another, one, which is crossed by as many messages like each of these as the
+real ones are on average. This is exact.
+
+All ways are compared, so a network whose routing tells its ranks apart is never taken for a symmetric one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.network.jobs import Job
+from hocket.network.topology import Paths
+from hocket.network.traffic import Pattern, Traffic, pair_numbers
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Work = tuple[Floats, ...]
+"""Seconds of each rank in each pattern, for each byte of a chunk."""
+
+_MOST_SWAPPED = 1 << 22
+"""Links of all ways, times swaps: to compare more takes longer than it may save."""
+
+_PROBED = 64
+"""Messages of each pattern, before all are asked."""
+
+
+def collapsed(job: Job, link_seconds: Floats, work: Work, *, ordered: bool) -> tuple[Job, Work, Ints]:
+    """The job among few ranks that stand for all, their work, and for each rank the number of the one that does.
+
+    ordered: whether it matters in which order a rank sends what it sends at once; swaps do not keep that.
+    """
+    num_ranks = job.traffic.num_ranks
+    ranks = np.arange(num_ranks)
+    best: tuple[Ints, list[Ints]] = (ranks, [])
+    for period in (one for one in range(1, num_ranks // 2 + 1) if num_ranks % one == 0):
+        image = _image(job, link_seconds, work, (ranks + period) % num_ranks)
+        if image is not None:
+            best = (ranks % period, [image])
+            break
+    bits = range(num_ranks.bit_length() - 1)
+    crossings = sum(len(paths.links) for paths in job.paths) * len(bits)
+    if best[0].any() and num_ranks.bit_count() == 1 and not ordered and crossings <= _MOST_SWAPPED:
+        images = {bit: _image(job, link_seconds, work, ranks ^ (1 << bit)) for bit in bits}
+        good = {bit: image for bit, image in images.items() if image is not None}
+        stand = ranks & ~sum(1 << bit for bit in good)
+        if num_ranks >> len(good) < best[0].max() + 1:
+            best = (stand, list(good.values()))
+    stand, found = best
+    return _quotient(job, work, stand, found) if found else (job, work, ranks)
+
+
+def _image(job: Job, link_seconds: Floats, work: Work, moved: Ints) -> Ints | None:
+    """The link that a move takes each link to, or -1 where nothing passes; None if the job does not move so."""
+    if not all(_may_move(*one, moved) for one in zip(job.traffic.patterns, job.channels, job.paths, strict=True)):
+        return None
+    image, origin = (np.full(len(link_seconds), -1) for _ in range(2))
+    seen: set[int] = set()
+    for pattern, pairs, paths, seconds in zip(job.traffic.patterns, job.channels, job.paths, work, strict=True):
+        there = _moved(pattern, pairs, seconds, moved)
+        if there is None:
+            return None
+        lengths = np.diff(paths.offsets)
+        if id(paths) in seen:
+            continue
+        seen.add(id(paths))
+        if (lengths[there] != lengths).any():
+            return None
+        entry = np.repeat(paths.offsets[:-1][there] - paths.offsets[:-1], lengths) + np.arange(len(paths.links))
+        links, images = paths.links, paths.links[entry]
+        for column, keys, values in ((image, links, images), (origin, images, links)):
+            new = column[keys] < 0
+            column[keys[new]] = values[new]
+            if (column[keys] != values).any():
+                return None
+    used = np.flatnonzero(image >= 0)
+    rates = job.bytes_per_second
+    alike = (rates[used] == rates[image[used]]) & (link_seconds[used] == link_seconds[image[used]])
+    return image if alike.all() else None
+
+
+def _may_move(pattern: Pattern, pairs: Ints, paths: Paths, moved: Ints) -> bool:
+    """Whether a few messages have images whose ways are as long: most that are not symmetric are known by these."""
+    if not len(pairs):
+        return True
+    few = np.linspace(0, len(pairs) - 1, _PROBED).astype(np.int64)
+    found = _places(pattern, pairs, few, moved)
+    begins = paths.offsets
+    return bool((found >= 0).all() and (begins[found + 1] - begins[found] == begins[few + 1] - begins[few]).all())
+
+
+def _places(pattern: Pattern, pairs: Ints, messages: Ints | slice, moved: Ints) -> Ints:
+    """The number of the message that each of these becomes, or -1 if there is none."""
+    there = pair_numbers(moved[pattern.source[messages]], moved[pattern.target[messages]], len(moved))
+    found = np.minimum(np.searchsorted(pairs, there), len(pairs) - 1)
+    return np.where(pairs[found] == there, found, -1)
+
+
+def _moved(pattern: Pattern, pairs: Ints, seconds: Floats, moved: Ints) -> Ints | None:
+    """The number of the message that each message becomes; None if there is none for one of them."""
+    if (seconds[moved] != seconds).any():
+        return None
+    if not len(pairs):
+        return pairs
+    found = _places(pattern, pairs, slice(None), moved)
+    return found if (found >= 0).all() and (pattern.chunks[found] == pattern.chunks).all() else None
+
+
+def _orbits(images: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Of each link the one that stands for all that moves take it to, and how many these are."""
+    stands = np.where(images[0] >= 0, np.arange(len(images[0])), -1)
+    changed = True
+    while changed:
+        changed = False
+        for image in images:
+            ahead = np.where(image >= 0, image, np.arange(len(image)))
+            while True:  # Each round looks twice as far ahead.
+                least = np.minimum(stands, stands[ahead])
+                if (least == stands).all():
+                    break
+                stands, ahead, changed = least, ahead[ahead], len(images) > 1
+    return stands, np.bincount(stands[stands >= 0], minlength=len(stands))
+
+
+def _quotient(job: Job, work: Work, stand: Ints, images: Sequence[Ints]) -> tuple[Job, Work, Ints]:
+    ranks, number = np.unique(stand, return_inverse=True)
+    stands, sizes = _orbits(images)
+    times = len(stand) // len(ranks)
+    patterns, all_paths, channels, weights = [], [], [], []
+    for pattern, pairs, paths in zip(job.traffic.patterns, job.channels, job.paths, strict=True):
+        kept = np.flatnonzero(stand[pattern.source] == pattern.source)
+        lengths = np.diff(paths.offsets)[kept]
+        message = np.repeat(np.arange(len(kept)), lengths)
+        entry = np.arange(len(message)) + np.repeat(paths.offsets[kept] - np.cumsum(lengths) + lengths, lengths)
+        crossed = message * len(stands) + stands[paths.links[entry]]
+        crossed, crossings = np.unique(crossed, return_counts=True)
+        message, links = np.divmod(crossed, len(stands))
+        few = Pattern(
+            number[pattern.source[kept]],
+            number[pattern.target[kept]],
+            pattern.chunks[kept],
+            pattern.reduced[ranks],
+            pattern.copied[ranks],
+        )
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(message, minlength=len(kept)))))
+        patterns.append(few)
+        all_paths.append(Paths(offsets, links, paths.seconds[kept]))
+        channels.append(pairs[kept])
+        weights.append(times * crossings / sizes[links])
+    traffic = Traffic(len(ranks), tuple(patterns), job.traffic.blocks, job.traffic.chunks_per_vector)
+    few_job = replace(job, traffic=traffic, paths=tuple(all_paths), channels=tuple(channels), weights=tuple(weights))
+    return few_job, tuple(seconds[ranks] for seconds in work), number

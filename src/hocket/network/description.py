@@ -1,0 +1,182 @@
+"""A network in our own YAML: a kind with changes, pods at the ranks of another network, or nodes and cables one by one.
+
+topology: torus:4x4          # KIND:ARGS; or `nodes` and `links`; or `outer` and `inner`
+change: [{link: rank0->rank1, bandwidth: 1GB/s, latency: 5us}]
+ranks: [rank0, rank3, rank5] # a group on some of its nodes
+routes: [[rank0, rank4, rank5]]
+
+nodes: {gpu: [g0, g1], switch: [s]}    # names by kind; of switches that reduce and multicast: reducing: [s]
+links: [{between: [g0, s], class: nic, bandwidth: 25GB/s, latency: 1us}, {from: g1, to: s, link: roce-100g}]
+
+outer: torus:2x2
+inner: [dgx-h100:1, dgx-h100:1, dgx-a100:1, home:1]    # or one for all
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hocket.errors import TopologyError
+from hocket.network.composition import compose
+from hocket.network.kinds import make
+from hocket.network.links import Link, bytes_per_second, find_link, seconds
+from hocket.network.routing import ShortestPath, Supplied
+from hocket.network.topology import Topology
+
+_BASES = ({"topology"}, {"nodes", "links"}, {"outer", "inner"})
+_CHANGES = {"name", "change", "ranks", "routes", "reducing"}
+_ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not pass on the traffic of others
+
+
+def from_description(entries: Mapping[str, Any], name: str) -> Topology:
+    """The network of these entries. Raises TopologyError naming the entry at fault."""
+    base = entries.keys() - _CHANGES
+    if base not in _BASES:
+        raise TopologyError(
+            f"{name}: expected topology, or nodes and links, or outer and inner, beside {', '.join(sorted(_CHANGES))}; "
+            f"found {', '.join(map(str, entries))}"
+        )
+    name = str(entries.get("name", name))
+    if "topology" in base:
+        topology = _made(entries["topology"], f"{name}: topology")
+    elif "outer" in base:
+        topology = _composed(entries, name)
+    else:
+        topology = _drawn(entries, name)
+    for place, change in enumerate(_list(entries, "change", name)):
+        topology = _changed(topology, change, f"{name}: change[{place}]")
+    if entries.get("reducing"):
+        marked = np.isin(topology.node_names, _known(topology, _list(entries, "reducing", name), f"{name}: reducing"))
+        topology = replace(topology, reducing=marked)
+    if entries.get("routes"):
+        ways = [_way(topology, way, f"{name}: routes") for way in _list(entries, "routes", name)]
+        topology = replace(topology, routing=Supplied({(way[0], way[-1]): way for way in ways}, topology.routing))
+    if entries.get("ranks"):
+        topology = topology.place(_known(topology, _list(entries, "ranks", name), f"{name}: ranks"))
+    return replace(topology, name=name)
+
+
+def _composed(entries: Mapping[str, Any], name: str) -> Topology:
+    outer, inner = _made(entries["outer"], f"{name}: outer"), entries["inner"]
+    texts = [inner] * outer.num_ranks if isinstance(inner, str) else _list(entries, "inner", name)
+    made = {str(text): _made(text, f"{name}: inner") for text in dict.fromkeys(map(str, texts))}
+    return compose(outer, [made[str(text)] for text in texts], name=name)
+
+
+def _made(text: Any, where: str) -> Topology:
+    if not isinstance(text, str):
+        raise TopologyError(f"{where}: expected KIND:ARGS, found {text!r}")
+    try:
+        return make(text)
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+def _way(topology: Topology, names: Any, where: str) -> list[str]:
+    """The nodes of a way, each joined with the next."""
+    way = _known(topology, names, where)
+    nodes = np.array([topology.node_numbers[node] for node in way], np.int64)
+    try:
+        topology.links_between(nodes[:-1], nodes[1:], np.zeros(len(nodes) - 1, np.int64))
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+    return way
+
+
+def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
+    if not isinstance(entries["nodes"], dict):
+        raise TopologyError(f"{name}: expected nodes as names by kind, found {entries['nodes']!r}")
+    names, kinds = [], []
+    for kind, of_kind in entries["nodes"].items():
+        if not isinstance(of_kind, list):
+            raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}")
+        for node in of_kind:
+            names.append(str(node))
+            kinds.append(str(kind))
+    numbers = {node: number for number, node in enumerate(names)}
+    ends: list[tuple[int, int]] = []
+    links: list[Link] = []
+    for place, entry in enumerate(_list(entries, "links", name)):
+        where = f"{name}: links[{place}]"
+        both, link = _link(entry, where)
+        for node in both:
+            if node not in numbers:
+                raise TopologyError(f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}")
+        one, other = (numbers[node] for node in both)
+        directions = [(one, other), (other, one)] if "between" in entry else [(one, other)]
+        ends += directions
+        links += [link] * len(directions)
+    kind = np.array(kinds, np.str_)
+    endpoint = np.isin(kind, _ENDPOINTS)
+    pairs = np.array(ends, np.int64).reshape(-1, 2)
+    return Topology(
+        name=name,
+        node_kinds=kind,
+        ranks=np.flatnonzero(endpoint) if endpoint.any() else np.arange(len(names)),
+        link_source=pairs[:, 0],
+        link_target=pairs[:, 1],
+        bytes_per_second=np.array([link.bytes_per_second for link in links], float),
+        seconds=np.array([link.seconds for link in links], float),
+        link_class=np.array([link.link_class for link in links], np.str_),
+        forwards=~endpoint,
+        routing=ShortestPath(),
+        names=tuple(names),
+    )
+
+
+def _link(entry: Any, where: str) -> tuple[list[str], Link]:
+    if not isinstance(entry, dict):
+        raise TopologyError(f"{where}: expected entries by name, found {entry!r}")
+    unknown = entry.keys() - {"between", "from", "to", "link", "class", "bandwidth", "latency"}
+    ends = entry.get("between", [entry.get("from"), entry.get("to")])
+    if unknown or not isinstance(ends, list) or len(ends) != 2 or None in ends:
+        raise TopologyError(
+            f"{where}: expected between: [a, b], or from: and to:, with link:, or class:, bandwidth: and latency:; "
+            f"found {entry!r}"
+        )
+    if "link" in entry:
+        link = find_link(str(entry["link"]))
+    elif {"class", "bandwidth", "latency"} <= entry.keys():
+        link = Link(str(entry["class"]), 0.0, 0.0)
+    else:
+        raise TopologyError(f"{where}: expected link:, or class:, bandwidth: and latency:; found {entry!r}")
+    return [str(end) for end in ends], link.with_(*_figures(entry, where))
+
+
+def _changed(topology: Topology, entry: Any, where: str) -> Topology:
+    source, arrow, target = str(entry.get("link", "") if isinstance(entry, dict) else "").partition("->")
+    if not arrow or entry.keys() - {"link", "bandwidth", "latency"}:
+        raise TopologyError(f"{where}: expected link: a->b with bandwidth: or latency:; found {entry!r}")
+    figures = _figures(entry, where)
+    try:
+        return topology.with_link(source, target, bytes_per_second=figures[0], seconds=figures[1])
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+def _figures(entry: Mapping[str, Any], where: str) -> tuple[float | None, float | None]:
+    try:
+        return (
+            bytes_per_second(str(entry["bandwidth"])) if "bandwidth" in entry else None,
+            seconds(str(entry["latency"])) if "latency" in entry else None,
+        )
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+def _list(entries: Mapping[str, Any], key: str, name: str) -> list[Any]:
+    found = entries.get(key, [])
+    if not isinstance(found, list):
+        raise TopologyError(f"{name}: expected a list as {key}, found {found!r}")
+    return found
+
+
+def _known(topology: Topology, names: Any, where: str) -> list[str]:
+    if not isinstance(names, list) or not names:
+        raise TopologyError(f"{where}: expected a list of nodes, found {names!r}")
+    for node in names:
+        if str(node) not in topology.node_numbers:
+            raise TopologyError(f"{where} has an unknown node {node!r}")
+    return [str(node) for node in names]

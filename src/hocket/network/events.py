@@ -1,0 +1,75 @@
+"""Event-driven simulation of jobs: the compiled engine (csrc/simulator), or the same with NumPy (plain_events.py)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.network.jobs import Job, engine_arrays
+from hocket.network.options import Options
+
+_simulator: ModuleType | None
+try:
+    from hocket import _simulator
+except ImportError:  # Everything works before it is compiled, only slower.
+    _simulator = None
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """What was sent when: one entry for each piece of each message, in the order of arrival.
+
+    pattern, message: which of the job's messages. step: counted over all repetitions. started: when its first byte
+    left; sent: when its last one did; arrived: when that was there. Seconds.
+    """
+
+    message: Ints
+    step: Ints
+    piece: Ints
+    source: Ints
+    target: Ints
+    num_bytes: Floats
+    started: Floats
+    sent: Floats
+    arrived: Floats
+
+
+def run_events(
+    jobs: Sequence[Job],
+    link_seconds: Floats,
+    options: Options,
+    work_seconds: Sequence[tuple[Floats, ...]],
+    *,
+    record: bool = False,
+) -> tuple[list[Floats], Messages | None]:
+    """When each rank of each job has finished; and the messages, if they are to be recorded.
+
+    work_seconds: of each job, pattern and rank, for each byte of a chunk.
+    """
+    arrays = engine_arrays(jobs, link_seconds, options.piece_bytes, work_seconds)
+    if _simulator is None:
+        from hocket.network.plain_events import run
+    else:
+        run = _simulator.run
+    finished, columns = run(
+        arrays,
+        options.send_seconds,
+        options.receive_seconds,
+        options.store_and_forward_bytes or 0.0,
+        options.tick_seconds,
+        record,
+    )
+    ends = np.split(finished, np.cumsum([job.traffic.num_ranks for job in jobs])[:-1])
+    if not record:
+        return ends, None
+    message, step, piece, started, sent, arrived = columns
+    job = arrays["actor_job"][arrays["source"][message]]
+    last = piece + 1 == arrays["job_pieces"][job]
+    size = np.where(last, arrays["last_piece_bytes"][job], arrays["piece_bytes"][job]) * arrays["chunks"][message]
+    source, target = arrays["source"][message], arrays["target"][message]
+    return ends, Messages(message, step, piece, source, target, size, started, sent, arrived)

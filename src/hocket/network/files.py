@@ -1,0 +1,61 @@
+"""Networks from files: ours (YAML), ASTRA-sim's network.yml, SimAI's topology text, Slurm's topology.conf.
+
+Which it is shows in the text itself. YAML needs PyYAML: pip install hocket[yaml].
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import TopologyError
+from hocket.network import kinds
+from hocket.network.astra import from_astra
+from hocket.network.description import from_description
+from hocket.network.simai import from_simai
+from hocket.network.slurm import from_slurm
+from hocket.network.topology import Topology
+
+_SIMAI = re.compile(r"\s*(\d+\s+){5}\w+\s*$", re.MULTILINE)
+_SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
+
+
+def read(source: str | Path) -> Topology:
+    """See topology.load."""
+    text = str(source)
+    if "\n" not in text and (isinstance(source, Path) or Path(text).is_file()):
+        try:
+            return _from_text(Path(text).read_text(encoding="utf-8"), Path(text).name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
+    if "\n" not in text and text.partition(":")[0].partition("@")[0] in kinds.KINDS:
+        return kinds.make(text)
+    if "\n" not in text:
+        raise TopologyError(f"{text!r} is no file, and no KIND:ARGS with a kind of {', '.join(kinds.KINDS)}")
+    return _from_text(text, "text")
+
+
+def _from_text(text: str, name: str) -> Topology:
+    if _SIMAI.match(text):
+        return from_simai(text, name)
+    if _SLURM.search(text):
+        return from_slurm(text, name)
+    entries = _yaml(text, name)
+    reader: Callable[[dict[str, Any], str], Topology] = from_astra if "npus_count" in entries else from_description
+    return reader(entries, name)
+
+
+def _yaml(text: str, name: str) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise TopologyError(
+            f"{name}: reading YAML needs PyYAML; install it with: pip install 'hocket[yaml]'"
+        ) from error
+    try:
+        entries = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TopologyError(f"{name} is no YAML: {error}") from error
+    if not isinstance(entries, dict):
+        raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
+    return entries

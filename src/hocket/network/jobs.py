@@ -1,0 +1,168 @@
+"""A collective that is to be simulated: its traffic, its ways through a network, and how long its chunks are."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.network.topology import Paths, Topology
+from hocket.network.traffic import Pattern, Traffic, pair_numbers
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Traffic on a network. Of a job that was collapsed, few ranks and links stand for all.
+
+    paths: of the messages of each pattern. channels: int64, one number for each pair of ranks. weights: float64, one
+    for each link of each path: how many messages like this one cross a link like that one.
+    """
+
+    traffic: Traffic
+    paths: tuple[Paths, ...]
+    channels: tuple[Ints, ...]
+    weights: tuple[Floats, ...]
+    bytes_per_second: Floats
+    chunk_bytes: float
+    start_seconds: float = 0.0
+
+    @cached_property
+    def alone(self) -> tuple[Floats, ...]:
+        """Bytes per second that each message of each pattern has, if no other is under way."""
+        return tuple(
+            _least(self.bytes_per_second[paths.links] / weights, paths.offsets)
+            for paths, weights in zip(self.paths, self.weights, strict=True)
+        )
+
+    def patterns(self) -> Iterator[tuple[Pattern, Paths, Floats, Floats]]:
+        """Each pattern with its paths, their weights, and the rates of `alone`."""
+        return zip(self.traffic.patterns, self.paths, self.weights, self.alone, strict=True)
+
+    @cached_property
+    def pattern_link_chunks(self) -> tuple[tuple[Ints, Floats], ...]:
+        """Of each pattern, the links that carry something, and how many chunks each."""
+        return tuple(
+            loads(paths.links, np.repeat(pattern.chunks, np.diff(paths.offsets)) * weights)
+            for pattern, paths, weights, _ in self.patterns()
+        )
+
+    def link_bytes(self) -> Floats:
+        """Bytes that each link carries in all: float64[num_links]."""
+        total = np.zeros(len(self.bytes_per_second))
+        for repeat, (links, chunks) in zip(self.traffic.repeats().tolist(), self.pattern_link_chunks, strict=True):
+            total[links] += repeat * chunks * self.chunk_bytes
+        return total
+
+    def pieces(self, piece_bytes: float) -> int:
+        """In how many pieces of at most so many bytes each chunk is moved."""
+        return max(1, math.ceil(self.chunk_bytes / piece_bytes * (1 - 1e-12)))
+
+
+def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_seconds: float = 0.0) -> Job:
+    """The traffic on the network's own ways, a call of num_bytes."""
+    channels = tuple(pair_numbers(one.source, one.target, traffic.num_ranks) for one in traffic.patterns)
+    known: dict[bytes, Paths] = {}  # Halving and doubling take the same ways.
+    paths = []
+    for pattern, pairs in zip(traffic.patterns, channels, strict=True):
+        key = sha256(pairs.tobytes()).digest()
+        if key not in known:
+            known[key] = topology.paths(pattern.source, pattern.target)
+        paths.append(known[key])
+    weights = tuple(np.ones(len(one.links)) for one in paths)
+    chunk_bytes = traffic.chunk_bytes(num_bytes)
+    return Job(traffic, tuple(paths), channels, weights, topology.bytes_per_second, chunk_bytes, start_seconds)
+
+
+def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
+    """The links that are named, each once, and the sum of what stands beside each."""
+    if not len(links):
+        return links, amounts
+    total = np.bincount(links, amounts).astype(np.float64)
+    used = np.flatnonzero(np.bincount(links)).astype(np.int64)
+    return used, total[used]
+
+
+def engine_arrays(
+    jobs: Sequence[Job], link_seconds: Floats, piece_bytes: float, work_seconds: Sequence[tuple[Floats, ...]]
+) -> dict[str, npt.NDArray[Any]]:
+    """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte."""
+    patterns = [one for job in jobs for one in job.traffic.patterns]
+    all_paths = [one for job in jobs for one in job.paths]
+    first_actor = [0, *accumulate(job.traffic.num_ranks for job in jobs)]
+    first_pattern = [0, *accumulate(len(job.traffic.patterns) for job in jobs)]
+    actor_of_pattern = np.repeat(first_actor[:-1], np.diff(first_pattern))
+    ends = [
+        np.stack((pattern.source, pattern.target)) + first
+        for pattern, first in zip(patterns, actor_of_pattern.tolist(), strict=True)
+    ]
+    source, target = _joined(ends, axis=1, empty=np.zeros((2, 0), np.int64))
+    work = [seconds for of_job in work_seconds for seconds in of_job]
+    busy = [np.flatnonzero(seconds) for seconds in work]
+    blocks = [
+        (first + pattern, repeat, number)
+        for number, (job, first) in enumerate(zip(jobs, first_pattern, strict=False))
+        for pattern, repeat in job.traffic.blocks
+    ]
+    block_pattern, block_repeat, block_job = np.array(blocks, np.int64).reshape(-1, 3).T.copy()
+    pieces = np.array([job.pieces(piece_bytes) for job in jobs], np.int64)
+    chunk_bytes = np.array([job.chunk_bytes for job in jobs])
+    every_piece = np.where(pieces > 1, piece_bytes, chunk_bytes)
+    weights = _joined([one for job in jobs for one in job.weights])
+    most_channels = 1 + max((int(one.max(initial=0)) for job in jobs for one in job.channels), default=0)
+    channels = [one + number * most_channels for number, job in enumerate(jobs) for one in job.channels]
+    return {
+        "pattern_begins": _begins(patterns, lambda pattern: len(pattern.source)),
+        "source": source,
+        "target": target,
+        "channel": np.unique(_joined(channels), return_inverse=True)[1].astype(np.int64),
+        "chunks": _joined([pattern.chunks for pattern in patterns]).astype(np.float64),
+        "seconds": _joined([paths.seconds for paths in all_paths]),
+        "offsets": _begins_of(_joined([np.diff(paths.offsets) for paths in all_paths])),
+        "links": _joined([paths.links for paths in all_paths], empty=np.zeros(0, np.int64)),
+        "weights": np.zeros(0) if (weights == 1).all() else weights,
+        "work_begins": _begins(busy, len),
+        "work_actor": _joined(
+            [ranks + first for ranks, first in zip(busy, actor_of_pattern.tolist(), strict=True)],
+            empty=np.zeros(0, np.int64),
+        ),
+        "work": _joined([seconds[ranks] for seconds, ranks in zip(work, busy, strict=True)]),
+        "block_pattern": block_pattern,
+        "block_repeat": block_repeat,
+        "block_job": block_job,
+        "job_pieces": pieces,
+        "job_start": np.array([job.start_seconds for job in jobs]),
+        "piece_bytes": every_piece,
+        "last_piece_bytes": chunk_bytes - (pieces - 1) * every_piece,
+        "actor_job": np.repeat(np.arange(len(jobs)), [job.traffic.num_ranks for job in jobs]),
+        "bytes_per_second": jobs[0].bytes_per_second,
+        "link_seconds": link_seconds,
+    }
+
+
+def _least(values: Floats, offsets: Ints) -> Floats:
+    """The least of each part; infinity of an empty one."""
+    least = np.full(len(offsets) - 1, np.inf)
+    filled = np.flatnonzero(np.diff(offsets))
+    if len(filled):
+        least[filled] = np.minimum.reduceat(values, offsets[filled])
+    return least
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], axis: int = 0, empty: npt.NDArray[Any] | None = None) -> Any:
+    return np.concatenate(parts, axis=axis) if parts else np.zeros(0) if empty is None else empty
+
+
+def _begins(parts: Sequence[Any], length: Any) -> Ints:
+    return _begins_of(np.array([length(part) for part in parts], np.int64))
+
+
+def _begins_of(lengths: npt.NDArray[Any]) -> Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))

@@ -1,0 +1,85 @@
+"""The largest flow through a network and its least cut: compiled, or in Python alone."""
+
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+_simulator: ModuleType | None
+try:
+    from hocket import _simulator
+except ImportError:  # Everything works before it is compiled, only slower.
+    _simulator = None
+
+COMPILED = _simulator is not None
+"""Whether flows are found by compiled code, a hundred times faster."""
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class MaxFlow(Protocol):
+    """Links with whole capacities, which may change from run to run."""
+
+    def run(self, capacity: Ints, source: int, target: int) -> int:
+        """The largest flow from a node to another; capacity: int64, one for each link, 0 or more."""
+
+    def mark_before_cut(self, mask: Bools) -> None:
+        """After a run: writes, of each node, whether it lies on the source's side of a least cut."""
+
+
+def make_max_flow(num_nodes: int, source: Ints, target: Ints) -> MaxFlow:
+    """For links from each source to each target."""
+    if _simulator is None:
+        return PlainMaxFlow(num_nodes, source, target)
+    compiled: MaxFlow = _simulator.MaxFlow(num_nodes, source, target)
+    return compiled
+
+
+class PlainMaxFlow:
+    """The same without compiled code: Edmonds and Karp's shortest augmenting paths (1972)."""
+
+    def __init__(self, num_nodes: int, source: Ints, target: Ints) -> None:
+        # Arc 2i is link i, arc 2i + 1 its way back.
+        self._heads = np.stack([target, source], axis=1).ravel().tolist()
+        self._leaving: list[list[int]] = [[] for _ in range(num_nodes)]
+        for arc in range(len(self._heads)):
+            self._leaving[self._heads[arc ^ 1]].append(arc)
+        self._before: list[int | None] = []
+
+    def run(self, capacity: Ints, source: int, target: int) -> int:
+        """See MaxFlow."""
+        left = np.stack([capacity, np.zeros_like(capacity)], axis=1).ravel().tolist()
+        flow = 0
+        while path := self._path(left, source, target):
+            pushed = min(left[arc] for arc in path)
+            for arc in path:
+                left[arc] -= pushed
+                left[arc ^ 1] += pushed
+            flow += pushed
+        return flow
+
+    def mark_before_cut(self, mask: Bools) -> None:
+        """See MaxFlow."""
+        mask[:] = [arc is not None for arc in self._before]
+
+    def _path(self, left: list[int], source: int, target: int) -> list[int]:
+        """The arcs of a shortest path on which something fits; none where there is none."""
+        self._before = [None] * len(self._leaving)  # the arc by which each node was reached
+        self._before[source] = -1
+        front = [source]
+        while front and self._before[target] is None:
+            reached = []
+            for node in front:
+                for leaving in self._leaving[node]:
+                    if left[leaving] and self._before[self._heads[leaving]] is None:
+                        self._before[self._heads[leaving]] = leaving
+                        reached.append(self._heads[leaving])
+            front = reached
+        path = []
+        arc = self._before[target]
+        while arc is not None and arc >= 0:
+            path.append(arc)
+            arc = self._before[self._heads[arc ^ 1]]
+        return path

@@ -1,0 +1,53 @@
+"""Max-min fair rates of flows that share links, by progressive filling: compiled, or with NumPy alone."""
+
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+_simulator: ModuleType | None
+try:
+    from hocket import _simulator
+except ImportError:  # Everything works before it is compiled, only slower.
+    _simulator = None
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_NONE: Floats = np.zeros(0)
+
+
+def max_min(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NONE, penalties: Floats = _NONE) -> Floats:
+    """The rate of each flow: float64[n], in the unit of capacity; infinity for one that crosses no link.
+
+    Flow f crosses links[offsets[f] : offsets[f + 1]], and takes of each its rate times the weight that stands beside it
+    (none: 1). Of flows that share a full link, one of penalty 2 gets half of what one of penalty 1 gets. ValueError for
+    arrays that do not fit together.
+    """
+    if _simulator is None:
+        return filled(capacity, offsets, links, weights, penalties)
+    rates = np.empty(len(offsets) - 1)
+    _simulator.max_min(capacity, offsets, links, weights, penalties, rates)
+    return rates
+
+
+def filled(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NONE, penalties: Floats = _NONE) -> Floats:
+    """The same without compiled code: all links that fill at one level at once."""
+    num_flows, num_links = len(offsets) - 1, len(capacity)
+    flow = np.repeat(np.arange(num_flows), np.diff(offsets))
+    weight = weights if len(weights) else np.ones(len(links))
+    growth = 1 / penalties if len(penalties) else np.ones(num_flows)
+    rates = np.full(num_flows, np.inf)
+    left = capacity.astype(np.float64)
+    while len(flow):
+        demand = np.bincount(links, weight * growth[flow], num_links)
+        used = np.flatnonzero(demand > 0)
+        share = np.maximum(left[used], 0) / demand[used]
+        level = share.min()
+        full = np.zeros(num_links, bool)
+        full[used[share <= level * (1 + 1e-12)]] = True
+        stopped = np.unique(flow[full[links]])
+        rates[stopped] = level * growth[stopped]
+        stops = np.isin(flow, stopped)
+        left -= np.bincount(links[stops], (weight * rates[flow])[stops], num_links)
+        flow, links, weight = flow[~stops], links[~stops], weight[~stops]
+    return rates

@@ -1,0 +1,122 @@
+"""Servers that there are, as hosts: DGX-1V, DGX-A100, DGX-H100, MI250, an 8-NPU mesh; and a machine at home.
+
+Sources: NVIDIA's user guides of the DGX systems, for what hangs where; the NVLinks of DGX-1V as in SCCL (Cai et al.
+2021), the links of MI250 as in ForestColl (Zhao et al. 2024). Links: `links.LINKS`.
+"""
+
+from dataclasses import replace
+
+from hocket.network.hosts import Host
+from hocket.network.links import LINKS
+
+_DGX_1V_NVLINKS = (
+    (0, 2, 1, 1, 2, 0, 0, 0),
+    (2, 0, 1, 2, 0, 1, 0, 0),
+    (1, 1, 0, 2, 0, 0, 2, 0),
+    (1, 2, 2, 0, 0, 0, 0, 1),
+    (2, 0, 0, 0, 0, 2, 1, 1),
+    (0, 1, 0, 0, 2, 0, 1, 2),
+    (0, 0, 2, 0, 1, 1, 0, 2),
+    (0, 0, 0, 1, 1, 2, 2, 0),
+)
+# Two dies in each of eight modules; between modules, rows of (die, die, links).
+_MI250_DIES = 16
+_MI250_BETWEEN = (
+    (0, 4, 2), (0, 8, 1), (1, 5, 1), (1, 9, 1), (1, 10, 1), (2, 6, 1), (2, 9, 1), (2, 10, 1), (3, 7, 2), (3, 11, 1),
+    (4, 6, 1), (5, 6, 1), (5, 7, 1), (8, 12, 2), (9, 13, 1), (10, 14, 1), (11, 15, 2), (12, 14, 1), (13, 14, 1),
+    (13, 15, 1),
+)  # fmt: skip
+
+
+def _mi250_links() -> tuple[tuple[int, ...], ...]:
+    lanes = [[0] * _MI250_DIES for _ in range(_MI250_DIES)]
+    within = [(die, die + 1, 4) for die in range(0, _MI250_DIES, 2)]
+    for one, other, number in (*within, *_MI250_BETWEEN):
+        lanes[one][other] = lanes[other][one] = number
+    return tuple(map(tuple, lanes))
+
+
+_DGX_A100 = Host(
+    8,
+    nic=LINKS["infiniband-hdr"],
+    pcie=LINKS["pcie4-x16"],
+    socket=LINKS["xgmi-socket"],
+    nics=8,
+    direct=LINKS["nvswitch3"],
+)
+
+PODS: dict[str, tuple[Host, str]] = {
+    "dgx-1v": (
+        Host(
+            8,
+            nic=LINKS["infiniband-edr"],
+            pcie=LINKS["pcie3-x16"],
+            socket=LINKS["qpi"],
+            nics=4,
+            direct=LINKS["nvlink2"],
+            lanes=_DGX_1V_NVLINKS,
+        ),
+        "8 V100, joined by 6 NVLinks each",
+    ),
+    "dgx-a100": (_DGX_A100, "8 A100 on NVSwitches, 8 cards of 200 Gb/s"),
+    "dgx-h100": (
+        replace(
+            _DGX_A100,
+            nic=LINKS["infiniband-ndr"],
+            pcie=LINKS["pcie5-x16"],
+            socket=LINKS["upi"],
+            direct=LINKS["nvswitch4"],
+        ),
+        "8 H100 on NVSwitches, 8 cards of 400 Gb/s",
+    ),
+    "mi250": (
+        Host(
+            _MI250_DIES,
+            nic=LINKS["infiniband-hdr"],
+            pcie=None,
+            socket=LINKS["xgmi-socket"],
+            nics=_MI250_DIES,
+            direct=LINKS["xgmi"],
+            lanes=_mi250_links(),
+            forwards=True,  # xGMI is routed over several dies
+        ),
+        "8 MI250, that is 16 dies, joined by xGMI",
+    ),
+    "npu8": (
+        Host(
+            8,
+            nic=LINKS["roce-200g"],
+            pcie=None,
+            socket=LINKS["upi"],
+            nics=8,
+            direct=LINKS["ub"],
+            lanes=tuple(tuple(int(one != other) for other in range(8)) for one in range(8)),
+            kind="npu",
+        ),
+        "8 NPUs, each joined with each, each with a card of its own",
+    ),
+    "pcie": (
+        Host(
+            8,
+            nic=LINKS["roce-100g"],
+            pcie=LINKS["pcie4-x16"],
+            socket=LINKS["upi"],
+            memory=LINKS["ddr4-3200x8"],
+        ),
+        "accelerators on PCIe only",
+    ),
+    "home": (
+        Host(
+            1,
+            nic=LINKS["ethernet-1g"],
+            pcie=LINKS["pcie4-x16"],
+            socket=LINKS["upi"],
+            sockets=1,
+            switches=0,
+            affinity="PHB",
+            memory=LINKS["ddr4-3200x2"],
+        ),
+        "machines at home: accelerators on PCIe, hosts on Ethernet",
+    ),
+}
+"""Hosts by the name of the kind of network that they make, each with what it is."""

@@ -1,0 +1,72 @@
+"""Slurm's topology.conf (topology/tree): which switch has which nodes, or switches, below it."""
+
+import re
+from collections.abc import Iterator
+
+from hocket.errors import TopologyError
+from hocket.network.drawing import Drawing
+from hocket.network.links import LINKS
+from hocket.network.routing import ShortestPath
+from hocket.network.topology import Topology
+
+_LINK = LINKS["infiniband-ndr"]
+_MOST_HOSTS = 1 << 20
+
+
+def from_slurm(text: str, name: str) -> Topology:
+    """The network of the file's text; its nodes are ranks, in order. Raises TopologyError naming the line at fault.
+
+    The file says nothing of links that a simulation could use (LinkSpeed has no unit): every cable is one of
+    infiniband-ndr; change them with Topology.with_link.
+    """
+    below: dict[str, list[str]] = {}
+    nodes: dict[str, None] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line, where = line.partition("#")[0].strip(), f"{name}, line {number}"
+        if not line:
+            continue
+        entries = {key.lower(): value for key, _, value in (word.partition("=") for word in line.split())}
+        unknown = entries.keys() - {"switchname", "switches", "nodes", "linkspeed"}
+        if unknown or "switchname" not in entries:
+            raise TopologyError(
+                f"{where}: expected SwitchName=, Switches=, Nodes=, LinkSpeed= of topology/tree; found {line!r}"
+            )
+        switch = entries["switchname"]
+        if switch in below:
+            raise TopologyError(f"{where}: switch {switch} stands twice")
+        hosts = list(_expanded(entries.get("nodes", ""), where))
+        nodes.update(dict.fromkeys(hosts))
+        below[switch] = [*_expanded(entries.get("switches", ""), where), *hosts]
+    drawing = Drawing()
+    names = [*nodes, *below]
+    ranks = drawing.nodes("host", len(nodes), forwards=False)
+    drawing.nodes("switch", len(below))
+    numbers = {node: number for number, node in enumerate(names)}
+    for switch, children in below.items():
+        for child in children:
+            if child not in numbers:
+                raise TopologyError(f"{name}: switch {switch} has an unknown switch {child!r} below it")
+            drawing.cable(numbers[switch], numbers[child], _LINK)
+    return drawing.topology(name, ranks, ShortestPath(), names=names)
+
+
+def _expanded(text: str, where: str) -> Iterator[str]:
+    """The names of a Slurm host list, as "tux[0-3,7],login"."""
+    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside of brackets
+        match = re.fullmatch(r"([^\[\]]*)\[([^\]]*)\]([^\[\]]*)", part)
+        if match is None:
+            if "[" in part or "]" in part:
+                raise TopologyError(f"{where}: expected a host list as tux[0-3,7]; found {part!r}")
+            yield part
+            continue
+        for span in match[2].split(","):
+            first, _, last = span.partition("-")
+            last = last or first
+            if not (first.isdecimal() and last.isdecimal()):
+                raise TopologyError(f"{where}: expected numbers in {part!r}, found {span!r}")
+            if not 0 <= int(last) - int(first) < _MOST_HOSTS:
+                raise TopologyError(
+                    f"{where}: expected a span that rises over at most {_MOST_HOSTS} numbers, found {span!r}"
+                )
+            for number in range(int(first), int(last) + 1):
+                yield f"{match[1]}{number:0{len(first)}}{match[3]}"

@@ -1,0 +1,328 @@
+"""A network: nodes, directed links with bytes per second and seconds, and which node each rank is.
+
+A core, a memory channel or a PCIe lane is a link too. How a network is made stands in `kinds` (by name and arguments)
+and `files` (from files); how traffic finds its way in `routing`; what no algorithm can beat in `bounds`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import TopologyError
+from hocket.network.hashing import mix
+from hocket.network.reach import unreached
+
+if TYPE_CHECKING:
+    from hocket.network.routing import Routing
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Names = npt.NDArray[np.str_]
+
+_NONE = -1
+_MOST_PAIRS = 1 << 22  # of nodes, for which a table costs less than searching
+
+LINK_CLASSES = ("nic", "pcie", "socket", "nvlink", "nvswitch", "c2c", "ub", "core", "memory")
+"""What links are made of; "socket" joins the processors of one host."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The ways of n flows: flow f crosses links[offsets[f] : offsets[f + 1]], in the order of travel.
+
+    offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies on the way.
+    """
+
+    offsets: Ints
+    links: Ints
+    seconds: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A network, checked when it is made; it never changes. Raises TopologyError, naming the node or link at fault.
+
+    node_kinds: str[num_nodes], what each node is: "gpu", "switch", "root" ... ranks: int64[num_ranks], the node of
+    each rank, another one for each. link_source, link_target: int64[num_links], from which node to which; a cable that
+    carries both ways at once is two links. bytes_per_second, seconds: float64[num_links]. link_class:
+    str[num_links], of LINK_CLASSES. lanes: int64[num_links], how many physical links are bundled in it.
+    forwards: bool[num_nodes], whether traffic of others may pass; reducing: bool[num_nodes], of switches, whether they
+    reduce and multicast. coordinates: int64[num_ranks, len(axes)], where ranks stand in a regular network (grid
+    coordinates, or pod, switch and port), else no columns; what lies together along an axis is tried as a cut.
+    names: of all nodes, or empty: then each is called by its kind and its number among these.
+    """
+
+    name: str
+    node_kinds: Names
+    ranks: Ints
+    link_source: Ints
+    link_target: Ints
+    bytes_per_second: Floats
+    seconds: Floats
+    link_class: Names
+    routing: "Routing"
+    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    forwards: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    reducing: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    axes: tuple[str, ...] = ()
+    coordinates: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        defaults: dict[str, Any] = {
+            "lanes": lambda: np.ones(self.num_links, np.int64),
+            "forwards": lambda: np.ones(self.num_nodes, bool),
+            "reducing": lambda: np.zeros(self.num_nodes, bool),
+            "coordinates": lambda: np.zeros((self.num_ranks, 0), np.int64),
+        }
+        for attribute, default in defaults.items():
+            if not len(getattr(self, attribute)):
+                object.__setattr__(self, attribute, default())
+        self._check()
+
+    @property
+    def num_nodes(self) -> int:
+        """Ranks, switches, and whatever else links meet at."""
+        return len(self.node_kinds)
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks are placed."""
+        return len(self.ranks)
+
+    @property
+    def num_links(self) -> int:
+        """How many links; a cable is two."""
+        return len(self.link_source)
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """What each node is called, in the order of their numbers."""
+        if self.names:
+            return self.names
+        count: dict[str, int] = {}
+        made = []
+        for kind in self.node_kinds.tolist():
+            number = count.get(kind, 0)
+            count[kind] = number + 1
+            made.append(f"{kind}{number}")
+        return tuple(made)
+
+    @cached_property
+    def node_numbers(self) -> dict[str, int]:
+        """The number of each node by its name."""
+        return {name: number for number, name in enumerate(self.node_names)}
+
+    def link_names(self, links: Iterable[int]) -> list[str]:
+        """Each link as "source->target"."""
+        names = self.node_names
+        return [f"{names[self.link_source[link]]}->{names[self.link_target[link]]}" for link in links]
+
+    @cached_property
+    def outgoing(self) -> tuple[Ints, Ints]:
+        """Links by the node they leave: those of node v are links[begins[v] : begins[v + 1]]; (links, begins)."""
+        return _by_node(self.link_source, self.num_nodes)
+
+    @cached_property
+    def incoming(self) -> tuple[Ints, Ints]:
+        """Links by the node they enter: those of node v are links[begins[v] : begins[v + 1]]; (links, begins)."""
+        return _by_node(self.link_target, self.num_nodes)
+
+    def paths(self, source_ranks: Ints, target_ranks: Ints, flow_keys: Ints | None = None) -> Paths:
+        """The way of each flow from a rank to another, by this network's routing; empty from a rank to itself.
+
+        flow_keys: int64, one for each flow; where several ways are equally good, flows with other keys may take other
+        ones. Without them the ends decide. Raises TopologyError where there is no route.
+        """
+        source, target = self.ranks[source_ranks], self.ranks[target_ranks]
+        keys = source * np.int64(self.num_nodes) + target if flow_keys is None else np.asarray(flow_keys, np.int64)
+        nodes = self.routing.route(self, source, target, keys)
+        moves = nodes[:, 1:] >= 0
+        lengths = moves.sum(axis=1)
+        flow = np.repeat(np.arange(len(nodes)), lengths)
+        links = self.links_between(nodes[:, :-1][moves], nodes[:, 1:][moves], keys[flow])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return Paths(offsets, links, np.bincount(flow, self.seconds[links], len(nodes)).astype(np.float64))
+
+    def links_between(self, source: Ints, target: Ints, keys: Ints) -> Ints:
+        """The link from each node to each other; of several parallel ones, one by the key.
+
+        Raises TopologyError where there is none.
+        """
+        links, ends, parallel = self._by_ends
+        wanted = source * np.int64(self.num_nodes) + target
+        if self.num_nodes**2 <= _MOST_PAIRS:
+            first = self._first_between[wanted]
+        else:
+            first = np.searchsorted(ends, wanted, "left")
+            first[ends[np.minimum(first, len(ends) - 1)] != wanted] = _NONE
+        missing = np.flatnonzero(first == _NONE)
+        if len(missing):
+            names, lost = self.node_names, int(missing[0])
+            raise TopologyError(
+                f"{self.name}: a route goes from {names[source[lost]]} to {names[target[lost]]}, which no link joins; "
+                "expected a routing that was made for this network"
+            )
+        chosen: Ints = links[first if parallel is None else first + mix(keys, wanted) % parallel[first]]
+        return chosen
+
+    def place(self, ranks: Sequence[int | str]) -> "Topology":
+        """The same network with a group of these nodes only: present ranks by number, or any nodes by name."""
+        nodes = []
+        for rank in ranks:
+            if isinstance(rank, str):
+                if rank not in self.node_numbers:
+                    raise TopologyError(f"{self.name} has no node {rank!r}; its nodes are {_some(self.node_names)}")
+                nodes.append(self.node_numbers[rank])
+            elif 0 <= rank < self.num_ranks:
+                nodes.append(int(self.ranks[rank]))
+            else:
+                raise TopologyError(f"{self.name} has ranks 0 to {self.num_ranks - 1}; found rank {rank}")
+        where = {int(node): row for row, node in enumerate(self.ranks)}
+        known = bool(self.axes) and all(node in where for node in nodes)
+        rows = [where[node] for node in nodes] if known else []
+        return replace(
+            self,
+            ranks=np.array(nodes, np.int64),
+            axes=self.axes if known else (),
+            coordinates=self.coordinates[rows] if known else np.zeros((0, 0), np.int64),
+        )
+
+    def only(self, *classes: str) -> "Topology":
+        """The same nodes with no links but those of these classes."""
+        return self._keep(np.isin(self.link_class, classes))
+
+    def with_link(
+        self, source: str, target: str, *, bytes_per_second: float | None = None, seconds: float | None = None
+    ) -> "Topology":
+        """The same network with the links from one node to another (not those back) made slower, or faster."""
+        for name in (source, target):
+            if name not in self.node_numbers:
+                raise TopologyError(f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}")
+        ends = (self.node_numbers[source], self.node_numbers[target])
+        chosen = (self.link_source == ends[0]) & (self.link_target == ends[1])
+        if not chosen.any():
+            raise TopologyError(f"{self.name} has no link {source}->{target}")
+        changed = self
+        if bytes_per_second is not None:
+            changed = replace(changed, bytes_per_second=np.where(chosen, bytes_per_second, self.bytes_per_second))
+        if seconds is not None:
+            changed = replace(changed, seconds=np.where(chosen, seconds, self.seconds))
+        return changed
+
+    def _keep(self, links: Bools) -> "Topology":
+        columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")
+        return replace(self, **{column: getattr(self, column)[links] for column in columns})
+
+    @cached_property
+    def _by_ends(self) -> tuple[Ints, Ints, Ints | None]:
+        """Links ordered by their ends, one number for these, and how many are parallel from there on (None: no two)."""
+        ends = self.link_source * np.int64(self.num_nodes) + self.link_target
+        order = np.argsort(ends, kind="stable")
+        ends = ends[order]
+        if (np.diff(ends) != 0).all():
+            return order, ends, None
+        return order, ends, np.searchsorted(ends, ends, "right") - np.arange(len(ends))
+
+    @cached_property
+    def _first_between(self) -> Ints:
+        """For each pair of nodes, as a table, where its links begin in those of _by_ends, or _NONE."""
+        _, ends, _ = self._by_ends
+        table = np.full(self.num_nodes**2, _NONE)
+        table[ends[::-1]] = np.arange(len(ends))[::-1]  # of several assignments the last one stays
+        return table
+
+    def _check(self) -> None:
+        for column in ("link_target", "bytes_per_second", "seconds", "link_class", "lanes"):
+            self._expect_length(column, self.num_links, "links")
+        for column in ("forwards", "reducing"):
+            self._expect_length(column, self.num_nodes, "nodes")
+        self._expect_length("coordinates", self.num_ranks, "ranks")
+        if self.names and len(set(self.names)) != self.num_nodes:
+            raise TopologyError(f"{self.name}: expected {self.num_nodes} different names of nodes, found {self.names}")
+        if not self.num_ranks:
+            raise TopologyError(f"{self.name}: expected at least 1 rank, found none")
+        for column in ("ranks", "link_source", "link_target"):
+            nodes = getattr(self, column)
+            wrong = np.flatnonzero((nodes < 0) | (nodes >= self.num_nodes))
+            if len(wrong):
+                raise TopologyError(
+                    f"{self.name}: {column}[{wrong[0]}] is {nodes[wrong[0]]}; the nodes are 0 to {self.num_nodes - 1}"
+                )
+        counts = np.bincount(self.ranks)
+        if counts.max() > 1:
+            twice = self.node_names[int(counts.argmax())]
+            raise TopologyError(f"{self.name}: node {twice} has several ranks; expected another node for each rank")
+        self._check_links()
+        lost = unreached(self.ranks, self.link_source, self.link_target, self.num_nodes)
+        if lost is not None:
+            source, target = (self.node_names[node] for node in lost)
+            raise TopologyError(
+                f"{self.name} is disconnected: no way leads from {source} to {target}; expected that every rank "
+                "reaches every other"
+            )
+
+    def _check_links(self) -> None:
+        laws = (
+            (self.link_source != self.link_target, "leads to where it comes from", "two different nodes"),
+            (
+                np.isfinite(self.bytes_per_second) & (self.bytes_per_second > 0),
+                "has {bytes_per_second:g} bytes_per_second",
+                "a positive number",
+            ),
+            (np.isfinite(self.seconds) & (self.seconds >= 0), "has {seconds:g} seconds of latency", "0 or more"),
+            (self.lanes > 0, "has {lanes} lanes", "1 or more"),
+            (np.isin(self.link_class, LINK_CLASSES), "is of class {link_class!r}", f"one of {', '.join(LINK_CLASSES)}"),
+        )
+        for holds, found, expected in laws:
+            if not holds.all():
+                link = int(np.flatnonzero(~holds)[0])
+                columns = ("bytes_per_second", "seconds", "lanes", "link_class")
+                found = found.format(**{column: getattr(self, column)[link].item() for column in columns})
+                unknown = " (unknown: please give it)" if " nan " in found else ""
+                raise TopologyError(
+                    f"{self.name}: link {self.link_names([link])[0]} {found}{unknown}; expected {expected}"
+                )
+
+    def _expect_length(self, column: str, expected: int, what: str) -> None:
+        found = len(getattr(self, column))
+        if found != expected:
+            raise TopologyError(
+                f"{self.name}: {column} has {found} entries; expected {expected}, as there are {expected} {what}"
+            )
+
+
+def parse(text: str) -> Topology:
+    """The network that a text "KIND:ARGS" names, as "torus:4x4"; `kinds` has them all.
+
+    "INNER@OUTER" puts the network INNER in the place of each rank of OUTER, as "dgx-h100:1@torus:4x4".
+    Raises TopologyError, naming the kinds or the arguments that there are.
+    """
+    from hocket.network.kinds import make
+
+    return make(text)
+
+
+def load(source: str | Path) -> Topology:
+    """The network of a file, of the text of such a file, or of "KIND:ARGS"; `files` says which files are read.
+
+    Raises TopologyError, naming the line or the entry at fault.
+    """
+    from hocket.network.files import read
+
+    return read(source)
+
+
+def _by_node(nodes: Ints, num_nodes: int) -> tuple[Ints, Ints]:
+    order = np.argsort(nodes, kind="stable")
+    return order, np.searchsorted(nodes[order], np.arange(num_nodes + 1))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) <= 12 else [*names[:11], "..."])

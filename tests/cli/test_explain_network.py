@@ -1,0 +1,87 @@
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from hocket.cli import main
+from hocket.cli.explain_network import ranges, steps_of
+from hocket.cli.simulated import candidates
+from hocket.network.topology import parse
+
+CALL = ("all_reduce", "-b", "1M", "--topology", "ring:4")
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["explain", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["explain", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_candidate_and_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, *CALL, "--reduce", "100GB/s")
+    rows = found["candidates"]
+    assert {row["algorithm"] for row in rows} == set(candidates("all_reduce", parse("ring:4")))
+    times = [row["seconds"] for row in rows]
+    assert times == sorted(times) and found["algorithm"] == rows[0]["algorithm"]
+    for row in rows:
+        parts = [row[name] for name in ("latency", "bandwidth", "reduction", "contention")]
+        assert sum(parts) == pytest.approx(row["seconds"]) and row["reduction"] > 0
+        assert row["seconds"] >= row["bound_seconds"] * (1 - 1e-9)
+
+
+def test_the_fastest_by_size(capsys: pytest.CaptureFixture[str]) -> None:
+    fastest = explain(capsys, *CALL)["fastest"]
+    assert fastest[0]["min_bytes"] == 0 and fastest[-1]["max_bytes"] is None
+    for before, after in itertools.pairwise(fastest):
+        assert before["max_bytes"] + 1 == after["min_bytes"] and before["algorithm"] != after["algorithm"]
+    at_call = next(one for one in fastest if one["max_bytes"] is None or one["max_bytes"] >= 1 << 20)
+    assert at_call["algorithm"] == explain(capsys, *CALL)["algorithm"]
+
+
+def test_ranges_join_equal_neighbours() -> None:
+    assert list(ranges((1, 4, 16), ("a", "a", "b"))) == [
+        {"min_bytes": 0, "max_bytes": 15, "algorithm": "a"},
+        {"min_bytes": 16, "max_bytes": None, "algorithm": "b"},
+    ]
+
+
+def test_who_sends_what_to_whom() -> None:
+    schedule = ALGORITHMS["all_reduce", "ring"].build(4)
+    steps = steps_of(schedule, 4096)
+    assert [(step["first"], step["last"]) for step in steps] == [(0, 5)], "equal steps are told once"
+    sent = {(one["source"], one["target"], one["bytes"]) for one in steps[0]["messages"]}
+    assert sent == {(rank, (rank + 1) % 4, 1024.0) for rank in range(4)}
+    counted = sum(one["bytes"] for one in steps[0]["messages"]) * 6
+    assert counted == schedule.sent().sum() * 4096 / schedule.num_chunks
+
+
+def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(capsys, *CALL)
+    rows = explain(capsys, *CALL)["candidates"]
+    assert text.startswith(f"all_reduce, 1 MiB on ring:4, 4 ranks: {rows[0]['algorithm']} is the fastest.")
+    assert f"the next best, {rows[1]['algorithm']}, " in text and "times the lower bound" in text
+    assert "Fastest by size: " in text and "Who sends what to whom" in text and "  step" in text
+    assert "barrier on ring:4, 4 ranks: " in text_of(capsys, "barrier", "--topology", "ring:4")
+    assert "has nothing to send." in text_of(capsys, "all_reduce", "-b", "8", "--topology", "ring:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["all_reduce", "--topology", "ring:4"], "expected --bytes"),
+        (["barrier", "-b", "8", "--topology", "ring:4"], "expected no --bytes"),
+        (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
+        (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure is for this machine"),
+        (["all_reduce", "-b", "8"], "expected --ranks, or --topology"),
+        (["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"], "--link and --reduce are about a --topology"),
+    ],
+)
+def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *arguments]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""docs/networks.md: its commands can be asked for, each question has a picture and a table, made by a program."""
+
+import argparse
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.cli import explain, simulate
+from hocket.cli.simulated import cases_of
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "networks.md").read_text()
+COMMANDS = re.findall(r"^\$ hocket (simulate|explain) ([^#\n]*)", TEXT.replace("\\\n", ""), re.MULTILINE)
+
+
+def pictures() -> Any:
+    specification = importlib.util.spec_from_file_location("networks", ROOT / "docs" / "pictures" / "networks.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "words"), COMMANDS)
+def test_commands_ask_for_what_there_is(name: str, words: str) -> None:
+    parser = argparse.ArgumentParser()
+    (simulate if name == "simulate" else explain).add_arguments(parser)
+    arguments = parser.parse_args(shlex.split(words))
+    if name == "simulate":
+        for case in cases_of(arguments):
+            assert case.network().num_ranks > 1
+
+
+def test_every_question_has_its_picture_and_its_table() -> None:
+    module = pictures()
+    marked = [found[2] for found in module.MARKS.finditer(TEXT)]
+    assert marked == list(module.FORMS)
+    for found in module.MARKS.finditer(TEXT):
+        section = TEXT[TEXT.rfind("\n## ", 0, found.start()) : found.start()]
+        assert f"(pictures/{found[2]}.svg)" in section and module.commands_of(section)
+        assert found[0].count("\n|") > 2, "make docs-pictures writes the table"
+
+
+def test_a_picture_is_drawn_from_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    module = pictures()
+    monkeypatch.setattr(module, "PICTURES", tmp_path)
+    rows = module.rows_of("hocket simulate all_reduce --sweep -b 1K --algorithm ring,direct --topology ring:4")
+    module.draw("slow_link", rows)
+    drawn = (tmp_path / "slow_link.svg").read_text()
+    assert "ring:4" in drawn and "lower bound" in drawn and "direct" in drawn
+    assert module.table(rows).count("\n") == 4

@@ -1,0 +1,248 @@
+"""Files that describe networks: what they mean, and what is wrong with them, by line or entry."""
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hocket.errors import TopologyError
+from hocket.network import links
+from hocket.network.topology import load, parse
+from tests.network.ways import all_ways, hops
+
+ASTRA = """\
+topology: [ Ring, FullyConnected, Switch ]
+npus_count: [ 2, 8, 4 ]
+bandwidth: [ 200.0, 100.0, 50.0 ]  # GB/s
+latency: [ 50.0, 500.0, 2000.0 ]   # ns
+"""
+SIMAI = """\
+6 2 1 1 8 H100
+4 5
+0 4 2880Gbps 0.000025ms 0
+1 4 2880Gbps 0.000025ms 0
+2 3 2880Gbps 0.000025ms 0
+0 5 400Gbps 0.0005ms 0
+1 5 400Gbps 0.0005ms 0
+2 5 400Gbps 0.0005ms 0
+3 5 400Gbps 0.0005ms 0
+4 5 400Gbps 0.0005ms 0
+"""
+SLURM = """\
+# two leaves
+SwitchName=s0 Nodes=tux[08-10]
+SwitchName=s1 Nodes=tux[11,13],login LinkSpeed=100
+
+SwitchName=s2 Switches=s[0-1]  # above both
+"""
+OURS = """\
+nodes: {gpu: [g0, g1, g2], switch: [s]}
+reducing: [s]
+links:
+  - {between: [g0, s], class: nic, bandwidth: 25GB/s, latency: 1us}
+  - {between: [g1, s], link: roce-100g, latency: 2us}
+  - {from: g2, to: s, link: roce-100g}
+  - {from: s, to: g2, link: roce-200g}
+"""
+
+
+def test_astra_counts_npus_by_the_first_dimension_and_gb_in_powers_of_two() -> None:
+    topology = load(ASTRA)
+    all_ways(topology)
+    assert topology.num_ranks == 64
+    first = topology.paths(np.array([0, 0, 0]), np.array([1, 2, 16]))
+    assert hops(first) == [1, 1, 2]
+    assert topology.bytes_per_second[first.links].tolist() == [200 * 2.0**30, 100 * 2.0**30, *[50 * 2.0**30] * 2]
+    assert np.allclose(first.seconds, [50e-9, 500e-9, 4000e-9])
+
+
+def test_astra_rings_send_up_half_way_round() -> None:
+    ring = load("topology: [Ring]\nnpus_count: [16]\nbandwidth: [50]\nlatency: [500]\n")
+    ranks = np.arange(16)
+    links_up = ring.paths(ranks, (ranks + 8) % 16).links
+    assert (ring.link_target[links_up] == (ring.link_source[links_up] + 1) % 16).all()
+
+
+def test_simai_has_gpus_then_switches_and_cables() -> None:
+    topology = load(SIMAI)
+    all_ways(topology)
+    assert (topology.num_ranks, topology.num_nodes, topology.num_links) == (4, 6, 16)
+    assert sorted(set(topology.link_class)) == ["nic", "nvlink", "nvswitch"]
+    assert topology.bytes_per_second[topology.link_class == "nic"][0] == 50e9
+    assert topology.seconds[topology.link_class == "nic"][0] == pytest.approx(0.5e-6)
+
+
+def test_slurm_has_a_tree_of_switches() -> None:
+    topology = load(SLURM)
+    lengths = np.array(hops(all_ways(topology))).reshape(6, 6)
+    assert topology.node_names[:6] == ("tux08", "tux09", "tux10", "tux11", "tux13", "login")
+    assert lengths[0].tolist() == [0, 2, 2, 4, 4, 4]
+
+
+def test_our_own_nodes_and_links() -> None:
+    topology = load(OURS)
+    all_ways(topology)
+    assert topology.num_ranks == 3
+    assert topology.reducing.tolist() == [False, False, False, True]
+    figures = dict(zip(topology.link_names(range(6)), topology.bytes_per_second.tolist(), strict=True))
+    assert figures == {
+        **{"g0->s": 25e9, "s->g0": 25e9, "g1->s": 12e9, "s->g1": 12e9},
+        **{"g2->s": 12e9, "s->g2": 23.5e9},
+    }
+    assert topology.seconds.max() == 2e-6
+
+
+def test_our_own_changes_groups_and_ways(tmp_path: Path) -> None:
+    file = tmp_path / "slow.yaml"
+    file.write_text(
+        "topology: torus:2x2\n"
+        "change: [{link: rank0->rank1, bandwidth: 1GB/s, latency: 5us}]\n"
+        "ranks: [rank0, rank3]\n"
+        "routes: [[rank0, rank2, rank3]]\n"
+    )
+    topology = load(file)
+    assert topology.name == "slow.yaml"
+    assert topology.ranks.tolist() == [0, 3]
+    assert topology.link_names(topology.paths(np.array([0]), np.array([1])).links) == ["rank0->rank2", "rank2->rank3"]
+    assert topology.bytes_per_second.min() == 1e9
+
+
+def test_our_own_composition() -> None:
+    topology = load("name: mixed\nouter: ring:3\ninner: [dgx-h100:1, 'dgx-a100:1,gpus=4,nics=4', home:1]\n")
+    assert (topology.name, topology.num_ranks) == ("mixed", 13)
+    assert load("outer: ring:3\ninner: home:1\n").num_ranks == 3
+
+
+def test_kinds_are_loaded_by_name() -> None:
+    assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ringg:3", "no file, and no KIND:ARGS with a kind of line, ring"),
+        ("a: [\n", "is no YAML"),
+        ("- a\n- b\n", "expected YAML with entries by name, found list"),
+        ("nodes: {gpu: [a]}\n", "expected topology, or nodes and links, or outer and inner"),
+        ("nodes: [a, b]\nlinks: []\n", "expected nodes as names by kind"),
+        ("nodes: {gpu: [a, b]}\nlinks: []\n", "disconnected: no way leads from a to b"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: hdr}]\n", "expected a link, one of ethernet-1g"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, c], link: qpi}]\n", r"links\[0\] has an unknown node 'c'"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b]}]\n", r"links\[0\]: expected link:, or class:"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: a, link: qpi}]\n", r"links\[0\]: expected between: \[a, b\]"),
+        ("nodes: {gpu: [a, b]}\nlinks: [[a, b]]\n", r"links\[0\]: expected entries by name"),
+        ("nodes: {gpu: [a, b]}\nlinks: {a: b}\n", "expected a list as links"),
+        (
+            "nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: qpi, latency: -1us}]\n",
+            "link a->b has -1e-06 seconds of latency",
+        ),
+        ("topology: ring:4\nchange: [{link: rank0, latency: 1us}]\n", r"change\[0\]: expected link: a->b"),
+        (
+            "topology: ring:4\nchange: [{link: rank0->rank2, latency: 1us}]\n",
+            r"change\[0\]: ring:4 has no link rank0->rank2",
+        ),
+        ("topology: ring:4\nchange: [{link: rank0->rank1, latency: x}]\n", r"change\[0\]: expected a latency as 500ns"),
+        ("topology: ring:4\nranks: [rank9]\n", "ranks has an unknown node 'rank9'"),
+        ("topology: ring:4\nroutes: [[rank0, rank9]]\n", "routes has an unknown node 'rank9'"),
+        ("topology: ring:4\nroutes: [[rank0, rank2]]\n", "routes: .*from rank0 to rank2, which no link joins"),
+        ("topology: [1, 2]\n", r"topology: expected KIND:ARGS, found \[1, 2\]"),
+        ("topology: ring:x\n", "topology: 'ring:x'"),
+        ("nodes: {gpu: g0}\nlinks: []\n", "expected a list of names as nodes of kind gpu, found 'g0'"),
+        ("outer: ring:3\ninner: [home:1]\n", "ring:3 has 3 ranks; found 1 networks"),
+        (ASTRA.replace("[ 2, 8, 4 ]", "[ 2, 8 ]"), "expected topology with one value for each dimension"),
+        (ASTRA.replace("[ 2, 8, 4 ]", "16"), "expected positive whole numbers as npus_count, found 16"),
+        (ASTRA.replace("[ 2, 8, 4 ]", "[ 2.5, 8, 4 ]"), "expected positive whole numbers as npus_count"),
+        (ASTRA.replace("[ 2, 8, 4 ]", "[ .nan, 8, 4 ]"), "expected positive whole numbers as npus_count"),
+        (ASTRA.replace("2000.0", ".nan"), "expected positive numbers as latency, found nan"),
+        (ASTRA.replace("Ring", "Torus"), "expected topology of Ring, FullyConnected, Switch; found 'Torus'"),
+        (ASTRA.replace("50.0, 500.0", "-50.0, 500.0"), "expected positive numbers as latency, found -50.0"),
+        (ASTRA.replace("200.0", "'fast'"), "expected positive numbers as bandwidth, found 'fast'"),
+        (SIMAI.replace("4 5\n", "4\n", 1), "line 2: expected switches 4 to 5"),
+        (SIMAI.replace("1 5 400", "1 9 400"), "line 7: unknown node '9'"),
+        (SIMAI.replace("1 5 400Gbps", "1 5 fast"), "line 7: expected 'source target 400Gbps"),
+        (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 lines of cables, as line 1 says; found 7"),
+        (SIMAI.replace("6 2 1 1 8", "1 2 3 1 8"), "line 1: expected more nodes than switches"),
+        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency as 500ns"),
+        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps -1ms"), "line 7: .*a latency of 0 or more"),
+        (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected a span that rises"),
+        (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected a span that rises over at most 1048576"),
+        (SLURM.replace("[08-10]", "[08-10"), "line 2: expected a host list as tux"),
+        (SLURM.replace("s[0-1]", "s[0-7]"), "switch s2 has an unknown switch 's3' below it|is disconnected"),
+        (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 stands twice"),
+        (SLURM.replace("SwitchName=s1", "BlockName=s1"), "line 3: expected SwitchName="),
+        (SLURM.replace("[08-10]", "[08-"), "line 2: expected a host list as tux"),
+        (SLURM.replace("SwitchName=s2 Switches=s[0-1]", ""), "disconnected: no way leads from tux08 to tux11"),
+    ],
+)
+def test_a_broken_file_is_refused_by_line_or_entry(text: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        load(text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="cannot read the topology file"):
+        load(tmp_path / "none.yaml")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TopologyError, match="cannot read the topology file"):
+        load(binary)
+
+
+def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "yaml":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(TopologyError, match=r"pip install 'hocket\[yaml\]'"):
+        load(ASTRA)
+    assert load(SLURM).num_ranks == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("25GB/s", 25e9),
+        ("25GB", 25e9),
+        ("2GiB/s", 2.0**31),
+        ("200Gbps", 25e9),
+        ("8kb/s", 1e3),
+        ("1.5e9", 1.5e9),
+        ("1B/s", 1),
+    ],
+)
+def test_bandwidths(text: str, value: float) -> None:
+    assert links.bytes_per_second(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("500ns", 5e-7), ("1.5us", 1.5e-6), ("2ms", 2e-3), ("1s", 1), ("0", 0)])
+def test_latencies(text: str, value: float) -> None:
+    assert links.seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("torus:4y4", "'4y4' is no whole number; expected torus:NxM"),
+        ("torus", "found 0 sizes"),
+        ("ring:3,foo=1", "unknown option foo; expected ring:RANKS"),
+        ("ring:3,latency=1us,latency=2us", "latency stands twice"),
+        ("ring:3,latency=fast", "latency=fast: expected a latency as 500ns or 1.5us"),
+        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth as 25GB/s"),
+        ("ring:3,latency=-1us", "seconds of latency; expected 0 or more"),
+        ("dgx-h100:1,nic-latency=5parsec", "'dgx-h100:1,nic-latency=5parsec': nic-latency=5parsec: expected a latency"),
+        ("fat-tree:16,oversubscription=nan", "oversubscription=nan is no positive number"),
+        ("fat-tree:16,oversubscription=inf", "oversubscription=inf is no positive number"),
+        ("ring:4,link=core,latency=1us", "the bandwidth of core links is unknown: give bandwidth="),
+        ("ring:4@", "expected INNER@OUTER, each KIND:ARGS; found 'ring:4@'"),
+        ("ring:3@circle:4", "expected KIND:ARGS with a kind of"),
+    ],
+)
+def test_a_wrong_text_is_refused_with_what_was_expected(text: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        parse(text)

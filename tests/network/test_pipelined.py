@@ -1,0 +1,46 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hocket.algorithms import ALGORITHMS
+from hocket.network.pipelined import all_reduce_in_chains, all_reduce_in_switches, on_rails
+from hocket.schedule.ir import Schedule
+from hocket.schedule.verify import verify
+
+
+def sums(schedule: Schedule) -> np.ndarray:
+    """What chunks of data hold at the end, and what they held at the beginning: numbers of each rank's own."""
+    held = np.random.default_rng(7).integers(0, 1 << 30, (schedule.num_ranks, schedule.num_chunks))
+    began = held.copy()
+    for step in schedule.steps():
+        before, step, written = held.copy(), step.expanded(), set[tuple[int, int]]()
+        for row in range(len(step)):
+            place = (int(step.dst[row]), int(step.dst_chunk[row]))
+            value = before[step.src[row], step.src_chunk[row]]
+            held[place] = held[place] + value if step.reduce[row] or place in written else value
+            written.add(place)
+    return np.stack((held, began))
+
+
+@pytest.mark.parametrize("make", [all_reduce_in_switches, all_reduce_in_chains])
+@pytest.mark.parametrize(("num_ranks", "num_hosts"), [(1, 1), (4, 1), (4, 2), (6, 3), (8, 4), (5, 5)])
+@pytest.mark.parametrize("num_pieces", [1, 2, 5])
+def test_every_rank_gets_the_sum(
+    make: Callable[[int, int, int], Schedule], num_ranks: int, num_hosts: int, num_pieces: int
+) -> None:
+    held, began = sums(make(num_ranks, num_hosts, num_pieces))
+    assert (held[:num_ranks] == began[:num_ranks].sum(axis=0)).all(), "switches behind the ranks contribute nothing"
+
+
+def test_rings_on_rails_are_proved_and_stay_on_their_rails() -> None:
+    num_ranks, num_hosts = 12, 4
+    schedule = on_rails(ALGORITHMS["all_reduce", "ring"].build(num_ranks), num_hosts)
+    verify(schedule, laws=(1, 2))
+    length = num_ranks // num_hosts
+    carried = np.zeros(num_ranks, np.int64)
+    for step in schedule.steps():
+        between = step.src // length != step.dst // length
+        assert (step.src[between] % length == step.dst[between] % length).all()
+        np.add.at(carried, step.src[between], step.count[between])
+    assert (carried == carried[0]).all(), "every NIC carries the same"

@@ -1,0 +1,344 @@
+"""What simulated times must be: levels beside each other, beside bounds, and beside an engine in Python."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hocket.algorithms import ALGORITHMS
+from hocket.errors import TopologyError
+from hocket.network import events
+from hocket.network.options import Options
+from hocket.network.simulate import LEVELS, Run, simulate, simulate_together
+from hocket.network.topology import parse
+from hocket.network.traffic import traffic_of
+from hocket.schedule.builder import Builder
+from hocket.schedule.dependencies import REMOTE
+from hocket.schedule.ir import Schedule
+from hocket.schedule.lower import lower_all
+
+MIB = 2.0**20
+WHOLE = Options(piece_bytes=math.inf)
+LINK = "bandwidth=10e9B/s,latency=1us"
+BETA, ALPHA = 1e-10, 1e-6
+KINDS = ("ring:8", "torus:3x3", "fat-tree:8,radix=4,oversubscription=2", "fully-connected:5", "dragonfly:2,1,1,3")
+
+
+OPTIONS = {
+    "pieces": Options(piece_bytes=20000),
+    "whole": WHOLE,
+    "overheads": Options(
+        piece_bytes=math.inf, send_seconds=1e-7, receive_seconds=3e-7, reduce_bytes_per_second=1e10, launch_seconds=1e-6
+    ),
+    "everything": Options(
+        piece_bytes=40000,
+        send_seconds=1e-7,
+        receive_seconds=3e-7,
+        reduce_bytes_per_second=1e10,
+        copy_bytes_per_second=3e10,
+    ),
+    "packets": Options(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
+    "ticks": Options(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
+}
+
+
+def built(num_ranks: int, *names: str) -> list[tuple[str, Schedule]]:
+    """Schedules of all algorithms that take so many ranks, or of those of these names."""
+    return [
+        (f"{collective} {name}", one.build(num_ranks))
+        for (collective, name), one in ALGORITHMS.items()
+        if one.allows(num_ranks) and (not names or name in names)
+    ]
+
+
+def has_one_transfer_per_step(schedule: Schedule) -> bool:
+    """Whether in every step each rank sends one message and receives one, all as long, and all work as much."""
+    traffic = traffic_of(schedule)
+    everyone = list(range(traffic.num_ranks))
+    return len(traffic.patterns) > 0 and all(
+        pattern.source.tolist() == everyone
+        and sorted(pattern.target.tolist()) == everyone
+        and len(set(pattern.chunks.tolist())) == 1
+        for pattern in traffic.patterns
+    )
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 8, 16, 31, 64])
+def test_levels_agree_with_the_registry_where_steps_are_alike(num_ranks: int) -> None:
+    topology = parse(f"fully-connected:{num_ranks},{LINK}")
+    options = Options(piece_bytes=math.inf, reduce_bytes_per_second=5e9)
+    gamma, checked = 1 / 5e9, 0
+    for (collective, name), algorithm in ALGORITHMS.items():
+        if not algorithm.allows(num_ranks) or algorithm.steps is None or algorithm.sent is None:
+            continue
+        schedule = algorithm.build(num_ranks)
+        if not has_one_transfer_per_step(schedule):
+            continue
+        layout = algorithm.layout(num_ranks)
+        traffic = traffic_of(schedule)
+        vector = num_ranks if schedule.kind.blocks == "pair" else 1  # all_to_all: what one rank gives is a row of it
+        reduced = sum(
+            repeat * int(traffic.patterns[pattern].reduced.max()) for pattern, repeat in traffic.blocks
+        ) * traffic.chunk_bytes(MIB)
+        steps, sent = layout.call(algorithm.steps), layout.call(algorithm.sent) * MIB * vector
+        expected = steps * ALPHA + sent * BETA + reduced * gamma
+        for level in LEVELS:
+            found = simulate(schedule, topology, MIB, level=level, options=options).seconds
+            assert found == pytest.approx(expected, rel=1e-9, abs=0), (collective, name, level)
+        checked += 1
+    assert checked >= 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_time_is_below_the_bound(kind: str) -> None:
+    topology = parse(kind)
+    for name, schedule in built(topology.num_ranks):
+        for num_bytes, options in (
+            (1.0, WHOLE),
+            (1e5, OPTIONS["pieces"]),
+            (64 * MIB, WHOLE),
+            (1e5, OPTIONS["everything"]),
+        ):
+            result = simulate(schedule, topology, num_bytes, options=options)
+            assert result.seconds >= result.bound_seconds * (1 - 1e-9), (name, num_bytes)
+        for level in ("closed", "steps"):
+            for num_bytes in (1.0, 64 * MIB):
+                result = simulate(schedule, topology, num_bytes, level=level, options=OPTIONS["overheads"])
+                assert result.seconds >= result.bound_seconds * (1 - 1e-9), (name, num_bytes, level)
+                assert result.binding_share <= 1 + 1e-9, (name, num_bytes, level)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    one=st.sampled_from(sorted(ALGORITHMS)),
+    num_ranks=st.integers(2, 12),
+    slow=st.integers(0, 11),
+    kind=st.sampled_from(["ring:12", "mesh:3x4", "switch:12", "fat-tree:12,radix=4,oversubscription=3"]),
+    num_bytes=st.floats(0, 1e7),
+    seed=st.integers(0, 99),
+)
+def test_no_time_is_below_the_bound_for_ranks_anywhere_and_a_slow_link(
+    one: tuple[str, str], num_ranks: int, slow: int, kind: str, num_bytes: float, seed: int
+) -> None:
+    algorithm = ALGORITHMS[one]
+    assume(algorithm.allows(num_ranks))
+    places = np.random.default_rng(seed).permutation(12)[:num_ranks].tolist()
+    topology = parse(kind).place(places)
+    ends = (int(column[slow]) for column in (topology.link_source, topology.link_target))
+    source, target = (topology.node_names[end] for end in ends)
+    topology = topology.with_link(source, target, bytes_per_second=1e8, seconds=1e-5)
+    result = simulate(algorithm.build(num_ranks, seed % num_ranks), topology, num_bytes, options=WHOLE)
+    assert result.seconds >= result.bound_seconds * (1 - 1e-9)
+
+
+SOME = ("ring", "halving_doubling", "direct", "double_tree", "pairwise", "nonuniform_bruck", "hierarchical", "chain")
+
+
+@pytest.mark.parametrize("options", [pytest.param(one, id=name) for name, one in OPTIONS.items()])
+@pytest.mark.parametrize("kind", ["torus:3x2", "fat-tree:8,radix=4,oversubscription=2", "fully-connected:4"])
+def test_compiled_collapsed_or_neither_all_say_the_same(
+    kind: str, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = parse(kind)
+    schedules = built(topology.num_ranks, *SOME)
+    compiled = [simulate(one, topology, 1e5, options=options) for _, one in schedules]
+    recorded = [simulate(one, topology, 1e5, options=options, record=True) for _, one in schedules]
+    monkeypatch.setattr(events, "_simulator", None)
+    plain = [simulate(one, topology, 1e5, options=options, record=True) for _, one in schedules]
+    for (name, _), one, other, third in zip(schedules, compiled, recorded, plain, strict=True):
+        assert one.rank_seconds == pytest.approx(other.rank_seconds, rel=1e-9, abs=0), name
+        assert third.rank_seconds == pytest.approx(other.rank_seconds, rel=1e-9, abs=0), name
+        assert other.messages is not None and third.messages is not None
+        assert np.sort(third.messages.arrived) == pytest.approx(np.sort(other.messages.arrived), rel=1e-9, abs=0), name
+
+
+@settings(
+    max_examples=40, deadline=None, derandomize=True
+)  # Where pieces come at once, rounding may say who goes first.
+@given(
+    one=st.sampled_from(sorted(ALGORITHMS)),
+    num_ranks=st.integers(2, 9),
+    kind=st.sampled_from(["ring:12", "mesh:3x4", "fat-tree:12,radix=4,oversubscription=3", "dragonfly:2,2,1,3"]),
+    slow=st.integers(0, 20),
+    seed=st.integers(0, 99),
+)
+def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
+    one: tuple[str, str], num_ranks: int, kind: str, slow: int, seed: int
+) -> None:
+    assume(ALGORITHMS[one].allows(num_ranks))
+    topology = parse(kind).place(np.random.default_rng(seed).permutation(12)[:num_ranks].tolist())
+    ends = (int(column[slow]) for column in (topology.link_source, topology.link_target))
+    source, target = (topology.node_names[end] for end in ends)
+    topology = topology.with_link(source, target, bytes_per_second=3e9)
+    schedule = ALGORITHMS[one].build(num_ranks)
+    compiled = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(events, "_simulator", None)
+        plain = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
+    assert compiled == pytest.approx(plain, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("kind", ["torus:3x3", "fat-tree:8,radix=4,oversubscription=2"])
+def test_what_is_sent_is_there_before(kind: str) -> None:
+    """Every dependency of every plan, chunk by chunk: what it waits for has happened when it starts."""
+    topology = parse(kind)
+    for name, schedule in built(topology.num_ranks, *SOME):
+        result = simulate(schedule, topology, 1e5, options=WHOLE, record=True)
+        assert result.messages is not None
+        one = result.messages
+        times = {
+            (int(step), int(source), int(target)): (started, sent, arrived)
+            for step, source, target, started, sent, arrived in zip(
+                one.step, one.source, one.target, one.started, one.sent, one.arrived, strict=True
+            )
+        }
+        for plan in lower_all(schedule, in_place=False):
+            begins, ends = plan_times(plan, times)
+            previous = 0
+            for number, row in enumerate(plan.instructions.tolist()):
+                for earlier in plan.dependencies[previous : row[4]].tolist():
+                    assert ends[earlier] <= begins[number] * (1 + 1e-9) + 1e-15, (name, plan.rank, number)
+                previous = row[4]
+
+
+def plan_times(plan, times):
+    """When each instruction of a plan begins and has ended, as far as messages say."""
+    begins, ends = [], []
+    source_end = destination_end = 0
+    for step, _, sources_end, destinations_end, _, _ in plan.instructions.tolist():
+        sources = plan.sources[source_end:sources_end].tolist()
+        destinations = plan.destinations[destination_end:destinations_end].tolist()
+        sent = [times[step, plan.rank, peer] for peer, space, _ in destinations if space == REMOTE]
+        received = [times[step, peer, plan.rank] for peer, space, *_ in sources if space == REMOTE]
+        begins.append(min([one[0] for one in sent] or [math.inf]))
+        ends.append(max([one[1] for one in sent] + [one[2] for one in received] or [0.0]))
+        source_end, destination_end = sources_end, destinations_end
+    return begins, ends
+
+
+def test_a_rank_goes_on_when_its_own_inputs_are_there_not_when_all_are() -> None:
+    topology = parse(f"fully-connected:4,{LINK}").with_link("rank2", "rank3", seconds=1.0)
+    builder = Builder("broadcast", 4, 1)
+    for source, target in ((0, 1), (2, 3)):
+        with builder.step():
+            builder.copy(src=[source, 0], dst=[target, 2], chunk=0) if source == 0 else builder.copy(
+                src=[source, 1], dst=[target, 0], chunk=0
+            )
+    result = simulate(builder.finish(), topology, 1.0)
+    assert result.rank_seconds[0] < 1e-5 < 1 < result.rank_seconds[3]
+    assert simulate(builder.finish(), topology, 1.0, level="steps").seconds > 1
+
+
+def test_pieces_make_a_chain_as_fast_as_its_links() -> None:
+    topology = parse(f"line:8,{LINK}")
+    schedule = ALGORITHMS["broadcast", "chain"].build(8)
+    whole = simulate(schedule, topology, 16 * MIB, options=WHOLE).seconds
+    pieces = simulate(schedule, topology, 16 * MIB).seconds
+    assert whole == pytest.approx(7 * (ALPHA + 16 * MIB * BETA))
+    assert pieces == pytest.approx(7 * ALPHA + (16 * MIB + 6 * 256 * 1024) * BETA)
+
+
+def test_reduction_and_overheads_are_paid_for_each_step() -> None:
+    topology = parse(f"fully-connected:2,{LINK}")
+    schedule = ALGORITHMS["all_reduce", "ring"].build(2)
+    options = Options(launch_seconds=5e-6, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e9)
+    half = MIB / 2
+    expected = 5e-6 + 2 * (2e-6 + ALPHA + half * BETA + 3e-6) + half / 1e9
+    for level in LEVELS:
+        whole = Options(**(vars(options) | {"piece_bytes": math.inf}))
+        found = simulate(schedule, topology, MIB, level=level, options=whole)
+        assert found.seconds == pytest.approx(expected, rel=1e-9)
+        assert found.parts.latency + found.parts.bandwidth + found.parts.reduction == pytest.approx(expected)
+        assert found.parts.contention == pytest.approx(0, abs=1e-15)
+
+
+def test_messages_that_meet_share_a_link_fairly() -> None:
+    topology = parse(f"switch:4,{LINK}")
+    result = simulate(ALGORITHMS["gather", "direct"].build(4), topology, 4e6)  # three blocks of 1e6 into rank 0
+    assert result.seconds == pytest.approx(2 * ALPHA + 3e6 * BETA)
+    assert topology.link_names(result.binding_links) == ["switch0->rank0"]
+    assert result.link_bytes[result.binding_links].tolist() == [3e6]
+    assert result.binding_share == pytest.approx(3e6 * BETA / result.seconds)
+    assert result.algorithm_bytes_per_second == pytest.approx(4e6 / result.seconds)
+    assert result.bus_bytes_per_second == pytest.approx(3e6 / result.seconds)
+
+
+def test_collectives_at_once_share_links_only_where_they_meet() -> None:
+    topology = parse(f"switch:4,{LINK}")
+    pair = ALGORITHMS["broadcast", "binomial"].build(2)
+    alone = simulate(pair, topology.place([0, 1]), 8 * MIB).seconds
+    apart = simulate_together(topology, [Run(pair, 8 * MIB, [0, 1]), Run(pair, 8 * MIB, [2, 3])])
+    assert [one.seconds for one in apart] == pytest.approx([alone, alone])
+    meeting = simulate_together(topology, [Run(pair, 8 * MIB, [0, 1]), Run(pair, 8 * MIB, [2, 1])])
+    assert [one.seconds for one in meeting] == pytest.approx([2 * ALPHA + 16 * MIB * BETA] * 2, rel=1e-6)
+    later = simulate_together(topology, [Run(pair, 8 * MIB, [0, 1]), Run(pair, 8 * MIB, [2, 1], 1.0)])
+    assert [one.seconds for one in later] == pytest.approx([alone, alone])
+
+
+def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
+    """On a network whose hops differ, against every repetition one by one."""
+    topology = parse("fat-tree:64,radix=8")
+    schedule = ALGORITHMS["all_reduce", "ring"].build(64)
+    some = Options(piece_bytes=math.inf, receive_seconds=1e-7, send_seconds=2e-7, reduce_bytes_per_second=1e10)
+    for options in (WHOLE, some):
+        result = simulate(schedule, topology, MIB, options=options)
+        every = simulate(schedule, topology, MIB, options=options, record=True)
+        assert result.rank_seconds == pytest.approx(every.rank_seconds, rel=1e-9, abs=0)
+
+
+def test_a_barrier_and_a_call_of_nothing_cost_latency_only() -> None:
+    topology = parse(f"fully-connected:4,{LINK}")
+    schedule = ALGORITHMS["all_reduce", "ring"].build(4)
+    assert simulate(schedule, topology, 0).seconds == pytest.approx(6 * ALPHA)
+    assert simulate(ALGORITHMS["barrier", "direct"].build(4), topology, 1).seconds == pytest.approx(ALPHA + BETA)
+
+
+def test_one_rank_alone_takes_no_time() -> None:
+    topology = parse("ring:4").place([2])
+    result = simulate(ALGORITHMS["all_reduce", "ring"].build(1), topology, MIB)
+    assert (result.seconds, result.ratio, len(result.binding_links)) == (0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"schedule": ALGORITHMS["all_reduce", "ring"].build(5)},
+            "has 4 ranks, and the schedule of all_reduce is for 5",
+        ),
+        ({"num_bytes": -1}, "num_bytes: expected 0 or more, found -1"),
+        ({"num_bytes": math.inf}, "num_bytes: expected 0 or more, found inf"),
+        ({"level": "guess"}, "expected a level, one of closed, steps, events; found 'guess'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(arguments, message: str) -> None:
+    good = {"schedule": ALGORITHMS["all_reduce", "ring"].build(4), "topology": parse("ring:4"), "num_bytes": 1.0}
+    with pytest.raises(ValueError, match=message):
+        simulate(**(good | arguments))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"piece_bytes": 0}, "piece_bytes: expected more than 0, found 0"),
+        ({"reduce_bytes_per_second": 0}, "reduce_bytes_per_second: expected more than 0"),
+        ({"send_seconds": -1e-6}, "send_seconds: expected 0 or more"),
+        ({"receive_seconds": math.nan}, "receive_seconds: expected 0 or more"),
+        ({"launch_seconds": math.inf}, "launch_seconds: expected 0 or more"),
+        ({"store_and_forward_bytes": 0}, "store_and_forward_bytes: expected more than 0"),
+        ({"tick_seconds": 1e-9}, "tick_seconds: expected 0 without store_and_forward_bytes"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Options(**options)
+
+
+def test_several_collectives_name_the_rank_that_there_is_not() -> None:
+    pair = ALGORITHMS["broadcast", "binomial"].build(2)
+    with pytest.raises(TopologyError, match="found rank 9"):
+        simulate_together(parse("ring:4"), [Run(pair, 1.0, [0, 9])])
+    with pytest.raises(ValueError, match="start_seconds: expected 0 or more, found -1"):
+        simulate_together(parse("ring:4"), [Run(pair, 1.0, [0, 1], -1.0)])
