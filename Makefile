@@ -16,11 +16,11 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures sanitize mutation exits format build size clean
+.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures sanitize mutation exits streams format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." is handed on by demo, test, bench, compare, matrix, backends, mutation and exits, as in: make test ARGS="-k ring -x"'
+	@echo '  ARGS="..." is handed on by demo, test, bench, compare, matrix, backends, mutation, exits and streams, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -74,6 +74,9 @@ mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof mus
 
 exits: build $(STAMPS)/test ## Drill of PyTorch ranks that end with operations outstanding (ARGS="--exits 100")
 	@$(BIN)/python -m tests.torch_backend.drill $(ARGS)
+
+streams: build $(STAMPS)/test ## Random programs of streams, events and collectives against a model (ARGS="--programs 10000")
+	@$(BIN)/python -m tests.runtime.stream_programs $(ARGS)
 
 format: $(STAMPS)/check ## Rewrite Python and C++ in the house layout
 	$(BIN)/ruff check --fix

@@ -86,10 +86,7 @@ Arena::~Arena() { close(descriptor_); }
 
 /// The memory is shared with a forked child, but who owns which part of it is the parent's to say.
 void Arena::check_usable() const {
-    if (generation_ == fork_generation()) return;
-    Failure failure;
-    failure.cause = Cause::forked;
-    throw failure;
+    if (generation_ != fork_generation()) throw Failure::forked();
 }
 
 std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {

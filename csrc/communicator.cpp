@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <new>
 #include <sched.h>
@@ -13,51 +11,18 @@
 #include <utility>
 
 namespace hocket {
-namespace {
 
 using namespace std::chrono_literals;
-
-/// A clock of unknown, constant speed, which takes less than half the time of the one that the system keeps.
-std::uint64_t ticks() {
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#else
-    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
-#endif
-}
-
-} // namespace
-
-// Work ----------------------------------------------------------------------------------------------------------------
-
-bool Work::wait(std::chrono::nanoseconds limit) {
-    if (!state_.is_here()) throw forked_failure();
-    std::unique_lock lock(state_->mutex);
-    return state_->changed.wait_for(lock, limit, [this] { return state_->completed; });
-}
-
-bool Work::is_completed() { return wait(std::chrono::nanoseconds(0)); }
-
-std::optional<Failure> Work::failure() {
-    if (!is_completed()) return std::nullopt;
-    const std::scoped_lock lock(state_->mutex);
-    return state_->failure;
-}
-
-void Work::finish(std::optional<Failure> failure) {
-    const std::scoped_lock lock(state_->mutex);
-    state_->failure = std::move(failure);
-    state_->completed = true;
-    state_->changed.notify_all();
-}
 
 // Life ----------------------------------------------------------------------------------------------------------------
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
     : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
-      members_(context_, members, rank, transport_), messages_(*context_, members, offsets, members_, spin),
-      spin_(spin), first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
+      paced_(PacedTransport::over(transport_, *context_)), members_(context_, members, rank, transport_),
+      lane_(context_->recorder(), identity(members[0], offsets[0]), members),
+      messages_(*context_, members, offsets, members_, spin, lane_), spin_(spin), first_ticks_(ticks()),
+      first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         const ControlPage &page = members_.control(member);
         pages_.push_back(
@@ -75,7 +40,7 @@ Communicator::~Communicator() {
 }
 
 void Communicator::check_usable() const {
-    if (!queue_.is_here()) throw forked_failure();
+    if (!queue_.is_here()) throw Failure::forked();
 }
 
 void Communicator::finish(const std::function<void()> &interrupted) {
@@ -172,126 +137,15 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     return true;
 }
 
-// Order ---------------------------------------------------------------------------------------------------------------
-
-void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
-    check_usable();
-    if (!take_turn()) {
-        before_wait();
-        return run_on_stream(call, interrupted);
-    }
-    try {
-        patience_ = Patience(spin_);
-        run_to_end(call, interrupted, before_wait);
-    } catch (...) {
-        end_turn();
-        throw;
-    }
-    end_turn();
-}
-
-/// Whether this thread may run a call now. False where it has to be done by the stream.
-bool Communicator::take_turn() {
-    std::uint32_t nothing = 0;
-    if (!queue_->turn.compare_exchange_strong(nothing, Queue::busy, std::memory_order_acquire)) {
-        const std::scoped_lock lock(queue_->mutex);
-        if (queue_->closing) throw members_.closed_here();
-        if (queue_->runs_here()) {
-            throw std::runtime_error(
-                "a collective was called inside another one, as by a signal handler or an op; call it later");
-        }
-        if (!queue_->works.empty()) return false;
-        if ((queue_->turn.fetch_or(Queue::busy, std::memory_order_acquire) & Queue::busy) != 0) return false;
-    }
-    queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    return true;
-}
-
-/// Of a blocking call, above which a signal handler may have closed the communicator.
-void Communicator::end_turn() {
-    const bool closed_inside = queue_->closed_inside; // whoever runs the next call may set it
-    hand_on();
-    if (!closed_inside) return;
-    if (queue_->stream.joinable()) queue_->stream.join();
-    leave();
-}
-
-void Communicator::run_on_stream(const Call &call, const Hook &interrupted) {
-    const auto work = submit(call);
-    try {
-        while (!work->wait(attention)) interrupted();
-    } catch (...) {
-        abort("interrupted");
-        while (!work->wait(attention)) continue; // its memory is in use until it sees the abort
-        throw;
-    }
-    if (const auto failure = work->failure()) throw *failure;
-}
-
-void Communicator::hand_on() {
-    queue_->runner.store({}, std::memory_order_relaxed);
-    std::uint32_t alone = Queue::busy;
-    if (queue_->turn.compare_exchange_strong(alone, 0, std::memory_order_release)) return;
-    const std::scoped_lock lock(queue_->mutex);
-    const bool attended = queue_->closing || !queue_->works.empty();
-    queue_->turn.store(attended ? Queue::attended : 0, std::memory_order_release);
-    if (attended) queue_->changed.notify_all(); // others wait for nothing else
-}
-
-std::shared_ptr<Work> Communicator::submit(Call call) {
-    check_usable();
-    auto work = std::make_shared<Work>();
-    work->call_ = std::move(call);
-    const std::scoped_lock lock(queue_->mutex);
-    if (queue_->closing) throw members_.closed_here();
-    if (!queue_->stream.joinable()) {
-        try {
-            queue_->stream = std::thread([this] { serve(); });
-        } catch (const std::system_error &error) {
-            errno = error.code().value();
-            throw Failure::resource("starting the stream thread");
-        }
-    }
-    queue_->works.push_back(work);
-    queue_->turn.fetch_or(Queue::attended, std::memory_order_relaxed);
-    queue_->changed.notify_all();
-    return work;
-}
-
-/// The stream: takes calls in order while nobody else runs one.
-void Communicator::serve() {
-    block_signals();
-    for (;;) {
-        std::shared_ptr<Work> work;
-        {
-            std::unique_lock lock(queue_->mutex);
-            queue_->changed.wait(lock,
-                                 [this] { return !queue_->is_busy() && (queue_->closing || !queue_->works.empty()); });
-            if (queue_->works.empty()) return;
-            work = queue_->works.front();
-            queue_->works.pop_front();
-            queue_->turn.fetch_or(Queue::busy, std::memory_order_relaxed);
-            queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
-        }
-        std::optional<Failure> failure;
-        try {
-            work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
-            patience_ = Patience(false); // whoever launched it computes meanwhile, and needs the core
-            run_to_end(work->call_, [] {}, [] {});
-        } catch (const Failure &error) {
-            failure = error;
-        } catch (const std::exception &error) { // out of memory, for example
-            failure = Failure::internal(error.what());
-        }
-        hand_on();
-        work->finish(std::move(failure));
-    }
-}
-
 // One call ------------------------------------------------------------------------------------------------------------
 
-void Communicator::run_to_end(const Call &call, const Hook &interrupted, const Hook &before_wait) {
+void Communicator::run_to_end(const Call &call, const Launching &launching, const Hook &interrupted,
+                              const Hook &before_wait) {
     const std::uint64_t start = ticks();
+    const auto note_failure = [&] {
+        before_wait();
+        if (lane_.is_on()) record(call, launching, start, ticks(), true);
+    };
     try {
         begin(call, interrupted, before_wait);
         if (!poll(call)) {
@@ -300,24 +154,26 @@ void Communicator::run_to_end(const Call &call, const Hook &interrupted, const H
         }
         end();
     } catch (Failure &failure) {
-        before_wait();
+        note_failure();
         if (failure.cause == Cause::aborted && failure.rank < 0) failure.rank = rank(); // a user's op, for example
         give_up(failure.text, failure);
         failure.self = rank();
         if (failure.sequence == 0 || failure.sequence == sequence_) failure.label = call.plan->label();
         throw;
     } catch (const std::bad_alloc &) {
-        before_wait();
+        note_failure();
         give_up("out of memory", std::nullopt);
         throw;
     } catch (...) { // out of `interrupted`
-        before_wait();
+        note_failure();
         give_up("interrupted", std::nullopt);
         throw;
     }
     const std::uint64_t end_ticks = ticks(); // before `start`, perhaps, where a virtual machine was moved
     if (end_ticks > start)
         busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (end_ticks - start), std::memory_order_relaxed);
+    if (lane_.is_on()) [[unlikely]]
+        record(call, launching, start, end_ticks);
 }
 
 std::chrono::nanoseconds Communicator::busy_time() const {
@@ -364,11 +220,13 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
             auto &[plan, executor] = executors_[call.plan.get()];
             if (!executor) {
                 plan = call.plan;
-                executor = std::make_unique<Executor>(*plan, transport_);
+                executor = std::make_unique<Executor>(*plan, carrier());
             }
             plan_ = plan.get();
             executor_ = executor.get();
         }
+        if (lane_.recorder()->has_steps()) executor_->record(lane_.recorder().get(), lane_.number(), sequence_);
+        else executor_->record(nullptr);
         executor_->start(launch);
         in_progress_ = true;
     } catch (const std::bad_alloc &) {
@@ -451,9 +309,10 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
     // Whoever stored something before it could see the flag is seen now; whoever stores later rings the bell.
     try {
         const std::uint64_t moves = executor_->num_moves();
+        const auto now = Clock::now();
         if (!executor_->advance() && executor_->num_moves() == moves) {
             examine(true);
-            futex_wait(page.bell, bell, attention);
+            futex_wait(page.bell, bell, std::min<std::chrono::nanoseconds>(attention, carrier().until_arrival(now)));
         }
     } catch (...) {
         page.sleeping.fetch_sub(1, std::memory_order_relaxed);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "executor.h"
+#include "mark.h"
 #include "members.h"
+#include "paced.h"
 #include "point_to_point.h"
 #include "shm.h"
 #include "waiting.h"
@@ -30,32 +32,29 @@ struct Call {
     std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
 };
 
-/// A call on the stream: pending until it is done, or has failed. Thread-safe; in a forked child every use is a
-/// Failure.
+/// A call on the stream.
 class Work {
   public:
-    /// False when `limit` passed first.
-    bool wait(std::chrono::nanoseconds limit);
-    bool is_completed();
-    /// Of a call that failed.
-    std::optional<Failure> failure();
+    /// Passed when the call is done, or has failed.
+    Mark &end() const { return *end_; }
+    const std::shared_ptr<Mark> &shared_end() const { return end_; }
     /// Its number on the communicator once it has begun, else 0.
     std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
+    /// Writes down that the calling thread has waited for it since `begin`.
+    void record_wait(std::uint64_t begin) const;
 
   private:
     friend class Communicator;
-    void finish(std::optional<Failure> failure);
-
-    struct State {
-        std::mutex mutex; // guards the two below
-        bool completed = false;
-        std::optional<Failure> failure;
-        std::condition_variable changed;
-    };
+    void begin_launch(CommunicatorLane &lane);
+    void record_launch() const;
 
     Call call_;
+    std::shared_ptr<Mark> after_; // what it comes after, beside earlier calls
     std::atomic<std::uint64_t> sequence_{0};
-    OfThisProcess<State> state_;
+    std::shared_ptr<Mark> end_ = std::make_shared<Mark>();
+    std::shared_ptr<Recorder> recorder_; // where it was launched in a trace; and what it is there
+    std::uint32_t lane_ = 0, name_ = 0;
+    Launching launching_;
 };
 
 /// Once per rank and communicator. Calls from several threads are ordered by a lock; all ranks have to order alike.
@@ -75,8 +74,9 @@ class Communicator {
     /// again.
     void run(const Call &call, const Hook &interrupted, const Hook &before_wait = [] {});
 
-    /// Puts a call on the stream. Its memory must stay until the work is completed.
-    std::shared_ptr<Work> submit(Call call);
+    /// Puts a call on the stream, to begin once `after` is passed, if there is one. Where that has failed this rank
+    /// gives up, and the work ends with its failure. The memory of the call must stay until the work has ended.
+    std::shared_ptr<Work> submit(Call call, std::shared_ptr<Mark> after = nullptr);
 
     /// The members that have not made the call of this number yet. From any thread.
     std::vector<int> behind(std::uint64_t sequence) const;
@@ -103,10 +103,13 @@ class Communicator {
     int rank() const { return members_.rank(); }
     int size() const { return members_.size(); }
     ShmTransport &transport() { return transport_; }
+    /// What the calls go through: that, or the paced one over it.
+    Transport &carrier() { return paced_ ? static_cast<Transport &>(*paced_) : transport_; }
     /// Beside the calls: they hold each other up in nothing, but share every failure.
     PointToPoint &messages() { return messages_; }
 
   private:
+    Patience patience_of(bool spins) const { return paced_ ? Patience::none() : Patience(spins); }
     void begin(const Call &call, const Hook &interrupted, const Hook &before_wait);
     void end();
     template <typename Move> bool attempt(const Call &call, const Move &move);
@@ -115,8 +118,12 @@ class Communicator {
     bool drain(const std::function<void()> &interrupted);
     bool take_turn();
     void run_on_stream(const Call &call, const Hook &interrupted);
+    void await_earlier(Mark &mark);
     void hand_on();
-    void run_to_end(const Call &call, const Hook &interrupted, const Hook &before_wait);
+    void run_to_end(const Call &call, const Launching &launching, const Hook &interrupted, const Hook &before_wait);
+    std::uint64_t identity(int first_rank, std::size_t first_offset) const;
+    void record(const Call &call, const Launching &launching, std::uint64_t begin, std::uint64_t end,
+                bool failed = false);
     void give_up(const std::string &reason, const std::optional<Failure> &own_failure);
     bool rest(const Call &call, Clock::time_point until);
     void look_at_clock(const Call &call, Clock::time_point now);
@@ -142,7 +149,9 @@ class Communicator {
     std::shared_ptr<Context> context_;
     bool shares_process_ = false;
     ShmTransport transport_;
+    std::unique_ptr<PacedTransport> paced_;
     Members members_;
+    CommunicatorLane lane_; // of a trace
     PointToPoint messages_;
 
     struct Page {
@@ -157,6 +166,8 @@ class Communicator {
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
     const Plan *plan_ = nullptr; // of the last call, and its executor
     Executor *executor_ = nullptr;
+    const Plan *named_ = nullptr; // of the last call that a trace has, and the name that this has there
+    std::uint32_t name_ = 0;
     std::optional<Failure> failure_;          // once set, every call fails with it
     bool in_progress_ = false;                // a call has begun to move data
     bool passed_over_ = false;                // a failure is recorded that concerned no call so far

@@ -32,8 +32,10 @@ std::uint64_t process_token() {
 
 } // namespace
 
-Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach)
-    : arena_(std::move(arena)), token_(process_token()), may_attach_(may_attach), max_slots_(max_slots) {
+Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach,
+                 std::shared_ptr<Recorder> recorder, std::unique_ptr<Link> link)
+    : arena_(std::move(arena)), recorder_(std::move(recorder)), token_(process_token()), may_attach_(may_attach),
+      link_(std::move(link)), max_slots_(max_slots) {
     presence_offset_ = arena_->allocate(sizeof(Presence));
     presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
     presence_->process.store(token_, std::memory_order_relaxed);

@@ -4,6 +4,8 @@
 
 #include "arena.h"
 #include "control.h"
+#include "link.h"
+#include "trace.h"
 
 #include <atomic>
 #include <functional>
@@ -41,7 +43,11 @@ class Context {
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
     /// which is smaller where there are many ranks.
     /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
-    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 12, bool may_attach = false);
+    /// `recorder`: what this rank does is written down there while it is traced. `link`: paces what its communicators
+    /// send, as those of all ranks do.
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 12, bool may_attach = false,
+                     std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>(),
+                     std::unique_ptr<Link> link = nullptr);
     Context(const Context &) = delete;
     Context &operator=(const Context &) = delete;
     ~Context();
@@ -55,6 +61,9 @@ class Context {
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
     Arena &arena() { return *arena_; }
+    const std::shared_ptr<Recorder> &recorder() const { return recorder_; }
+    /// Nothing where it is not paced.
+    Link *link() const { return link_.get(); }
     const Mapping &mapping(int rank) const { return *at(rank).mapping; }
     bool is_dead(int rank) const;
     /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
@@ -108,10 +117,12 @@ class Context {
     void stop_guard();
 
     std::shared_ptr<Arena> arena_;
+    std::shared_ptr<Recorder> recorder_;
     std::size_t presence_offset_ = 0;
     Presence *presence_ = nullptr;
     std::uint64_t token_; // as in `presence_`, in memory that others only reach by attaching
     bool may_attach_;
+    std::unique_ptr<Link> link_;
     int rank_ = -1;
     std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
     std::mutex mutex_;        // guards the endpoints and the slots

@@ -34,4 +34,10 @@ Failure Failure::resource(std::string call) {
     return failure;
 }
 
+Failure Failure::forked() {
+    Failure failure;
+    failure.cause = Cause::forked;
+    return failure;
+}
+
 } // namespace hocket

@@ -48,6 +48,8 @@ struct Failure final : std::exception {
     static Failure internal(std::string text);
     /// Of the system call `call`, which just failed with `errno`.
     static Failure resource(std::string call);
+    /// Of every use in a forked child.
+    static Failure forked();
 };
 
 } // namespace hocket

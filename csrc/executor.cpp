@@ -323,6 +323,49 @@ bool Executor::try_fold(Task &task, std::size_t index) {
     return true;
 }
 
+/// Tries to send or to fold, and writes down what has moved.
+template <auto Try> bool Executor::tried(Task &task, std::size_t index) {
+    if (recorder_ == nullptr) [[likely]]
+        return (this->*Try)(task, index);
+    const std::size_t piece = task.done, before = task.within, size = piece_size(task);
+    const std::uint64_t begin = ticks();
+    const bool is_complete = (this->*Try)(task, index);
+    const std::size_t after = is_complete ? size : task.within;
+    if (after > before) record_move(task, index, begin, piece, after - before, is_complete);
+    return is_complete;
+}
+
+/// Writes down that bytes of a piece have moved since `begin`, once for each peer.
+void Executor::record_move(const Task &task, std::size_t index, std::uint64_t begin, std::size_t piece,
+                           std::size_t num_bytes, bool is_complete) {
+    const Instruction &instruction = *task.instruction;
+    Record record{.what = Record::What::move,
+                  .dtype = launch_.dtype,
+                  .op = launch_.op,
+                  .flags = instruction.sends()   ? Record::sends
+                           : instruction.is_copy ? std::uint8_t{0}
+                                                 : Record::folds,
+                  .lane = lane_,
+                  .begin = begin,
+                  .end = ticks(),
+                  .sequence = sequence_,
+                  .input = num_bytes,
+                  .output = piece,
+                  .step = instruction.step,
+                  .instruction = static_cast<std::int32_t>(index)};
+    if (is_complete) record.flags |= Record::completes;
+    bool is_local = true;
+    for (const Operand &operand : instruction.sends() ? instruction.destinations : instruction.sources) {
+        if (operand.space != Space::remote) continue;
+        record.peer = operand.peer;
+        record.order = operand.index;
+        recorder_->add(record);
+        record.flags |= Record::continues;
+        is_local = false;
+    }
+    if (is_local) recorder_->add(record);
+}
+
 /// Sends what is ready: each channel tries the instruction whose turn it is; one with several channels is driven by its
 /// first.
 bool Executor::send_ready() {
@@ -330,7 +373,7 @@ bool Executor::send_ready() {
     for (std::size_t i = 0; i < sends_.size(); ++i) {
         while (!sends_[i].done() && budget_ > 0) {
             Task &task = tasks_[sends_[i].task()];
-            if (task.cursors.front() != i || !try_send(task, sends_[i].task())) break;
+            if (task.cursors.front() != i || !tried<&Executor::try_send>(task, sends_[i].task())) break;
             progress = true;
         }
     }
@@ -341,7 +384,7 @@ bool Executor::run_ready() {
     bool progress = send_ready();
     // What is folded goes on while it is still in the cache, before the next piece is.
     const auto fold_some = [&](Task &task, std::size_t index) {
-        const bool folded = try_fold(task, index);
+        const bool folded = tried<&Executor::try_fold>(task, index);
         if (folded) {
             progress = true;
             send_ready();

@@ -3,6 +3,7 @@
 
 #include "plan.h"
 #include "reduce.h"
+#include "trace.h"
 #include "transport.h"
 
 #include <memory>
@@ -44,6 +45,13 @@ class Executor {
     /// writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it. Of such
     /// that go one way each end moves one half.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
+
+    /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
+    void record(Recorder *recorder, std::uint32_t lane = 0, std::uint64_t sequence = 0) {
+        recorder_ = recorder;
+        lane_ = lane;
+        sequence_ = sequence;
+    }
 
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.
     void start(const Launch &launch);
@@ -132,6 +140,9 @@ class Executor {
     View gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress);
     bool carry_over(Remote &remote, std::size_t num_bytes);
     bool make_room(Task &task, std::size_t cursor);
+    template <auto Try> bool tried(Task &task, std::size_t index);
+    void record_move(const Task &task, std::size_t index, std::uint64_t begin, std::size_t piece, std::size_t num_bytes,
+                     bool is_complete);
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
@@ -180,6 +191,9 @@ class Executor {
     std::vector<Target> targets_;                           // of the put at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
+    Recorder *recorder_ = nullptr; // of moves,
+    std::uint32_t lane_ = 0;       // and where they belong
+    std::uint64_t sequence_ = 0;
 };
 
 } // namespace hocket

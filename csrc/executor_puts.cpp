@@ -109,8 +109,10 @@ bool Executor::store_and_put(Task &task, const Fold &what, std::size_t num_bytes
         fold(what, destination + begin, operands_, task.instruction->raw, part_bytes / element);
         for (const std::byte *&operand : operands_) operand += part_bytes;
     };
+    const std::uint64_t begin = recorder_ == nullptr ? 0 : ticks();
     if (!transport_.put(next.peers, targets_, Bytes(destination, num_bytes), launch_.tag, false, make)) return false;
     next.within += num_bytes;
+    if (recorder_ != nullptr) record_move(next, index, begin, next.done, num_bytes, next.within == piece_size(next));
     return true;
 }
 

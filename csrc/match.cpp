@@ -23,6 +23,7 @@ Matcher::Matcher(Transport &transport, int rank, int num_ranks)
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (exchange->sends) {
+        exchange->ordinal = ++to(exchange->peer).num_messages;
         to(exchange->peer).posted.push_back(std::move(exchange));
         return;
     }
@@ -35,7 +36,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     }
     const std::shared_ptr<Arrival> arrival = *found;
     arrivals_.erase(found);
-    match(exchange, arrival->source, arrival->header);
+    match(exchange, arrival->source, arrival->header, arrival->ordinal);
     if (arrival->header.kind == Kind::announce) return;
     arrival->receive = std::move(exchange);
     if (!arrival->complete) return; // end_payload() goes on
@@ -91,8 +92,9 @@ void Matcher::check_alike(const Exchange &receive, int source, const Header &hea
     throw failure;
 }
 
-void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header) {
+void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal) {
     check_alike(*receive, source, header);
+    receive->ordinal = ordinal;
     receive->source = source;
     receive->found_tag = header.tag;
     ++num_moves_;
@@ -207,11 +209,12 @@ void Matcher::take_envelope(int peer, const Header &header) {
     if (header.kind == Kind::announce && header.number != in.next_number++) {
         refuse(peer, "its announcements are not numbered in order");
     }
+    const std::uint64_t ordinal = ++in.num_messages;
     const auto found = std::ranges::find_if(
         receives_, [&](const std::shared_ptr<Exchange> &receive) { return accepts(*receive, peer, header); });
     if (found == receives_.end()) {
-        const auto arrival =
-            std::make_shared<Arrival>(Arrival{.source = peer, .header = header, .kept = {}, .receive = {}});
+        const auto arrival = std::make_shared<Arrival>(
+            Arrival{.source = peer, .header = header, .ordinal = ordinal, .kept = {}, .receive = {}});
         arrivals_.push_back(arrival);
         if (header.kind == Kind::announce) return;
         arrival->kept.resize(header.num_bytes);
@@ -220,7 +223,7 @@ void Matcher::take_envelope(int peer, const Header &header) {
     } else {
         const std::shared_ptr<Exchange> receive = std::move(*found);
         receives_.erase(found);
-        match(receive, peer, header);
+        match(receive, peer, header, ordinal);
         if (header.kind == Kind::announce) return;
         receive->moved = receive->num_bytes;
         in.target = receive->data;

@@ -39,6 +39,7 @@ struct Exchange : Message {
     bool done = false;       // the memory is the caller's again
     int source = any_source; // of a receive, once it is matched, as is the tag
     std::uint64_t found_tag = 0;
+    std::uint64_t ordinal = 0; // among all from its source to its destination, the same at both ends, from 1
 
   private:
     friend class Matcher;
@@ -111,6 +112,7 @@ class Matcher {
     struct Arrival {
         int source = 0;
         Header header;
+        std::uint64_t ordinal = 0;
         std::vector<std::byte> kept;
         bool complete = false;
         std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
@@ -129,7 +131,8 @@ class Matcher {
         std::list<std::shared_ptr<Exchange>> cleared;                  // take turns, piece by piece
         std::vector<std::shared_ptr<Exchange>> lent;                   // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
-        unsigned num_unmatched = 0; // short ones, as far as the peer has said
+        std::uint64_t num_messages = 0; // posted so far
+        unsigned num_unmatched = 0;     // short ones, as far as the peer has said
         bool turn_of_data = false;
 
         // The frame under way: its header, with a short payload; then what is left of it.
@@ -153,6 +156,7 @@ class Matcher {
         std::shared_ptr<Arrival> arrival;                            // or where it is kept
         std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
         std::uint32_t next_number = 0;                               // of its announcements
+        std::uint64_t num_messages = 0;                              // that came so far, or were announced
         unsigned num_held = 0;                                       // short ones that the peer counts as unmatched
         unsigned num_owed = 0;                                       // of them matched
     };
@@ -165,7 +169,7 @@ class Matcher {
     bool write_payload(int peer, const View &view, Bytes bytes);
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
-    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header);
+    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal);
     void end_payload(int peer);
     bool has_to_send(int peer) const;
     void send_to(int peer);

@@ -154,10 +154,4 @@ Failure closed_failure(int member, std::uint64_t sequence) {
     return failure;
 }
 
-Failure forked_failure() {
-    Failure failure;
-    failure.cause = Cause::forked;
-    return failure;
-}
-
 } // namespace hocket

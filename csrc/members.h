@@ -65,7 +65,4 @@ class Members {
 /// "it closed its communicator", said of a member by one that still needs it.
 Failure closed_failure(int member, std::uint64_t sequence);
 
-/// Of every use in a forked child.
-Failure forked_failure();
-
 } // namespace hocket

@@ -31,15 +31,24 @@ std::string Operation::label() const {
     return text + (tag ? " (tag " + std::to_string(*tag) + ")" : " (any tag)");
 }
 
+void Operation::finish(std::exception_ptr cause) {
+    finished = true;
+    if (!end) return;
+    if (!cause && failure) cause = std::make_exception_ptr(*failure);
+    end->pass(std::move(cause), Clock::now());
+}
+
 PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
-                           Members &members, bool spin)
-    : members_(members), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
-      matcher_(transport_, members.rank(), members.size()) {}
+                           Members &members, bool spin, CommunicatorLane &lane)
+    : members_(members), lane_(lane), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
+      paced_(PacedTransport::over(transport_, context)),
+      carrier_(paced_ ? static_cast<Transport &>(*paced_) : transport_),
+      matcher_(carrier_, members.rank(), members.size()) {}
 
 PointToPoint::~PointToPoint() = default; // Communicator has closed it
 
 void PointToPoint::check_usable() const {
-    if (!state_.is_here()) throw forked_failure();
+    if (!state_.is_here()) throw Failure::forked();
 }
 
 // Beginning and waiting -----------------------------------------------------------------------------------------------
@@ -71,16 +80,30 @@ void PointToPoint::set_deadlines() {
     }
 }
 
-Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout) {
+Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
+                               const std::shared_ptr<Mark> &after) {
     check_usable();
     Operations operations;
     operations.reserve(messages.size());
-    for (const Message &message : messages) operations.push_back(std::make_shared<Operation>(message, timeout));
+    const Launching launching = messages.empty() ? Launching{} : lane_.launch();
+    for (const Message &message : messages) {
+        operations.push_back(std::make_shared<Operation>(message, timeout));
+        operations.back()->end = std::make_shared<Mark>();
+        operations.back()->launching = launching;
+    }
     const Lock lock(state_->mutex);
     if (state_->closing) throw members_.closed_here();
+    if (!deferred_.empty() || (after && (!after->is_passed() || after->failure()))) {
+        defer(operations, after);
+        if (launching.at != 0)
+            record_call(Record::What::launch, *operations.front(), *operations.back(), operations.size());
+        return operations;
+    }
     pending_.insert(pending_.end(), operations.begin(), operations.end());
     post(operations.size());
     stop_reading();
+    if (launching.at != 0)
+        record_call(Record::What::launch, *operations.front(), *operations.back(), operations.size());
     if (std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; })) return operations;
     set_deadlines();
     start_background();
@@ -97,12 +120,20 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
+    if (const Launching launching = lane_.launch(); launching.at != 0) [[unlikely]] {
+        for (Operation &operation : operations) operation.launching = launching;
+    }
     Lock lock(state_->mutex, std::try_to_lock);
     if (!lock) {
         before_wait();
         lock.lock();
     }
     if (state_->closing) throw members_.closed_here();
+    if (!deferred_.empty()) {
+        before_wait();
+        await(lock, [this] { return deferred_.empty(); }, Clock::time_point::max(), operations, interrupted);
+        if (state_->closing) throw members_.closed_here();
+    }
     // Nothing may be thrown while the machine knows of them.
     pending_.reserve(pending_.size() + operations.size());
     state_->callers.reserve(state_->callers.size() + 1);
@@ -113,6 +144,8 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
         before_wait();
         await_all(lock, operations, interrupted);
     }
+    if (!operations.empty() && operations.front().launching.at != 0) [[unlikely]]
+        record_call(Record::What::blocking, operations.front(), operations.back(), operations.size());
     for (const Operation &operation : operations) {
         if (operation.failure) throw *operation.failure;
     }
@@ -151,21 +184,12 @@ void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, 
 bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
                         const Hook &interrupted) {
     check_usable();
+    const Launching waiting = lane_.launch();
     Lock lock(state_->mutex);
-    return await(
+    const bool is_finished = await(
         lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1}, interrupted);
-}
-
-bool PointToPoint::is_finished(const Operation &operation) {
-    check_usable();
-    const Lock lock(state_->mutex);
-    return operation.finished;
-}
-
-std::optional<Failure> PointToPoint::failure_of(const Operation &operation) {
-    check_usable();
-    const Lock lock(state_->mutex);
-    return operation.failure;
+    if (waiting.at != 0) record_wait(*operation, waiting);
+    return is_finished;
 }
 
 std::vector<int> PointToPoint::missing(const Operation &operation) {
@@ -180,7 +204,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
     if (condition()) return true;
     const auto start = Clock::now();
     auto next_look = start + attention;
-    Patience patience(spin_);
+    Patience patience = patience_of(spin_);
     for (bool stall_told = false;;) {
         const auto limit = std::min(until, next_look);
         if (state_->driven) {
@@ -214,7 +238,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
 /// Of a caller that leaves: somebody else goes on.
 void PointToPoint::hand_on() {
     if (state_->num_waiting > 0) state_->changed.notify_all();
-    if (pending_.empty() || !state_->background.joinable()) return;
+    if ((pending_.empty() && deferred_.empty()) || !state_->background.joinable()) return;
     state_->work.notify_one();
     members_.own().ring(); // it may sleep over something that was left to be moved
 }
@@ -233,11 +257,13 @@ void PointToPoint::start_background() {
 void PointToPoint::serve() {
     block_signals();
     Lock lock(state_->mutex);
-    const auto may_rest = [this] { return state_->stopping || state_->driven || pending_.empty(); };
+    const auto may_rest = [this] {
+        return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());
+    };
     for (;;) {
         state_->work.wait(lock, [&] { return state_->stopping || !may_rest(); });
         if (state_->stopping) return;
-        Patience patience(false, max_yields_in_background);
+        Patience patience = patience_of(false, max_yields_in_background);
         drive(lock, may_rest, Clock::time_point::max(), patience);
     }
 }
@@ -273,11 +299,13 @@ bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_poi
     const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
     page.sleeping.fetch_add(1, std::memory_order_seq_cst);
     // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
+    const auto now = Clock::now();
     const bool moved = step(true) || condition();
     if (!moved) {
+        const auto arrival = carrier_.until_arrival(now);
         stop_reading();
         lock.unlock();
-        const auto left = std::min<std::chrono::nanoseconds>(until - Clock::now(), attention);
+        const auto left = std::min({until - Clock::now(), std::chrono::nanoseconds(attention), arrival});
         if (left.count() > 0) futex_wait(page.bell, bell, left);
         lock.lock();
     }
@@ -355,9 +383,11 @@ std::vector<int> PointToPoint::awaited(const Operation &operation) const {
 void PointToPoint::collect() {
     if (matcher_.num_done() == seen_done_) return;
     seen_done_ = matcher_.num_done();
-    std::erase_if(pending_, [](const std::shared_ptr<Operation> &operation) {
-        if (operation->done) operation->finished = true;
-        return operation->done;
+    std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
+        if (!operation->done) return false;
+        if (operation->launching.at != 0) record(*operation);
+        operation->finish();
+        return true;
     });
     if (state_->num_waiting > 0) state_->changed.notify_all();
 }
@@ -405,12 +435,15 @@ void PointToPoint::end_with(Failure failure) {
         failure_ = std::move(failure);
         members_.await_readers(transport_, &ControlPage::in_messages);
     }
-    for (const auto &operation : pending_) {
-        operation->failure = failure_;
-        if (failure_->sequence == 0) operation->failure->label = operation->label();
-        operation->finished = true;
+    for (Operations *const operations : {&pending_, &deferred_}) {
+        for (const auto &operation : *operations) {
+            operation->failure = failure_;
+            if (failure_->sequence == 0) operation->failure->label = operation->label();
+            if (operation->launching.at != 0) record(*operation);
+            operation->finish();
+        }
+        operations->clear();
     }
-    pending_.clear();
     state_->changed.notify_all();
 }
 
@@ -424,7 +457,8 @@ void PointToPoint::close(const Hook &interrupted) {
     if (std::ranges::find(state_->callers, std::this_thread::get_id()) != state_->callers.end()) {
         give_up("closed inside its own send or receive");
     }
-    await(lock, [this] { return pending_.empty(); }, Clock::time_point::max(), {}, interrupted);
+    const auto has_ended = [this] { return pending_.empty() && deferred_.empty(); };
+    await(lock, has_ended, Clock::time_point::max(), {}, interrupted);
     // Nothing comes after the word that an empty message was received: its sender would take this for a loss.
     await(lock, [this] { return !owes_word(); }, Clock::now() + stall_time, {}, interrupted);
     const bool is_first = !state_->stopping; // of several threads that close
@@ -432,8 +466,10 @@ void PointToPoint::close(const Hook &interrupted) {
     state_->work.notify_all();
     members_.own().ring();
     std::thread background = std::move(state_->background);
+    const auto deferring = std::move(state_->deferring);
     lock.unlock();
     if (background.joinable()) background.join();
+    while (deferring && !deferring->record()->wait(attention)) continue; // its last task may still be here
     if (!is_first) return;
     lock.lock();
     while (step(true)) continue; // what has come but was not looked at
@@ -457,12 +493,6 @@ void PointToPoint::warn_of_unmatched() {
                  "%llu%s\n",
                  members_.rank(), messages.size(), messages.size() == 1 ? "message" : "messages", source,
                  static_cast<unsigned long long>(tag), messages.size() == 1 ? "" : " first");
-}
-
-bool PointToPoint::has_failed() {
-    if (!state_.is_here()) return false;
-    const Lock lock(state_->mutex);
-    return failure_.has_value();
 }
 
 } // namespace hocket

@@ -1,8 +1,12 @@
 // Sends and receives beside the calls of a communicator: who drives the machine that matches them, and how waits end.
 #pragma once
 
+#include "mark.h"
 #include "match.h"
 #include "members.h"
+#include "paced.h"
+#include "stream.h"
+#include "trace.h"
 #include "waiting.h"
 
 #include <condition_variable>
@@ -25,6 +29,11 @@ struct Operation final : Exchange {
     Clock::time_point deadline = Clock::time_point::max(); // once it turns out that there is something to wait for
     bool finished = false; // well or not; like `failure`, guarded by the mutex of who runs it
     std::optional<Failure> failure;
+    std::shared_ptr<Mark> end; // of one that was begun, passed when it is finished
+    Launching launching;       // in a trace
+
+    /// Well, or with `failure`; who waits for the end sees `cause`, where that is another one.
+    void finish(std::exception_ptr cause = nullptr);
 
     /// "recv from rank 2 (tag 7)".
     std::string label() const;
@@ -37,16 +46,18 @@ using Operations = std::vector<std::shared_ptr<Operation>>;
 class PointToPoint {
   public:
     /// `ranks` are those of the members in the context, `offsets` lead to their endpoints. `spin`: whether every rank
-    /// has a core. `members` must outlive this.
+    /// has a core. `members` must outlive this, and so must `lane`, the communicator's in traces.
     PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
-                 Members &members, bool spin);
+                 Members &members, bool spin, CommunicatorLane &lane);
     PointToPoint(const PointToPoint &) = delete;
     PointToPoint &operator=(const PointToPoint &) = delete;
     ~PointToPoint();
 
-    /// Begins them in order. Their memory has to stay until they are finished; what goes wrong from here on is told by
-    /// the operation. `timeout` counts from now.
-    Operations begin(std::span<const Message> messages, std::chrono::nanoseconds timeout);
+    /// Begins them in order, once `after` is passed, if there is one, and what was to begin before has begun. Where
+    /// that has failed this rank gives up, and they end with its failure. Their memory has to stay until they are
+    /// finished; what goes wrong from here on is told by the operation. `timeout` counts from their beginning.
+    Operations begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
+                     const std::shared_ptr<Mark> &after = nullptr);
 
     /// Begins them, which none knows of yet, and waits for all. `interrupted` is asked every tenth of a second and may
     /// throw, which aborts the communicator. Before it waits, other than for a few microseconds, it calls
@@ -56,9 +67,6 @@ class PointToPoint {
 
     /// False when `limit` passed before it was finished. What `interrupted` throws ends the wait only.
     bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit, const Hook &interrupted);
-    bool is_finished(const Operation &operation);
-    /// Of one that has failed.
-    std::optional<Failure> failure_of(const Operation &operation);
     /// Whom one that is not finished waits for.
     std::vector<int> missing(const Operation &operation);
 
@@ -66,13 +74,19 @@ class PointToPoint {
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
     std::vector<std::size_t> leave() { return transport_.leave(); }
-    bool has_failed();
+    bool has_failed() {
+        if (!state_.is_here()) return false;
+        const Lock lock(state_->mutex);
+        return failure_.has_value();
+    }
 
   private:
     using Lock = std::unique_lock<std::mutex>;
     using Condition = std::function<bool()>;
 
     void post(std::size_t num_new);
+    void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
+    void post_deferred(std::size_t num_first, Mark *after);
     void set_deadlines();
     bool poll(std::span<const Operation> operations);
     void await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted);
@@ -86,19 +100,28 @@ class PointToPoint {
     void look_for_closed(const std::vector<int> &closed) const;
     std::vector<int> awaited(const Operation &operation) const;
     void collect();
+    void record(const Operation &operation);
+    void record_wait(const Operation &operation, const Launching &waiting);
+    void record_call(Record::What what, const Operation &first, const Operation &last, std::size_t num_operations);
     void check_deadlines(Clock::time_point now);
     void give_up(const std::string &reason);
     void end_with(Failure failure);
     void hand_on();
     void start_background();
     void serve();
+    Patience patience_of(bool spins, unsigned yields = max_yields) const {
+        return paced_ ? Patience::none() : Patience(spins, yields);
+    }
     void check_usable() const;
     bool owes_word() const;
     void warn_of_unmatched();
 
     Members &members_;
+    CommunicatorLane &lane_;
     bool spin_;
     ShmTransport transport_;
+    std::unique_ptr<PacedTransport> paced_;
+    Transport &carrier_; // that, or the one above
 
     struct State {
         std::mutex mutex;                     // guards the rest, and all below
@@ -110,10 +133,12 @@ class PointToPoint {
         bool closing = false;
         bool stopping = false;
         std::thread background;
+        std::unique_ptr<Stream> deferring; // waits for what the deferred ones come after, and begins them
     };
     OfThisProcess<State> state_;
     Matcher matcher_;
     Operations pending_;
+    Operations deferred_;            // not begun yet, as they come after others, or after a mark
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;

@@ -21,7 +21,8 @@ std::size_t Endpoint::committed_bytes(int num_members) {
 }
 
 std::size_t Endpoint::reserved_bytes(int num_members) {
-    return committed_bytes(num_members) + num_lanes * static_cast<std::size_t>(num_members) * piece_bytes;
+    const std::size_t num_channels = num_lanes * static_cast<std::size_t>(num_members);
+    return committed_bytes(num_members) + num_channels * piece_bytes + round_up(num_channels * sizeof(Arrivals), page);
 }
 
 Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
@@ -53,6 +54,12 @@ std::span<Fingerprint> Endpoint::aborted_calls() const {
 
 std::size_t Endpoint::reserved_slot(Lane lane, int peer) const {
     return committed_bytes(num_members_) + place(lane, peer) * piece_bytes;
+}
+
+std::size_t Endpoint::arrivals_begin() const { return reserved_slot(Lane{num_lanes}, 0); }
+
+Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
+    return reinterpret_cast<Arrivals *>(base_ + arrivals_begin())[place(lane, peer)];
 }
 
 // Transport -----------------------------------------------------------------------------------------------------------
@@ -257,6 +264,19 @@ void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t n
     ++to.posted;
     line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_release);
     to.may_await = may_await_ = true;
+}
+
+void ShmTransport::commit_arrivals() {
+    const std::size_t begin = endpoint(rank_).arrivals_begin();
+    context_.arena().commit(offset_ + begin, Endpoint::reserved_bytes(size()) - begin);
+}
+
+std::atomic<Clock::rep> &ShmTransport::arrival_of_next(int peer) const {
+    return endpoint(rank_).arrivals(lane_, peer)[posted(peer) % Endpoint::ring_size];
+}
+
+const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
+    return endpoint(peer).arrivals(lane_, rank_)[peer_at(peer).received % Endpoint::ring_size];
 }
 
 bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }

@@ -24,7 +24,7 @@ inline constexpr std::size_t num_lanes = 2;
 
 /// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a
 /// release counter, the boards, the calls of an abort record, then a reserved staging slot for each lane and peer,
-/// which only takes memory when the shared pool was ever exhausted.
+/// which only takes memory when the shared pool was ever exhausted, and last the times of arrival of a paced link.
 class Endpoint {
   public:
     static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
@@ -65,6 +65,9 @@ class Endpoint {
         std::atomic<std::uint64_t> value;
     };
 
+    /// Of each message in a ring, where the link is paced: when it arrives, in ticks of its clock.
+    using Arrivals = std::array<std::atomic<Clock::rep>, ring_size>;
+
     /// What a rank lets one peer write, in one call. The peer reads it before it posts its last message of that call,
     /// and only then does the rank write the next.
     struct alignas(cache_line) Board {
@@ -95,6 +98,9 @@ class Endpoint {
     /// Written by this rank, read by `peer`. Of the lane of collectives.
     Board &board(int peer) const;
     std::size_t reserved_slot(Lane lane, int peer) const; // offset from the endpoint
+    std::size_t arrivals_begin() const;                   // offset from the endpoint
+    /// Beside ring().
+    Arrivals &arrivals(Lane lane, int peer) const;
     /// Beside the abort record: the calls of the members that it is about, sequence 0 where unknown.
     std::span<Fingerprint> aborted_calls() const;
 
@@ -137,6 +143,12 @@ class ShmTransport final : public Transport {
     void take_back(int peer, const std::byte *memory) override;
     std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
 
+    /// Takes memory for the two below.
+    void commit_arrivals();
+    /// When the next message to a peer, and the first one from it that is not released, arrives: for a paced link.
+    std::atomic<Clock::rep> &arrival_of_next(int peer) const;
+    const std::atomic<Clock::rep> &arrival_of_first(int peer) const;
+
     /// Whether `peer` may still read what this rank has lent to it, or write where this rank lets it.
     bool may_be_used_by(int peer) const;
     /// After a failure: no peer begins to write any more. One that has begun may go on: see may_be_used_by.
@@ -147,6 +159,7 @@ class ShmTransport final : public Transport {
     std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
 
+    int size() const { return static_cast<int>(peers_.size()); }
     const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
     ControlPage &control(int member) const { return endpoint(member).control(); }
 

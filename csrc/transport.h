@@ -4,6 +4,7 @@
 
 #include "types.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -83,6 +84,12 @@ class Transport {
     /// Wakes peers that sleep until something is posted or released. Comes after each round of that, and before this
     /// rank sleeps or returns.
     virtual void ring() {}
+
+    /// How long it takes until view() shows what it hid at `since`, as it is still on its way, unless a peer rings
+    /// before; the longest time where nothing is. Who waits so long sleeps.
+    virtual std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point /*since*/) {
+        return std::chrono::nanoseconds::max();
+    }
 
     // Puts: only a hint, which a transport may leave without effect. Whoever grants has released all messages of
     // earlier calls, and by their number the two know which call is meant.

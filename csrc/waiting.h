@@ -17,6 +17,8 @@ inline constexpr std::chrono::seconds stall_time{5};
 inline constexpr std::chrono::milliseconds yield_time{10};
 inline constexpr unsigned max_yields = 1000;
 inline constexpr unsigned polls_per_look = 64; // at the clock, while spinning
+/// Of a thread that hands its work to another one, or gets it from there: to be woken takes longer.
+inline constexpr unsigned yields_before_sleep = 100;
 inline constexpr unsigned yields_per_look = 8; // fewer, as on a busy machine each may take many milliseconds
 /// Of a call on a rank that spins, before it counts as waiting: some microseconds.
 inline constexpr unsigned polls_before_wait = 300;
@@ -32,6 +34,8 @@ inline void relax() {
 class Patience {
   public:
     explicit Patience(bool spins, unsigned yields = max_yields) : spins_(spins), max_yields_(yields) {}
+    /// Of who is told when to look again, or sleeps until it is rung.
+    static Patience none() { return Patience(false, 0); }
 
     bool spins() const { return spins_; }
     /// Something has moved, so more may come soon. A bell alone says nothing: it may have rung for what others await.
@@ -50,6 +54,15 @@ class Patience {
     void pass() const {
         if (spins_) relax();
         else sched_yield();
+    }
+    /// Tries until it is over; whether the condition held before.
+    template <typename Condition> bool try_until(const Condition &condition) {
+        while (!condition()) {
+            if (wants_clock()) look(Clock::now());
+            if (is_over()) return false;
+            pass();
+        }
+        return true;
     }
 
   private:

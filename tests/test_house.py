@@ -17,10 +17,7 @@ DOCUMENTS = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "docs/choosing.md",
-    "docs/algorithms.md",
-    "docs/networks.md",
-    "docs/validation.md",
+    *(f"docs/{name}.md" for name in ("choosing", "algorithms", "tracing", "networks", "validation")),
 ]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500

@@ -5,6 +5,7 @@
 
 #include "blocking.h"
 #include "cached_method.h"
+#include "streams.h"
 
 #include <algorithm>
 #include <array>
@@ -91,7 +92,7 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
 PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagged, PyObject *names) {
     auto &method = *reinterpret_cast<CachedMethod *>(callable);
     const auto num_given = static_cast<std::size_t>(PyVectorcall_NARGS(num_flagged));
-    CallCache *const cache = num_given > 0 ? cache_of(method, given[0]) : nullptr;
+    CallCache *const cache = num_given > 0 && current_stream() == nullptr ? cache_of(method, given[0]) : nullptr;
     Arguments arguments;
     Key key;
     if (cache == nullptr || !sort_arguments(method, given + 1, num_given - 1, names, arguments) ||

@@ -4,6 +4,7 @@
 #include "group_calls.h"
 
 #include "cached_method.h"
+#include "streams.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +100,7 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
 /// Null where every call has to go through Python.
 GroupCalls *calls_of(PyObject *group) {
     if (profiler == nullptr || PyDict_GetItemWithError(profiler, profiling_name) != Py_False) return nullptr;
+    if (current_stream() != nullptr) return nullptr;
     const auto found = nb::steal(PyObject_GetAttr(group, calls_name)); // the group keeps it
     GroupCalls *calls = nullptr;
     if (!found.is_valid()) PyErr_Clear();

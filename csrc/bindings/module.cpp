@@ -7,13 +7,17 @@
 #include "communicator.h"
 #include "group_calls.h"
 #include "machine.h"
+#include "memory.h"
 #include "point_to_point.h"
 #include "reductions.h"
+#include "streams.h"
+#include "traces.h"
 
 #include <algorithm>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -26,7 +30,16 @@ using namespace hocket;
 
 // Errors --------------------------------------------------------------------------------------------------------------
 
-nb::object exception_of(const Failure &failure) {
+Raised::Raised(const nb::python_error &error)
+    : value_(nb::borrow(error.value()).release().ptr(),
+             [](PyObject *value) {
+                 if (Py_IsInitialized() == 0) return; // then nothing is freed any more
+                 const nb::gil_scoped_acquire acquire;
+                 Py_DECREF(value);
+             }),
+      text_(nb::cast<std::string>(error.type().attr("__name__")) + ": " + nb::str(error.value()).c_str()) {}
+
+static nb::object exception_of(const Failure &failure) {
     nb::dict calls;
     for (const auto &[rank, call] : failure.calls) {
         calls[nb::int_(rank)] =
@@ -40,6 +53,8 @@ nb::object exception_of(const Failure &failure) {
 static void translate(const std::exception_ptr &pointer, void *) {
     try {
         std::rethrow_exception(pointer);
+    } catch (const Raised &raised) {
+        PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(raised.value().ptr())), raised.value().ptr());
     } catch (const Failure &failure) {
         try {
             const nb::object exception = exception_of(failure);
@@ -56,6 +71,13 @@ void set_python_error(const std::exception_ptr &pointer) {
     } catch (nb::python_error &error) { error.restore(); } catch (const std::bad_alloc &) {
         PyErr_NoMemory();
     } catch (const std::exception &error) { PyErr_SetString(PyExc_RuntimeError, error.what()); }
+}
+
+nb::object exception_of(const std::exception_ptr &failure) {
+    if (!failure) return nb::none();
+    set_python_error(failure);
+    const nb::python_error error;
+    return nb::borrow(error.value());
 }
 
 /// Between slices of a wait: lets Python run its signal handlers, whose exceptions end the wait.
@@ -167,30 +189,15 @@ void run(Communicator &self, Launched &launched, int kind, int dtype, int op, in
 
 std::shared_ptr<Work> submit(Communicator &self, Launched &launched, int kind, int dtype, int op, int root,
                              std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
-                             std::shared_ptr<Extra> extra) {
+                             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, std::move(extra));
     const nb::gil_scoped_release release;
-    return self.submit(std::move(call));
+    return self.submit(std::move(call), std::move(after));
 }
 
 using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
 
 std::span<const std::int32_t> span_of(const Table &table) { return {table.data(), table.size()}; }
-
-/// Memory of an arena that frees itself with the last array that shows it.
-struct Registered {
-    std::shared_ptr<Arena> arena;
-    std::size_t offset;
-    ~Registered() { arena->free(offset); }
-};
-
-nb::object allocate(const std::shared_ptr<Arena> &arena, std::size_t num_bytes) {
-    auto memory = std::make_unique<Registered>(arena, arena->allocate(num_bytes));
-    std::byte *address = arena->mapping()->base() + memory->offset;
-    const nb::capsule owner(memory.release(),
-                            [](void *pointer) noexcept { delete static_cast<Registered *>(pointer); });
-    return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(address, {num_bytes}, owner));
-}
 
 } // namespace
 
@@ -203,6 +210,7 @@ NB_MODULE(_core, m) {
 
     m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
     bind_reductions(m);
+    bind_traces(m);
     bind_machine(m);
     m.attr("PIECE_BYTES") = piece_bytes;
 
@@ -262,6 +270,7 @@ NB_MODULE(_core, m) {
             "peer"_a)
         .def("release", &Transport::release, "peer"_a, "num_bytes"_a);
     nb::class_<ShmTransport, Transport>(m, "ShmTransport");
+    nb::class_<PacedTransport, Transport>(m, "PacedTransport");
     nb::class_<ByteStreamTransport, Transport>(m, "ByteStreamTransport");
     nb::class_<ByteStreams>(m, "ByteStreams")
         .def(
@@ -297,19 +306,16 @@ NB_MODULE(_core, m) {
         .def("num_moves", &Executor::num_moves)
         .def("waiting_for", &Executor::waiting_for);
 
-    nb::class_<Arena>(m, "Arena")
-        .def(
-            "__init__", [](Arena *self, std::size_t capacity) { new (self) Arena(capacity); }, "capacity"_a)
-        .def_prop_ro("descriptor", &Arena::descriptor)
-        .def("allocate", &allocate, "num_bytes"_a);
-
+    bind_memory(m);
     nb::class_<Context>(m, "Context")
         .def(
             "__init__",
-            [](Context *self, std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach) {
-                new (self) Context(std::move(arena), max_slots, may_attach);
+            [](Context *self, std::shared_ptr<Arena> arena, std::shared_ptr<Recorder> recorder, std::size_t max_slots,
+               bool may_attach, std::optional<std::pair<double, double>> link) {
+                auto paced = link ? std::make_unique<Link>(link->first, duration(link->second)) : nullptr;
+                new (self) Context(std::move(arena), max_slots, may_attach, std::move(recorder), std::move(paced));
             },
-            "arena"_a, "max_slots"_a = 12, "may_attach"_a = false)
+            "arena"_a, "recorder"_a, "max_slots"_a = 12, "may_attach"_a = false, "link"_a.none() = nb::none())
         .def_prop_ro("presence_offset", &Context::presence_offset)
         .def(
             "add_endpoint",
@@ -325,30 +331,19 @@ NB_MODULE(_core, m) {
             },
             "rank"_a, "descriptors"_a, "presence_offsets"_a);
 
+    bind_streams(m);
     nb::class_<Work>(m, "Work")
+        .def_prop_ro("end", &Work::shared_end)
+        .def_prop_ro("sequence", &Work::sequence)
         .def(
             "wait",
             [](Work &self, double seconds) {
-                const auto limit = Clock::now() + duration(seconds);
-                for (;;) {
-                    const auto slice =
-                        std::min<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::milliseconds(100));
-                    bool done = false;
-                    {
-                        const nb::gil_scoped_release release;
-                        done = self.wait(std::max(slice, std::chrono::nanoseconds(0)));
-                    }
-                    if (done || Clock::now() >= limit) return done;
-                    check_signals();
-                }
+                const std::uint64_t begin = ticks();
+                const bool is_passed = wait_for(self.end(), seconds);
+                self.record_wait(begin);
+                return is_passed;
             },
-            "seconds"_a)
-        .def_prop_ro("sequence", &Work::sequence)
-        .def("is_completed", &Work::is_completed, nb::call_guard<nb::gil_scoped_release>())
-        .def("exception", [](Work &self) {
-            const auto failure = self.failure();
-            return failure ? exception_of(*failure) : nb::object(nb::none());
-        });
+            "seconds"_a);
 
     nb::class_<Communicator> communicator(m, "Communicator");
     communicator
@@ -361,7 +356,7 @@ NB_MODULE(_core, m) {
         .def("run", &run, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none())
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
-             "timeout"_a, "extra"_a.none())
+             "timeout"_a, "extra"_a.none(), "after"_a.none())
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
         .def("finish",
@@ -376,7 +371,7 @@ NB_MODULE(_core, m) {
              })
         .def_prop_ro("busy_seconds",
                      [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
-        .def_prop_ro("transport", &Communicator::transport, nb::rv_policy::reference_internal);
+        .def_prop_ro("transport", &Communicator::carrier, nb::rv_policy::reference_internal);
     bind_cached_calls(m);
     bind_group_calls(m);
     bind_point_to_point(m, communicator);

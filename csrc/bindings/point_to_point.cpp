@@ -70,20 +70,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 return self.communicator->messages().wait(self.operation, duration(seconds), check_signals);
             },
             "seconds"_a)
-        .def("is_completed",
-             [](const MessageWork &self) {
-                 const nb::gil_scoped_release release;
-                 return self.communicator->messages().is_finished(*self.operation);
-             })
-        .def("exception",
-             [](const MessageWork &self) {
-                 std::optional<Failure> failure;
-                 {
-                     const nb::gil_scoped_release release;
-                     failure = self.communicator->messages().failure_of(*self.operation);
-                 }
-                 return failure ? exception_of(*failure) : nb::object(nb::none());
-             })
+        .def_prop_ro("end", [](const MessageWork &self) { return self.operation->end; })
         .def("missing",
              [](const MessageWork &self) {
                  const nb::gil_scoped_release release;
@@ -113,19 +100,19 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
             "messages"_a, "timeout"_a)
         .def(
             "begin_exchange",
-            [](const std::shared_ptr<Communicator> &self, const std::vector<Description> &descriptions,
-               double timeout) {
+            [](const std::shared_ptr<Communicator> &self, const std::vector<Description> &descriptions, double timeout,
+               const std::shared_ptr<Mark> &after) {
                 const std::vector<Message> messages = messages_of(descriptions);
                 Operations operations;
                 {
                     const nb::gil_scoped_release release;
-                    operations = self->messages().begin(messages, duration(timeout));
+                    operations = self->messages().begin(messages, duration(timeout), after);
                 }
                 nb::list works;
                 for (auto &operation : operations) works.append(MessageWork{self, std::move(operation)});
                 return works;
             },
-            "messages"_a, "timeout"_a)
+            "messages"_a, "timeout"_a, "after"_a.none())
         .def(
             "send_internal",
             [](Communicator &self, const nb::bytes &data, int peer, std::uint64_t tag, double timeout) {

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from hocket.algorithms import ALGORITHMS, algorithm
     from hocket.runtime.communicator import Communicator, Context, init
     from hocket.runtime.launch import run_ranks
-    from hocket.runtime.memory import empty
+    from hocket.runtime.memory import empty, record_stream
     from hocket.runtime.mesh import Cartesian, Mesh
     from hocket.runtime.point_to_point import ANY_SOURCE, ANY_TAG, Recv, Send
+    from hocket.runtime.stream import Event, Stream, current_stream, stream
+    from hocket.runtime.trace import span, trace
     from hocket.runtime.work import Work
     from hocket.schedule.reduction import premul_sum
     from hocket.schedule.reduction import user_op as op
@@ -28,9 +30,10 @@ __version__ = "0.1.0"
 
 # fmt: off
 __all__ = [
-    "init", "Communicator", "Context", "Work", "empty", "run_ranks",
+    "init", "Communicator", "Context", "Work", "empty", "run_ranks", "trace", "span",
     "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
     "Mesh", "Cartesian", "algorithm", "ALGORITHMS", "Options", "errors",
+    "Stream", "Event", "stream", "current_stream", "record_stream",
 ]
 # fmt: on
 
@@ -41,10 +44,17 @@ _HOMES = {
     "Work": "hocket.runtime.work",
     "empty": "hocket.runtime.memory",
     "run_ranks": "hocket.runtime.launch",
+    "trace": "hocket.runtime.trace",
+    "span": "hocket.runtime.trace",
     "Send": "hocket.runtime.point_to_point",
     "Recv": "hocket.runtime.point_to_point",
     "ANY_SOURCE": "hocket.runtime.point_to_point",
     "ANY_TAG": "hocket.runtime.point_to_point",
+    "Stream": "hocket.runtime.stream",
+    "Event": "hocket.runtime.stream",
+    "stream": "hocket.runtime.stream",
+    "current_stream": "hocket.runtime.stream",
+    "record_stream": "hocket.runtime.memory",
     "op": "hocket.schedule.reduction",
     "premul_sum": "hocket.schedule.reduction",
     "Mesh": "hocket.runtime.mesh",

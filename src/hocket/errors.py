@@ -10,7 +10,7 @@
     |   |-- CollectiveTimeout    a rank did not come in time: .missing
     |   |-- PeerDied             a process ended without closing: .rank
     |   |-- PeerAborted          a rank closed or gave up while others needed it: .rank .reason
-    |   `-- ForkedUse            a communicator was used in a forked child
+    |   `-- ForkedUse            a communicator or a stream was used in a forked child
     |-- ResourceError            memory, descriptors or threads ran out: .errno .call
     `-- InternalError            Hocket broke its own rules: please report it
 
@@ -140,7 +140,7 @@ class PeerAborted(CommunicationError):
 
 
 class ForkedUse(CommunicationError):
-    """A communicator was used in a forked child. The parent's is unharmed; the child may call init for its own."""
+    """A communicator or a stream was used in a forked child. The parent's is unharmed; the child may make its own."""
 
 
 class ResourceError(HocketError):

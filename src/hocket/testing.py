@@ -3,6 +3,7 @@
 check_schedule    a schedule or algorithm: the proof, and its plans run in random orders against the reference
 check_transport   one rank's side of the contract that every transport keeps (csrc/transport.h)
 run_ranks         a function as several ranks, in processes or threads
+paced_link        a block in which ranks are joined by slow links: communication that leaves the CPU alone
 """
 
 import random
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hocket.algorithms import Algorithm
+from hocket.runtime.environment import paced_link
 from hocket.runtime.launch import run_ranks
 from hocket.schedule import interpreter, reference
 from hocket.schedule.dtypes import numpy_dtype
@@ -21,7 +23,7 @@ from hocket.schedule.lower import lower_all
 from hocket.schedule.reduction import Reduction, premul_sum
 from hocket.schedule.verify import Certificate, verify
 
-__all__ = ["check_schedule", "check_transport", "run_ranks"]
+__all__ = ["check_schedule", "check_transport", "paced_link", "run_ranks"]
 
 # Around the places where transports change their ways: elements, a cache line, a page, a piece.
 _SIZES = (1, 2, 3, 7, 8, 47, 48, 49, 63, 64, 65, 4095, 4096, 4097, (128 << 10) - 1, 128 << 10, (128 << 10) + 1)

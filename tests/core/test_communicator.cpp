@@ -63,8 +63,8 @@ TEST(communicator_blocks_beside_its_stream) {
             }
             for (int i = 0; i < rounds; ++i) {
                 const auto at = static_cast<std::size_t>(i);
-                CHECK(works[at]->wait(patience) && works[at]->is_completed());
-                CHECK(!works[at]->failure(), works[at]->failure()->text);
+                CHECK(works[at]->end().wait(patience) && works[at]->end().is_passed());
+                CHECK(!works[at]->end().failure(), text_of(works[at]->end().failure()));
                 reductions[at]->check();
             }
             beside.join();
@@ -94,7 +94,7 @@ TEST(communicator_tells_before_it_waits) {
             });
             CHECK(told);
             second.check();
-            if (work) CHECK(work->wait(patience) && !work->failure());
+            if (work) CHECK(work->end().wait(patience) && !work->end().failure());
         });
     }
 }
@@ -154,7 +154,7 @@ TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
             }
             world.meet(); // neither rank has a slot left
             run_and_check(*rank.communicators[1 - first], plans, rank, 300'000);
-            CHECK(work->wait(patience) && !work->failure(), "the call that began first");
+            CHECK(work->end().wait(patience) && !work->end().failure(), "the call that began first");
             begun.check();
         });
     }
@@ -281,7 +281,7 @@ TEST(communicator_is_of_no_use_once_closed) {
         Reduction reduction(fixture("all_reduce", "ring", 2), rank, 10);
         const auto work = communicator.submit(reduction.call());
         communicator.close(do_nothing); // finishes the stream first
-        CHECK(work->is_completed() && !work->failure());
+        CHECK(work->end().is_passed() && !work->end().failure());
         reduction.check();
         communicator.close(do_nothing); // again: nothing
         for (const auto &failure : {failure_of([&] { communicator.run(reduction.call(), do_nothing); }),

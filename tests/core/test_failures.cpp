@@ -181,12 +181,12 @@ TEST(mismatch_on_the_stream_fails_all_that_follows) {
             if (rank.rank == 1 && i == 1) ++call.fingerprint.op;
             works.push_back(rank.communicator().submit(call));
             if (i > 0) continue;
-            CHECK(works[0]->wait(patience) && !works[0]->failure());
+            CHECK(works[0]->end().wait(patience) && !works[0]->end().failure());
             world.meet();
         }
-        for (const auto &work : works) CHECK(work->wait(patience));
-        CHECK(works[1]->failure()->cause == Cause::mismatch && works[2]->failure()->cause == Cause::mismatch);
-        CHECK(works[2]->failure()->sequence == 2, "the reason stays the first one");
+        for (const auto &work : works) CHECK(work->end().wait(patience));
+        CHECK(failure_of(*works[1])->cause == Cause::mismatch && failure_of(*works[2])->cause == Cause::mismatch);
+        CHECK(failure_of(*works[2])->sequence == 2, "the reason stays the first one");
     });
 }
 
@@ -299,8 +299,8 @@ TEST(a_call_without_memory_fails_and_tells_the_others) {
             auto &own = heard[static_cast<std::size_t>(rank.rank)];
             if (on_stream) {
                 const auto work = rank.communicator().submit(call);
-                CHECK(work->wait(patience));
-                own = work->failure();
+                CHECK(work->end().wait(patience));
+                own = failure_of(*work);
             } else {
                 own = failure_of([&] { rank.communicator().run(call, do_nothing); });
             }
@@ -341,8 +341,8 @@ TEST(a_reduction_that_throws_ends_the_call_on_all_ranks) {
                 auto &own = heard[static_cast<std::size_t>(rank.rank)];
                 if (on_stream) {
                     const auto work = rank.communicator().submit(call);
-                    CHECK(work->wait(patience));
-                    own = work->failure();
+                    CHECK(work->end().wait(patience));
+                    own = failure_of(*work);
                 } else {
                     own = failure_of([&] { rank.communicator().run(call, do_nothing); });
                 }

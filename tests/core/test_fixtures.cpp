@@ -67,8 +67,8 @@ TEST(fixtures_on_the_stream) {
             std::vector<std::pair<std::unique_ptr<Operands>, std::shared_ptr<Work>>> launched;
             const auto look = [&launched] {
                 for (auto &[operands, work] : launched) {
-                    CHECK(work->wait(patience));
-                    CHECK(!work->failure(), work->failure()->text);
+                    CHECK(work->end().wait(patience));
+                    CHECK(!work->end().failure(), text_of(work->end().failure()));
                     operands->check("on the stream");
                 }
                 launched.clear();

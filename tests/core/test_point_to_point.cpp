@@ -101,8 +101,7 @@ TEST(messages_need_nobody_s_help_once_begun) {
         fill(out, rank.rank);
         const auto received = begin(rank, receive_of(in, 1 - rank.rank));
         const auto sent = begin(rank, send_of(out, 1 - rank.rank));
-        PointToPoint &messages = rank.communicator().messages();
-        while (!messages.is_finished(*received) || !messages.is_finished(*sent)) {
+        while (!received->end->is_passed() || !sent->end->is_passed()) {
             CHECK(!world.has_failed());
             std::this_thread::yield();
         }
@@ -327,7 +326,7 @@ TEST(messages_interrupted_tell_the_others) {
         try {
             messages.wait(begun.front(), patience, throwing);
         } catch (const Interrupt &) { interrupted = true; }
-        CHECK(interrupted && !messages.is_finished(*begun.front()), "a wait that is interrupted leaves all as it is");
+        CHECK(interrupted && !begun.front()->end->is_passed(), "a wait that is interrupted leaves all as it is");
         interrupted = false;
         try {
             messages.run({&message, 1}, patience, throwing);

@@ -50,7 +50,9 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     for (Rank &rank : ranks_) {
         rank.rank = static_cast<int>(members.size());
         rank.arena = std::make_shared<Arena>(arena_bytes);
-        rank.context = std::make_shared<Context>(rank.arena, options.max_slots, options.may_attach);
+        auto link = options.bytes_per_second > 0 ? std::make_unique<Link>(options.bytes_per_second, options.latency)
+                                                 : std::unique_ptr<Link>();
+        rank.context = std::make_shared<Context>(rank.arena, options.max_slots, options.may_attach, std::move(link));
         members.push_back(rank.rank);
         descriptors.push_back(rank.arena->descriptor());
         presences.push_back(rank.context->presence_offset());
@@ -181,6 +183,12 @@ std::optional<Failure> failure_of(const std::function<void()> &action) {
         action();
     } catch (const Failure &failure) { return failure; }
     return std::nullopt;
+}
+
+std::optional<Failure> failure_of(const Work &work) {
+    return failure_of([&work] {
+        if (work.end().failure()) std::rethrow_exception(work.end().failure());
+    });
 }
 
 } // namespace hocket::test

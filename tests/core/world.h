@@ -56,6 +56,9 @@ struct WorldOptions {
     bool may_attach = false;
     /// Of the staging pool that a rank's communicators share.
     std::size_t max_slots = 8;
+    /// Of a paced link of each rank; 0: they have none.
+    double bytes_per_second = 0;
+    std::chrono::nanoseconds latency{0};
 };
 
 class World {
@@ -111,5 +114,7 @@ class Operands {
 
 /// What a call, or close(), threw; nothing where it went well.
 std::optional<Failure> failure_of(const std::function<void()> &action);
+/// What ended a work.
+std::optional<Failure> failure_of(const Work &work);
 
 } // namespace hocket::test

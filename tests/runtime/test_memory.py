@@ -1,11 +1,13 @@
 """Registered memory: arrays that peers read where they lie, taken at once and given back with the last of them."""
 
+import ctypes
 import errno
 import gc
 import mmap
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,41 @@ def memory_left_by_communicators() -> int:
 def test_communicators_that_were_closed_leave_little_memory() -> None:
     for left in run_ranks(memory_left_by_communicators, 2, kind="process"):
         assert left < 2 * MIB
+
+
+# --- streams -------------------------------------------------------------------------------------------------------
+
+
+def written_by_a_stream(recorded: bool) -> bool:
+    """Whether a new array is written by what a stream does to one that is gone, knowing only its address."""
+    s, may_write = hocket.Stream(), threading.Event()
+    gone = hocket.empty(1000, "uint8")
+    s.submit(may_write.wait, 60)
+    s.submit(ctypes.memset, gone.ctypes.data, 7, 1000)
+    if recorded:
+        hocket.record_stream(gone[10:], s)
+        hocket.record_stream(gone, s)
+    del gone
+    gc.collect()
+    new = hocket.empty(1000, "uint8")
+    new.fill(1)
+    may_write.set()
+    s.synchronize()
+    assert (new == new[0]).all()
+    return bool(new[0] == 7)
+
+
+def test_memory_is_used_again_only_once_its_streams_have_passed() -> None:
+    assert written_by_a_stream(recorded=False), "the hazard"
+    before = committed_bytes()
+    assert not written_by_a_stream(recorded=True)
+    assert committed_bytes() == before
+
+
+def test_a_stream_is_recorded_on_memory_of_its_own_only() -> None:
+    x, s = hocket.empty((0,)), hocket.Stream()
+    hocket.record_stream(x, s)
+    with pytest.raises(ValueError, match=r"expected an array of hocket\.empty\(\), found other memory"):
+        hocket.record_stream(np.zeros(1000), s)
+    with pytest.raises(TypeError, match=r"expected a hocket\.Stream, found None"):
+        hocket.record_stream(x, None)  # type: ignore[arg-type]

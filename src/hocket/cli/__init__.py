@@ -21,6 +21,7 @@ _COMMANDS = {
     "simulate": "say how long a collective takes on a network, and which link binds",
     "tune": "time the algorithms on this machine, and write which is the quickest for what",
     "explain": "say which algorithm runs for a call, what it costs, and why",
+    "trace": "summarise, draw or show what a traced program did",
     "doctor": "look at this host and say what is in the way",
 }
 

@@ -12,6 +12,7 @@ from hocket.runtime.plans import launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.select import ORDERS, Policy, choose
 from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.stream import current_stream, launch_mark
 from hocket.runtime.work import Work
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import ITEM_BYTES
@@ -96,14 +97,15 @@ class Calls(_core.Caller):
         held: tuple[memoryview, ...] = ()
         if type(x) in RESIZABLE or type(result) in RESIZABLE:
             held = tuple(memoryview(one) for one in (x, result) if type(one) in RESIZABLE)
-        if not async_op:
+        stream = current_stream()
+        if not async_op and stream is None:
             core.run(*call)
             del held
             return result
         work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
         self._keep(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
-        work.start(call)
-        return work
+        work.start((*call, launch_mark(stream)))
+        return work if async_op else work.wait()
 
     def _find(
         self,

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import operator
 import os
+import secrets
 import sys
 import threading
 import weakref
@@ -18,17 +19,18 @@ from typing import Any, Self
 import numpy as np
 
 from hocket import _core
-from hocket.errors import CommunicationError
-from hocket.runtime import groups, memory
+from hocket.errors import CommunicationError, RendezvousError
+from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
 from hocket.runtime.cores import has_core, own_cores
-from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, may_attach
+from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
 from hocket.runtime.point_to_point import PointToPoint
 from hocket.runtime.rendezvous import join
 from hocket.runtime.select import Policy
 from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.stream import stream
 from hocket.runtime.uneven import UnevenCollectives
 from hocket.runtime.work import Work
 from hocket.schedule.collective import COLLECTIVES
@@ -50,26 +52,31 @@ def init(
 
     Without arguments the place comes from whoever started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
     and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. HOCKET_ALGO
-    and the tuner file are read by rank 0, for all. Raises RendezvousError (on all ranks that came, naming those that
-    did not), ResourceError, and ValueError or TypeError for bad arguments or a bad configuration of rank 0.
+    and the tuner file are read by rank 0, for all; HOCKET_TRACE names a file to trace into. Raises RendezvousError (on
+    all ranks that came, naming those that did not), ResourceError, OSError for a trace that cannot be written, and
+    ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
     environment = discover(rank, size, address, timeout=timeout)
     arena = memory.arena()
-    core = _core.Context(arena, may_attach=may_attach())
+    link = link_here()
+    core = _core.Context(arena, trace.recorder(), may_attach=may_attach(), link=link)
     hello = {
         "presence": core.presence_offset,
         "endpoint": core.add_endpoint(environment.size),
         "piece_bytes": _core.PIECE_BYTES,
         "cores": own_cores(),
+        "link": link,
     }
-    members = join(environment, arena.descriptor, hello, _policy_text() if environment.rank == 0 else None)
+    members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
     try:
+        _check_links([said["link"] for said in members.hellos])
         core.join(members.rank, members.descriptors, [said["presence"] for said in members.hellos])
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
     if members.config["error"]:
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
+    trace.joined(members.rank, members.size, members.config["job"])
     spins = has_core(members.rank, [said["cores"] for said in members.hellos])
     context = Context(core, members.rank, members.size, spins)
     endpoints = [said["endpoint"] for said in members.hellos]
@@ -79,12 +86,24 @@ def init(
     return communicator
 
 
-def _policy_text() -> dict[str, str]:
-    """What this rank's environment fixes, or why it cannot be read: then all ranks shall know."""
+def _check_links(links: Sequence[Sequence[float] | None]) -> None:
+    """RendezvousError, on all ranks alike, unless all are under the same paced link, or under none."""
+    for rank, link in enumerate(links):
+        said = ["no paced link" if one is None else f"a paced link {tuple(one)}" for one in (links[0], link)]
+        if said[0] != said[1]:
+            raise RendezvousError(
+                f"rank 0 has {said[0]} (bytes per second, seconds), rank {rank} {said[1]}; call hocket.init() on all "
+                "ranks inside the same hocket.testing.paced_link(), or outside"
+            )
+
+
+def _configuration() -> dict[str, str]:
+    """What rank 0 says for all: what its environment fixes, or why that cannot be read; and a name for the job."""
+    job = secrets.token_hex(4)
     try:
-        return {"policy": Policy.from_environment(os.environ).encode(), "error": ""}
+        return {"policy": Policy.from_environment(os.environ).encode(), "error": "", "job": job}
     except (ValueError, OSError) as error:
-        return {"policy": "", "error": str(error)}
+        return {"policy": "", "error": str(error), "job": job}
 
 
 class Context:
@@ -229,7 +248,9 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
-            said = self.all_gather(np.array([mine], np.int64), algorithm="direct")  # whatever is fixed for the program
+            with stream(None):  # the host reads what is gathered
+                # whatever algorithm is fixed for the program
+                said = self.all_gather(np.array([mine], np.int64), algorithm="direct")
         except (TypeError, OverflowError):
             raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
         return None if color is None else self._made(groups.members_of_color(said, self._rank))

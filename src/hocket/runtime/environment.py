@@ -7,6 +7,7 @@ that contains the user id and what identifies the job. Ranks on several hosts ar
 
 import contextlib
 import hashlib
+import math
 import os
 import secrets
 import threading
@@ -117,6 +118,43 @@ def may_attach(variables: Mapping[str, str] | None = None) -> bool:
     if found not in ("0", "1"):
         raise ValueError(f"HOCKET_CMA is {found!r}; expected 0 (stage private memory) or 1 (attach where permitted)")
     return found == "1"
+
+
+_PACED_LINK = "HOCKET_PACED_LINK"
+
+
+@contextlib.contextmanager
+def paced_link(bytes_per_second: float, seconds: float) -> Iterator[None]:
+    """Communicators made in this block, here or by processes started in it, send over links that take their time.
+
+    What a rank sends leaves it one message after another, `bytes_per_second` of them, and can be read by its peer
+    `seconds` after the last byte has left. Meanwhile nobody works: who waits sleeps until a message arrives, as beside
+    a network card. What comes to a rank is not slowed down at its end. Results are the same bits. All ranks make their
+    communicators under the same link, or get a RendezvousError. ValueError, TypeError for what is no speed or no time.
+    """
+    for name, value, right in (
+        ("bytes_per_second", bytes_per_second, bytes_per_second > 0),
+        ("seconds", seconds, seconds >= 0),
+    ):
+        if not (right and math.isfinite(value)):
+            raise ValueError(f"{name} is {value}; expected a number {'above' if name[0] == 'b' else 'of at least'} 0")
+    outer = os.environ.get(_PACED_LINK)
+    os.environ[_PACED_LINK] = f"{float(bytes_per_second)!r},{float(seconds)!r}"
+    try:
+        yield
+    finally:
+        del os.environ[_PACED_LINK]
+        if outer is not None:
+            os.environ[_PACED_LINK] = outer
+
+
+def link_here() -> tuple[float, float] | None:
+    """Of the paced link that this rank is under: bytes per second and seconds; None without one."""
+    found = os.environ.get(_PACED_LINK)
+    if found is None:
+        return None
+    bytes_per_second, seconds = found.split(",")
+    return float(bytes_per_second), float(seconds)
 
 
 # --- who assigned the place: (source, rank, size, local rank, local size, address), or None -----------------------

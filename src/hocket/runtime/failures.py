@@ -76,7 +76,8 @@ def exception_of(
         )
     if cause == _FORKED:
         return ForkedUse(
-            "a communicator belongs to the process that made it, and this is a forked child; call hocket.init here"
+            "a communicator, and a stream, belongs to the process that made it, and this is a forked child; call "
+            "hocket.init here, or make another stream"
         )
     if cause == _RESOURCE:
         return ResourceError(

@@ -7,7 +7,6 @@ sealed memfd without a name, so nothing can be left behind.
 import errno
 import math
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -15,30 +14,18 @@ import numpy.typing as npt
 
 from hocket import _core
 from hocket.errors import ResourceError
-from hocket.runtime.environment import at_rank_end
+from hocket.runtime.per_rank import PerRank
+from hocket.runtime.stream import Stream
 from hocket.schedule.dtypes import EXTENSION_DTYPES, numpy_dtype
-
-_rank = threading.local()  # of a rank that run_ranks called
-_process: list[Any] = []  # of a process that is one rank
-_lock = threading.Lock()  # guards _process
-
-
-def arena() -> Any:
-    """The arena of the calling rank, made at the first call. ResourceError if the system refuses it."""
-    if hasattr(_rank, "arena"):
-        return _rank.arena
-    if at_rank_end(lambda _: delattr(_rank, "arena")):
-        _rank.arena = _new_arena()
-        return _rank.arena
-    with _lock:
-        if not _process or _process[0] != _core.fork_generation():
-            _process[:] = [_core.fork_generation(), _new_arena()]
-        return _process[1]
 
 
 def _new_arena() -> Any:
     """Addresses for as much as the machine could hold; memory is taken when arrays are made."""
     return _core.Arena(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+arena = PerRank[Any](_new_arena)
+"""The arena of the calling rank, made at the first call. ResourceError if the system refuses it."""
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
@@ -60,3 +47,20 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt
     memory = arena().allocate(num_bytes)
     array: npt.NDArray[Any] = memory.view(kind).reshape(sizes)
     return array
+
+
+def record_stream(array: Any, stream: Stream) -> None:
+    """Tells that the stream uses the memory of an array of hocket.empty() in ways that hold no reference to it.
+
+    When the last array that shows the memory is gone, it is used again only once the stream has passed what was in it
+    then. Not needed for arguments of Stream.submit and arrays of collectives, which are kept until they were used.
+    ValueError for other memory.
+    """
+    if not isinstance(stream, Stream):
+        raise TypeError(f"record_stream: expected a hocket.Stream, found {stream!r}")
+    address, _, _ = _core.describe(array, False, "record_stream: array")
+    if not _core.record_stream(address, stream._core):
+        raise ValueError(
+            "record_stream: expected an array of hocket.empty(), found other memory; pass the array to Stream.submit, "
+            "which keeps it"
+        )

@@ -17,6 +17,7 @@ from hocket import _core
 from hocket.runtime.arguments import RESIZABLE
 from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
+from hocket.runtime.stream import current_stream, launch_mark
 from hocket.runtime.work import MessageWork, Work
 
 ANY_SOURCE = -1
@@ -75,7 +76,8 @@ class PointToPoint:
     ) -> tuple[Any, int, int]:
         """Fills x with a message from rank src, or from any, and returns (x, source, tag).
 
-        x is as long as the message, and of its dtype; its shape may be another.
+        x is as long as the message, and of its dtype; its shape may be another. Where a stream is current, which comes
+        to it later, source and tag are those that were given, perhaps ANY_SOURCE and ANY_TAG; irecv's Work tells more.
         """
         [(source, found)] = self._exchange([self._incoming("recv", x, src, tag)], (x,), "recv", timeout)
         return x, source, found
@@ -141,6 +143,10 @@ class PointToPoint:
         self, descriptions: list[tuple[Any, ...]], arrays: tuple[Any, ...], name: str, timeout: float | None
     ) -> list[tuple[int, int]]:
         core = self._usable()
+        if current_stream() is not None:
+            for work in self._begin(descriptions, list(arrays), name, timeout):
+                work.wait()
+            return [(source, tag) for _, source, tag, *_ in descriptions]
         held = [memoryview(one) for one in arrays if type(one) in RESIZABLE]
         found: list[tuple[int, int]] = core.exchange(descriptions, self._seconds(name, timeout))
         del held
@@ -162,7 +168,7 @@ class PointToPoint:
             self._works = [*self._works, *works]
         begun: list[Any] = [None] * len(works)
         try:
-            begun = core.begin_exchange(descriptions, seconds)
+            begun = core.begin_exchange(descriptions, seconds, launch_mark(current_stream()))
         finally:
             for work, handle in zip(works, begun, strict=True):
                 work.begun(handle)

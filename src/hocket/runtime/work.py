@@ -1,14 +1,13 @@
-"""Work: the handle of a collective that runs on the communicator's stream, or of a send or receive."""
+"""Work: the handle of a collective that runs on the communicator's own stream, or of a send or receive."""
 
 from typing import Any
 
 from hocket.errors import CollectiveTimeout
 from hocket.runtime.failures import name_ranks
+from hocket.runtime.stream import FOREVER_SECONDS, Marked, checked_seconds, current_stream, raise_failure
 
-_FOREVER_SECONDS = 1e9
 
-
-class Work:
+class Work(Marked):
     """Something launched. Its arrays may neither be written nor, where they are results, read until it is done.
 
     Keeping it is not necessary: the communicator keeps it, and its arrays, alive until it is completed.
@@ -19,24 +18,30 @@ class Work:
     def __init__(self, communicator: Any, arrays: tuple[Any, ...], result: Any, what: str) -> None:
         self._communicator, self._arrays, self._result, self._what = communicator, arrays, result, what
         self._work: Any = None
+        self._mark = None
 
     def start(self, call: tuple[Any, ...]) -> None:
-        """Puts the call (arguments of the core's submit) on the stream."""
+        """Puts the call (arguments of the core's submit) on the communicator's stream."""
         try:
             self._work = self._communicator.submit(*call)
         except BaseException:
             self._arrays = ()
             raise
+        self._mark = self._work.end
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Blocks until it is done, and returns the output array of a collective or the array that was received into.
+        """Makes the current stream wait until it is done; returns the output array, or what was received into.
 
-        Raises what it raised. After `timeout` seconds: CollectiveTimeout, whose `missing` are the ranks that it waits
-        for; it goes on, under the time-out that it was launched with.
+        The host, where no stream is current, blocks, and raises what it raised. After `timeout` seconds:
+        CollectiveTimeout, whose `missing` are the ranks that it waits for; it goes on, under the time-out that it was
+        launched with. A stream fails with what it raised, and has no `timeout`.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout is {timeout}; expected seconds of at least 0, or None")
-        if not self._work.wait(_FOREVER_SECONDS if timeout is None else timeout):
+        seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
+        stream = current_stream()
+        if stream is not None:
+            stream.wait(self)
+            return self._result
+        if not self._await_end(seconds):
             missing, sequence, cause = self._held_up()
             raise CollectiveTimeout(
                 f"{self._what} was not done within the {timeout:g} s of this wait: it {cause}; wait for it again",
@@ -44,18 +49,16 @@ class Work:
                 seconds=timeout or 0.0,
                 sequence=sequence,
             )
-        failure = self._work.exception()
-        if failure is not None:
-            raise failure
+        raise_failure(self._mark)
         return self._result
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
-        return not self._arrays if self._work is None else bool(self._work.is_completed())
+        return not self._arrays if self._mark is None else bool(self._mark.is_passed())
 
     def exception(self) -> BaseException | None:
         """What it raised; None while it runs and when it went well."""
-        failure: BaseException | None = self._work.exception()
+        failure: BaseException | None = self._mark.exception() if self._mark.is_passed() else None
         return failure
 
     @property
@@ -67,6 +70,9 @@ class Work:
     def tag(self) -> int | None:
         """The tag of what a receive got; None before, and of everything else."""
         return None
+
+    def _await_end(self, seconds: float) -> bool:
+        return bool(self._work.wait(seconds))
 
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         """The ranks that it waits for, its number on the communicator, and both in words."""
@@ -90,6 +96,8 @@ class MessageWork(Work):
         self._work = work
         if work is None:
             self._arrays = ()
+        else:
+            self._mark = work.end
 
     @property
     def source(self) -> int | None:

@@ -34,7 +34,7 @@ def byte_streams(num_ranks: int) -> list[Any]:
 def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
     """Cores of communicators of all ranks in this process, over shared memory; `.transport` is each one's transport."""
     arenas = [_core.Arena(arena_bytes) for _ in range(num_ranks)]
-    contexts = [_core.Context(arena) for arena in arenas]
+    contexts = [_core.Context(arena, _core.Recorder()) for arena in arenas]
     endpoints = [context.add_endpoint(num_ranks) for context in contexts]
     descriptors = [arena.descriptor for arena in arenas]
     presences = [context.presence_offset for context in contexts]

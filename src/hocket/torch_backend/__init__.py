@@ -30,7 +30,8 @@ def register() -> None:
 
         # Where PyTorch was built without its distributed package there is nothing to be a backend of.
         if torch.distributed.is_available() and not hasattr(torch.distributed.Backend, "HOCKET"):
-            torch.distributed.Backend.register_backend("hocket", _create, extended_api=True, devices=["cpu"])
+            devices = ["cpu", "cuda"]
+            torch.distributed.Backend.register_backend("hocket", _create, extended_api=True, devices=devices)
     except Exception as error:
         warnings.warn(f"hocket is no backend of torch.distributed here: {error}", RuntimeWarning, stacklevel=2)
 

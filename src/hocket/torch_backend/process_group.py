@@ -21,14 +21,16 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
 from hocket.runtime.repeated import GroupCalls, cached_group_method
+from hocket.runtime.stream import current_stream, stream
 from hocket.torch_backend.arguments import check_alike, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
+from hocket.torch_backend.cuda import launching
 from hocket.torch_backend.meeting import Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.options import learn_options
 from hocket.torch_backend.reductions import reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
-from hocket.torch_backend.tensors import Finish, single, source, source_of, target, target_of
+from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
 from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
@@ -54,7 +56,8 @@ class ProcessGroup(dist.ProcessGroup):
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
         anchor = FakeProcessGroup._create_internal(place.group_rank, place.group_size, refusing)
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, anchor)
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, anchor)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._seconds = place.timeout.total_seconds()
         self._futures = Futures()
@@ -351,9 +354,10 @@ class ProcessGroup(dist.ProcessGroup):
         if seconds is not None:
             options["timeout"] = seconds
         if torch.autograd.profiler._is_profiler_enabled:
-            with _observed(name, inputs, self):
+            with _observed(name, inputs, self), launching(inputs):
                 return self._call(name, arguments, options, outputs, finish, opts)
-        return self._call(name, arguments, options, outputs, finish, opts)
+        with launching(inputs):
+            return self._call(name, arguments, options, outputs, finish, opts)
 
     def _call(
         self,
@@ -368,8 +372,7 @@ class ProcessGroup(dist.ProcessGroup):
         try:
             if not is_asynchronous(opts) and self._coalesced is None:
                 method(*arguments, **options)
-                if finish is not None:
-                    finish()
+                on_current_stream(finish)
                 return _FINISHED
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
@@ -377,15 +380,18 @@ class ProcessGroup(dist.ProcessGroup):
         return self._kept(RunningWork([begun], outputs, [finish], self._futures))
 
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
-        """An allreduce in several steps, which the caller's thread takes one after the other."""
+        """An allreduce in several steps, which the caller's thread takes one after the other, as the host."""
         self._sequence += 1
-        with told_to_torch(), _observed("all_reduce", [], self):
+        before = current_stream()
+        if before is not None:
+            before.synchronize()
+        with told_to_torch(), _observed("all_reduce", [], self), stream(None):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
     def _message(self, name: str, begin: Callable[[], Any], tensor: Any, finish: Finish) -> Any:
         self._sequence += 1
-        with told_to_torch(), _observed(name, [tensor], self):
+        with told_to_torch(), _observed(name, [tensor], self), launching([tensor]):
             begun = begin()
         return self._kept(RunningWork([begun], [tensor], [finish], self._futures, in_order=False))
 

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from hocket.runtime.repeated import note_written
+from hocket.runtime.stream import current_stream
+from hocket.torch_backend.cuda import staged
 
-Finish = Callable[[], None] | None
+Finish = Callable[[], object] | None
 """What brings a result from a copy to where it belongs, once it is complete."""
 
 
@@ -34,7 +36,13 @@ def source_of(name: str, tensors: Sequence[Any]) -> Any:
         _checked(name, tensor)
     _check_dtypes(name, tensors)
     joined = _joined(tensors)
-    return _array(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if joined is None else joined)
+    if tensors[0].is_cuda:
+        return staged(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
+    if joined is None:
+        parts = [tensor.detach() for tensor in tensors]
+        joined = torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype)
+        on_current_stream(lambda: torch.cat([part.reshape(-1) for part in parts], out=joined))
+    return _array(joined)
 
 
 def target_of(name: str, tensors: Sequence[Any]) -> tuple[Any, Finish]:
@@ -47,13 +55,24 @@ def target_of(name: str, tensors: Sequence[Any]) -> tuple[Any, Finish]:
     if joined is not None:
         return _array(joined), None
     counts = [tensor.numel() for tensor in tensors]
-    written = torch.empty(sum(counts), dtype=tensors[0].dtype)
+    written = torch.empty(sum(counts), dtype=tensors[0].dtype, pin_memory=tensors[0].is_cuda)
 
     def finish() -> None:
         for tensor, part in zip(tensors, written.split(counts), strict=True):
             _copy(tensor, part.view(tensor.shape))
 
     return _array(written), finish
+
+
+def on_current_stream(finish: Finish) -> None:
+    """Does it after all that is in hocket's current stream; at once where that is the host."""
+    stream = current_stream()
+    if finish is None:
+        return
+    if stream is None:
+        finish()
+    else:
+        stream.submit(finish)
 
 
 def single(name: str, tensors: Any) -> Any:
@@ -68,7 +87,7 @@ def single(name: str, tensors: Any) -> Any:
 def _checked(name: str, tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a tensor, found a {type(tensor).__name__}")
-    if not tensor.is_cpu:
+    if not tensor.is_cpu and not tensor.is_cuda:
         raise ValueError(
             f"{name}: expected a tensor in CPU memory, found one on {tensor.device}; pass x.cpu(), or use a process "
             "group of a backend for that device"
@@ -85,9 +104,13 @@ def _check_dtypes(name: str, tensors: Sequence[Any]) -> None:
 
 
 def _contiguous(tensor: Any) -> Any:
+    if tensor.is_cuda:
+        return staged(tensor)
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype)
+    on_current_stream(lambda: _copy(copy, tensor.detach()))
+    return copy
 
 
 def _array(tensor: Any) -> Any:
@@ -98,6 +121,8 @@ def _array(tensor: Any) -> Any:
 def _joined(tensors: Sequence[Any]) -> Any:
     """One tensor of all of them, where each begins where the last one ends; else None."""
     first = tensors[0]
+    if first.is_cuda:
+        return None
     storage, address = first.untyped_storage().data_ptr(), first.data_ptr()
     for tensor in tensors:
         if (
@@ -114,4 +139,4 @@ def _joined(tensors: Sequence[Any]) -> Any:
 
 def _copy(tensor: Any, written: Any) -> None:
     with torch.no_grad():
-        tensor.detach().copy_(written)
+        tensor.detach().copy_(written, non_blocking=tensor.is_cuda)

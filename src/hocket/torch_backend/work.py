@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import CollectiveTimeout, CommunicationError, HocketError
+from hocket.runtime.stream import stream
 from hocket.torch_backend.compiling import as_they_are
-from hocket.torch_backend.tensors import Finish
+from hocket.torch_backend.tensors import Finish, on_current_stream
 
 
 class BackendError(dist.DistBackendError):
@@ -99,16 +100,20 @@ class RunningWork(dist.Work):
         self.works, self.tensors, self.in_order = works, list(tensors), in_order
         self._futures = futures
         self._finishes = [finish for finish in finishes if finish is not None]
+        self._has_finishes = bool(self._finishes)
         self._future: Any = None
         self._lock = threading.RLock()  # guards _finishes and _future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Blocks until the result is in place. Raises what ended the operation, as BackendError."""
+        """Makes hocket's current stream wait until the result is in place.
+
+        Where that is the host it blocks, and raises what ended the operation, as BackendError.
+        """
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         with told_to_torch():
             for work in self.works:
                 work.wait(seconds if seconds > 0 else None)
-        self._finish()
+        on_current_stream(self._finish if self._has_finishes else None)
         return True
 
     def is_completed(self) -> bool:
@@ -133,17 +138,18 @@ class RunningWork(dist.Work):
         self.wait()
 
     def block_current_stream(self) -> None:
-        """As wait: the CPU is the only stream."""
+        """As wait."""
         self.wait()
 
     def result(self) -> list[Any]:
-        """The tensors that were written, once they are."""
+        """The tensors that were written, as soon as wait returns."""
         self.wait()
         return self.tensors
 
     def source_rank(self) -> int:
-        """The rank in the group that sent what was received."""
-        self.wait()
+        """The rank in the group that sent what was received, for which the host has to wait."""
+        with stream(None):
+            self.wait()
         source: int | None = self.works[0].source
         return -1 if source is None else source
 
@@ -162,7 +168,7 @@ class RunningWork(dist.Work):
     def rest(self, seconds: float | None = None) -> None:
         """Blocks until it has ended, well or not, or so long for each of its works."""
         for work in self.works:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), stream(None):
                 work.wait(seconds)
 
     def _outcome(self, _: Any) -> list[Any]:
@@ -173,11 +179,12 @@ class RunningWork(dist.Work):
         return next((failure for work in self.works if (failure := work.exception()) is not None), None)
 
     def _finish(self) -> None:
-        if self._finishes:
-            with self._lock:
-                finishes, self._finishes = self._finishes, []
-                for finish in finishes:
-                    finish()
+        if not self._has_finishes:
+            return
+        with self._lock:  # who comes second waits for the first one to be done
+            finishes, self._finishes = self._finishes, []
+            for finish in finishes:
+                finish()
 
 
 class Futures:

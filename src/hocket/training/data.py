@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+import hocket
 from hocket.training.dataset import Dataset
 from hocket.training.network import Network
 
@@ -82,13 +83,15 @@ def train(
         for batch in batches(len(dataset.train_labels), settings, epoch):
             own = share(batch, rank, size)
             images, labels = dataset.train_images[own], dataset.train_labels[own]
-            loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
+            with hocket.span("gradient"):
+                loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
             if communicator:
                 communicator.all_reduce(message)
             history.losses.append(float(loss[0]))
-            velocity *= settings.momentum
-            velocity += gradient
-            network.parameters -= settings.learning_rate * velocity
+            with hocket.span("update"):
+                velocity *= settings.momentum
+                velocity += gradient
+                network.parameters -= settings.learning_rate * velocity
         history.accuracies.append(held_out_accuracy(network, dataset, communicator))
         history.seconds = perf_counter() - started
         history.communication_seconds = _seconds(communicator) - waited

@@ -1,0 +1,144 @@
+#include "streams.h"
+
+#include "blocking.h"
+#include "stream.h"
+
+#include <memory>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <string>
+#include <utility>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace hocket;
+
+namespace {
+
+constinit thread_local PyObject *current = nullptr; // a reference, which who leaves `with hocket.stream` gives back
+
+/// A call of a Python function, with where it was submitted.
+class PythonTask final : public Task {
+  public:
+    PythonTask(nb::object function, nb::object arguments, nb::object code, int line)
+        : function_(std::move(function)), arguments_(std::move(arguments)), code_(std::move(code)), line_(line) {}
+    PythonTask(const PythonTask &) = delete;
+    PythonTask &operator=(const PythonTask &) = delete;
+    ~PythonTask() override {
+        if (!function_.is_valid()) return;
+        const nb::gil_scoped_acquire acquire;
+        forget();
+    }
+
+    void run() override {
+        const nb::gil_scoped_acquire acquire;
+        const auto result = nb::steal(PyObject_CallObject(function_.ptr(), arguments_.ptr()));
+        if (result.is_valid()) return forget();
+        const nb::python_error error;
+        error.value().attr("add_note")(where());
+        forget();
+        throw Raised(error);
+    }
+
+    std::string name() const override {
+        const nb::gil_scoped_acquire acquire;
+        try {
+            return qualified_name();
+        } catch (const nb::python_error &) { // of a repr of the program's own
+            return Task::name();
+        }
+    }
+
+  private:
+    void forget() {
+        for (nb::object *one : {&function_, &arguments_, &code_}) one->reset();
+    }
+    std::string qualified_name() const {
+        return nb::str(nb::getattr(function_, "__qualname__", nb::repr(function_))).c_str();
+    }
+    std::string where() const {
+        return "This was " + qualified_name() + ", submitted to a stream at " +
+               nb::cast<std::string>(code_.attr("co_filename")) + ":" + std::to_string(line_) + ".";
+    }
+
+    nb::object function_, arguments_, code_;
+    int line_;
+};
+
+/// One thread state for all that a stream's thread does: to make one takes longer than many a task.
+void with_interpreter(const std::function<void()> &serve) {
+    const nb::gil_scoped_acquire acquire;
+    const nb::gil_scoped_release release;
+    serve();
+}
+
+} // namespace
+
+bool wait_for(Mark &mark, double seconds) {
+    if (mark.is_passed()) return true;
+    const auto limit = Clock::now() + duration(seconds);
+    for (;;) {
+        const auto left = std::max<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::nanoseconds(0));
+        bool passed = false;
+        {
+            const nb::gil_scoped_release release;
+            passed = mark.wait(std::min<std::chrono::nanoseconds>(left, attention));
+        }
+        if (passed || left.count() == 0) return passed;
+        check_signals();
+    }
+}
+
+PyObject *current_stream() { return current; }
+
+void bind_streams(nb::module_ &m) {
+    nb::class_<Mark>(m, "Mark")
+        .def("is_passed", &Mark::is_passed)
+        .def("wait", &wait_for, "seconds"_a)
+        // Once it is passed: the exception that it failed with, or None; the time in seconds.
+        .def("exception", [](const Mark &self) { return exception_of(self.failure()); })
+        .def_prop_ro("seconds", [](const Mark &self) {
+            return std::chrono::duration<double>(self.time().time_since_epoch()).count();
+        });
+    m.def("passed_mark", [] {
+        auto mark = std::make_shared<Mark>();
+        mark->pass(nullptr, Clock::now());
+        return mark;
+    });
+
+    nb::class_<Stream>(m, "Stream")
+        .def(
+            "__init__",
+            [](Stream *self, std::string name, std::shared_ptr<Recorder> recorder) {
+                new (self) Stream(std::move(name), with_interpreter, std::move(recorder));
+            },
+            "name"_a, "recorder"_a)
+        .def_prop_ro("name", &Stream::name)
+        .def(
+            "submit",
+            [](Stream &self, nb::object function, nb::tuple arguments, nb::object code, int line) {
+                self.submit(
+                    std::make_unique<PythonTask>(std::move(function), std::move(arguments), std::move(code), line));
+            },
+            "function"_a, "arguments"_a, "code"_a, "line"_a)
+        .def("record", &Stream::record, "timed"_a)
+        .def("wait", &Stream::wait, "mark"_a)
+        .def("is_idle", &Stream::is_idle)
+        .def("take_exception", [](Stream &self) { return exception_of(self.take_failure()); });
+
+    m.def("current_stream", [] { return nb::borrow(current == nullptr ? Py_None : current); });
+    m.def(
+        "exchange_current_stream",
+        [](const nb::object &stream) {
+            PyObject *const outer = std::exchange(current, stream.is_none() ? nullptr : stream.inc_ref().ptr());
+            return outer == nullptr ? nb::object(nb::none()) : nb::steal(outer);
+        },
+        "stream"_a.none(), "Makes it the current one of this thread; returns what was.");
+    m.def(
+        "end_streams",
+        [](bool at_once) {
+            const nb::gil_scoped_release release;
+            Stream::end_all(at_once, check_signals);
+        },
+        "at_once"_a);
+}

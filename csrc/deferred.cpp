@@ -1,0 +1,62 @@
+// Messages that come after something else: what is in a stream when they are launched, or others that wait for such.
+
+#include "point_to_point.h"
+
+#include <utility>
+
+namespace hocket {
+namespace {
+
+/// What the thread that begins them does at their turn.
+class Posting final : public Task {
+  public:
+    explicit Posting(std::function<void()> post) : post_(std::move(post)) {}
+    void run() override { post_(); }
+
+  private:
+    std::function<void()> post_;
+};
+
+} // namespace
+
+/// With the lock held.
+void PointToPoint::defer(const Operations &operations, const std::shared_ptr<Mark> &after) {
+    deferred_.insert(deferred_.end(), operations.begin(), operations.end());
+    start_background(); // it hears of trouble meanwhile
+    if (failure_) return end_with(*failure_);
+    try {
+        if (!state_->deferring) state_->deferring = std::make_unique<Stream>("messages");
+        state_->deferring->submit(std::make_unique<Posting>(
+            [this, num_first = operations.size(), after] { post_deferred(num_first, after.get()); }));
+    } catch (const Failure &failure) { end_with(failure); }
+    hand_on();
+}
+
+/// Begins the first ones, once the mark is passed, unless a failure has ended them all. They are not waited for longer,
+/// as what the mark belongs to may wait for ever.
+void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
+    while (after != nullptr && !after->wait(attention)) {
+        const Lock lock(state_->mutex);
+        if (failure_) return;
+    }
+    const Lock lock(state_->mutex);
+    if (failure_) return;
+    const auto end = deferred_.begin() + static_cast<std::ptrdiff_t>(num_first);
+    Operations operations(deferred_.begin(), end);
+    deferred_.erase(deferred_.begin(), end);
+    if (after != nullptr && after->failure()) {
+        give_up("what its message comes after has failed: " + text_of(after->failure()));
+        for (const auto &operation : operations) {
+            operation->failure = failure_;
+            operation->finish(after->failure());
+        }
+        return;
+    }
+    pending_.insert(pending_.end(), operations.begin(), operations.end());
+    post(operations.size());
+    stop_reading();
+    set_deadlines();
+    hand_on();
+}
+
+} // namespace hocket

@@ -1,0 +1,96 @@
+"""A trace as Holistic Trace Analysis reads it: a file for each rank, in the form of PyTorch's profiler on a GPU.
+
+What HTA looks at are kernels on streams, so computing and communicating become kernels: those of the program's threads
+on stream 7, where PyTorch computes, those of a stream or a communicator on one of its own, the latter named ncclKernel,
+by which HTA knows communication. Spans that a program names "ProfilerStep#N" are its steps; without any, all is one.
+HTA counts in whole microseconds.
+"""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from hocket.cli.trace_timeline import Lane, Slice, Timeline, union, without
+
+_COMPUTE_STREAM, _FIRST_STREAM = 7, 20
+_STEP = "ProfilerStep#"
+
+
+def export(timeline: Timeline, folder: Path) -> Path:
+    """Writes rank_N.json.gz for each rank into the folder, which is made, and returns it; or OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, said in timeline.ranks.items():
+        document = {
+            "schemaVersion": 1,
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": said["size"]},
+            "traceEvents": _Exported(timeline, rank).events,
+        }
+        (folder / f"rank_{rank}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    return folder
+
+
+class _Exported:
+    def __init__(self, timeline: Timeline, rank: int) -> None:
+        self._rank, self._communicators = rank, timeline.ranks[rank]["communicators"]
+        self._launched = {(arrow.end, arrow.end_time): arrow for arrow in timeline.arrows if arrow.name == "launch"}
+        self.events: list[dict[str, Any]] = []
+        self._correlation = 0
+        lanes = timeline.of_rank(rank)
+        steps = [one for lane in lanes for one in lane.slices if one.name.startswith(_STEP)]
+        for step in steps or [Slice(_STEP + "0", "compute", 0.0, timeline.seconds, {})]:
+            self._add(step.name, "user_annotation", 0, step.begin, step.end)
+        for number, lane in enumerate(lanes):
+            for one in lane.slices:
+                if one.category == "communication":
+                    self._communication(lane, _FIRST_STREAM + number, one)
+                elif one.category == "compute" and not one.name.startswith(_STEP):
+                    self._computing(lane, _COMPUTE_STREAM if lane.is_thread else _FIRST_STREAM + number, one)
+
+    def _communication(self, lane: Lane, stream: int, one: Slice) -> None:
+        collective = one.name.partition(" ")[0]
+        title = "".join(word.title() for word in collective.split("_"))
+        ranks = self._communicators[one.said["communicator"]]
+        said = {
+            "Collective name": collective,
+            "In msg nelems": one.said.get("elements_in", 0),
+            "Out msg nelems": one.said.get("elements_out", 0),
+            "Group size": len(ranks),
+            "dtype": one.said["dtype"],
+            "Process Group Name": one.said["communicator"],
+            "Process Group Ranks": str(ranks),
+            "Seq": one.said["sequence"],
+        }
+        launch = self._launched.get(((lane.rank, lane.number), one.begin))
+        launched = one.begin if launch is None else launch.start_time
+        self._kernel(f"ncclKernel_{title}", stream, launched, one.begin, one.end, said)
+
+    def _computing(self, lane: Lane, stream: int, one: Slice) -> None:
+        if lane.is_thread:
+            self._add(one.name, "cpu_op", lane.number, one.begin, one.end)
+        for begin, end in without([(one.begin, one.end)], union(one.inside)):
+            self._kernel(one.name, stream, begin, begin, end, {})
+
+    def _kernel(self, name: str, stream: int, launched: float, begin: float, end: float, said: dict[str, Any]) -> None:
+        self._correlation += 1
+        linked = {"correlation": self._correlation}
+        self._add("cudaLaunchKernel", "cuda_runtime", 0, launched, launched + 1e-6, linked)
+        self._add(name, "kernel", stream, begin, end, {"device": 0, "stream": stream} | linked | said)
+
+    def _add(
+        self, name: str, category: str, lane: int, begin: float, end: float, said: dict[str, Any] | None = None
+    ) -> None:
+        on_device = category == "kernel"
+        start = round(begin * 1e6)
+        self.events.append(
+            {
+                "ph": "X",
+                "pid": 0 if on_device else self._rank + 1,
+                "tid": lane,
+                "ts": start,
+                "dur": max(round(end * 1e6) - start, 1),
+                "name": name,
+                "cat": category,
+                "args": said or {},
+            }
+        )

@@ -1,0 +1,68 @@
+"""The timeline of a trace as a picture: each rank's threads and streams, and below them what they communicate."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hocket.cli.trace_timeline import Timeline
+
+_COLOURS = {
+    "compute": "#0072b2",
+    "communication": "#e69f00",
+    "blocking": "#f6d59b",
+    "wait": "#b8bec5",
+    "launch": "#009e73",
+}
+_ROW_INCHES, _WIDTH_INCHES = 0.24, 11.0
+_GAP = 0.5  # rows, between lanes
+_LEAST_NAMED = 0.06  # of the width: less has no room for a name
+_MOST_ARROWS = 300
+
+
+def plot(timeline: Timeline, output: Path) -> Path:
+    """Draws it in the format that the name ends in (.svg, .png, .pdf), and returns where.
+
+    Lanes of steps are left out. ValueError without matplotlib (the extra `plot`), or for another format; OSError.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError:
+        raise ValueError('hocket trace plot needs matplotlib; pip install "hocket[plot]" adds it') from None
+    lanes = [lane for lane in timeline.lanes if lane.slices[0].category != "step"]
+    tops: dict[tuple[int, int], float] = {}
+    height = 0.0
+    for lane in lanes:
+        tops[lane.rank, lane.number] = height
+        height += max(one.depth for one in lane.slices) + 1 + _GAP
+    figure = Figure((_WIDTH_INCHES, 1.2 + _ROW_INCHES * max(height, 3.0)), layout="constrained")
+    axes: Any = figure.subplots()
+    unit, scale = ("s", 1.0) if timeline.seconds >= 1 else ("ms", 1e3) if timeline.seconds >= 1e-3 else ("us", 1e6)
+    for lane in lanes:
+        top = tops[lane.rank, lane.number]
+        for one in lane.slices:
+            left, width, middle = one.begin * scale, one.seconds * scale, top + one.depth + 0.5
+            axes.barh(middle, width, 0.9, left, color=_COLOURS.get(one.category, "#8c8c8c"))
+            if one.seconds > _LEAST_NAMED * timeline.seconds:
+                ink = "white" if one.category in ("compute", "launch") else "#1b1f23"
+                axes.text(left + width / 2, middle, one.name, ha="center", va="center", fontsize=7, color=ink)
+    shown = [arrow for arrow in timeline.arrows if arrow.start in tops and arrow.end in tops]
+    for arrow in shown[:_MOST_ARROWS]:
+        start = (arrow.start_time * scale, tops[arrow.start] + 0.5)
+        end = (arrow.end_time * scale, tops[arrow.end] + 0.5)
+        style = {"arrowstyle": "->", "color": "#57606a", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", end, start, arrowprops=style)
+    names = [f"rank {lane.rank}: {lane.title}" for lane in lanes]
+    axes.set_yticks([top + 0.5 for top in tops.values()], names, fontsize=8)
+    for before, lane in pairwise(lanes):
+        if lane.rank != before.rank:
+            axes.axhline(tops[lane.rank, lane.number] - _GAP / 2, color="#d0d7de", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, timeline.seconds * scale)
+    axes.set_xlabel(unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    found = {one.category for lane in lanes for one in lane.slices}
+    patches = [Patch(color=colour, label=category) for category, colour in _COLOURS.items() if category in found]
+    figure.legend(handles=patches, loc="outside upper center", ncols=len(patches) or 1, frameon=False, fontsize=8)
+    figure.savefig(output)
+    return output

@@ -1,0 +1,90 @@
+"""What a trace comes to: time by name, what was hidden behind computing, and who came late to which collective."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from hocket.cli.trace_timeline import Slice, Timeline, length, without
+
+Summary = dict[str, Any]
+
+
+def summarise(timeline: Timeline) -> Summary:
+    """Plain values, all times in seconds.
+
+    "names": of each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without what
+    lies in them), average_seconds, occurrences. "ranks": of each rank, computing_seconds, communicating_seconds,
+    hidden_seconds (both at once) and exposed_seconds (communicating alone). "stragglers": of each collective of each
+    communicator, which rank was last how often, and how long the others waited for the last one: mean and most.
+    """
+    return {
+        "seconds": timeline.seconds,
+        "ended_early": [rank for rank, said in timeline.ranks.items() if said["ended_early"]],
+        "missing": sorted(set(range(max(said["size"] for said in timeline.ranks.values()))) - timeline.ranks.keys()),
+        "names": _names(timeline),
+        "ranks": [_rank(timeline, rank) for rank in timeline.ranks],
+        "stragglers": _stragglers(timeline),
+    }
+
+
+def _names(timeline: Timeline) -> list[Summary]:
+    found: dict[tuple[str, str], list[Slice]] = defaultdict(list)
+    for lane in timeline.lanes:
+        for one in lane.slices:
+            found[one.category, one.name].append(one)
+    rows = []
+    for (category, name), slices in found.items():
+        wall = sum(one.seconds for one in slices)
+        rows.append(
+            {
+                "name": name,
+                "category": category,
+                "wall_seconds": wall,
+                "self_seconds": wall - sum(length(one.inside) for one in slices),
+                "average_seconds": wall / len(slices),
+                "occurrences": len(slices),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["wall_seconds"])
+
+
+def _rank(timeline: Timeline, rank: int) -> Summary:
+    computing, communicating = timeline.computing(rank), timeline.communicating(rank)
+    exposed = length(without(communicating, computing))
+    in_all = length(communicating)
+    return {
+        "rank": rank,
+        "computing_seconds": length(computing),
+        "communicating_seconds": in_all,
+        "hidden_seconds": in_all - exposed,
+        "exposed_seconds": exposed,
+    }
+
+
+def _stragglers(timeline: Timeline) -> list[Summary]:
+    arrived: dict[tuple[str, str], dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for lane in timeline.lanes:
+        for one in lane.slices:
+            if one.category == "communication" and "algorithm" in one.said:
+                calls = arrived[one.said["communicator"], one.name]
+                calls[one.said["sequence"]][lane.rank] = one.begin
+    rows = []
+    for (communicator, name), calls in arrived.items():
+        shared = [by_rank for by_rank in calls.values() if len(by_rank) > 1]
+        if not shared:
+            continue
+        last = Counter(max(by_rank, key=lambda rank: by_rank[rank]) for by_rank in shared)
+        waited = [max(by_rank.values()) - min(by_rank.values()) for by_rank in shared]
+        [(rank, times)] = last.most_common(1)
+        rows.append(
+            {
+                "name": name,
+                "communicator": communicator,
+                "ranks": sorted({rank for by_rank in shared for rank in by_rank}),
+                "calls": len(shared),
+                "rank": rank,
+                "times_last": times,
+                "mean_seconds": sum(waited) / len(waited),
+                "most_seconds": max(waited),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["mean_seconds"] * row["calls"])

@@ -1,0 +1,59 @@
+"""The summary of a trace as tables in a terminal."""
+
+from rich.table import Table
+
+from hocket.cli.terminal import Terminal
+from hocket.cli.trace_summary import Summary
+
+_MOST_NAMES = 40
+
+
+def print_summary(summary: Summary) -> None:
+    """Prints what summarise() has found."""
+    terminal = Terminal()
+    num_ranks = len(summary["ranks"])
+    terminal.print(f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, {_time(summary['seconds'])}")
+    if summary["missing"]:
+        terminal.print(f"No part of rank {', '.join(map(str, summary['missing']))}: it has not stopped its trace.")
+    if summary["ended_early"]:
+        ranks = ", ".join(map(str, summary["ended_early"]))
+        terminal.print(f"The part of rank {ranks} ends early: there was no room for more.")
+    names = Table("name", "category", title="What took how long, over all ranks", title_justify="left")
+    for heading in ("wall", "self", "average", "occurrences"):
+        names.add_column(heading, justify="right")
+    for row in summary["names"][:_MOST_NAMES]:
+        times = (_time(row[key]) for key in ("wall_seconds", "self_seconds", "average_seconds"))
+        names.add_row(row["name"], row["category"], *times, str(row["occurrences"]))
+    terminal.print(names)
+    left = summary["names"][_MOST_NAMES:]
+    if left:
+        terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in all")
+    ranks_table = Table(title="Communication hidden behind computing", title_justify="left")
+    for heading in ("rank", "computing", "communicating", "hidden", "exposed", "hidden share"):
+        ranks_table.add_column(heading, justify="right")
+    for row in summary["ranks"]:
+        keys = ("computing_seconds", "communicating_seconds", "hidden_seconds", "exposed_seconds")
+        in_all = row["communicating_seconds"]
+        share = f"{row['hidden_seconds'] / in_all:.0%}" if in_all else "-"
+        ranks_table.add_row(str(row["rank"]), *(_time(row[key]) for key in keys), share)
+    terminal.print(ranks_table)
+    if not any(row["computing_seconds"] for row in summary["ranks"]):
+        terminal.print('No computing was recorded: put it in `with hocket.span("name"):`, or on a stream.')
+    if summary["stragglers"]:
+        late = Table("collective", "ranks", title="Who comes last to a collective", title_justify="left")
+        for heading in ("calls", "last", "so often", "others wait", "at most"):
+            late.add_column(heading, justify="right")
+        for row in summary["stragglers"]:
+            ranks = ", ".join(map(str, row["ranks"])) if len(row["ranks"]) < 9 else f"{len(row['ranks'])} ranks"
+            waits = (_time(row["mean_seconds"]), _time(row["most_seconds"]))
+            late.add_row(row["name"], ranks, str(row["calls"]), f"rank {row['rank']}", f"{row['times_last']}x", *waits)
+        terminal.print(late)
+
+
+def _time(seconds: float) -> str:
+    """Three digits or so, with a unit."""
+    if seconds >= 1:
+        return f"{seconds:.3f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3f} ms"
+    return f"{seconds * 1e6:.2f} us"

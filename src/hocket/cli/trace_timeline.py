@@ -1,0 +1,172 @@
+"""A trace as lanes of slices, with arrows between them: what every command about traces works on."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from hocket.runtime import trace_file
+
+Interval = tuple[float, float]
+
+
+@dataclass
+class Slice:
+    """Something that a lane did; times in seconds since the trace began."""
+
+    name: str
+    category: str
+    begin: float
+    end: float
+    said: dict[str, Any]
+    depth: int = 0  # how many slices it lies in
+    inside: list[Interval] = field(default_factory=list)  # the slices right inside it
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.begin
+
+
+@dataclass
+class Lane:
+    """One row of a rank; its slices are ordered, and those that overlap lie in one another."""
+
+    rank: int
+    number: int
+    title: str = ""
+    place: int = 0
+    slices: list[Slice] = field(default_factory=list)
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether it is one of the program's threads, rather than a stream or a communicator."""
+        return self.place < trace_file.LANES_OF_A_KIND
+
+
+@dataclass
+class Arrow:
+    """From a moment of a lane to one of another; lanes by (rank, number)."""
+
+    name: str
+    start: tuple[int, int]
+    start_time: float
+    end: tuple[int, int]
+    end_time: float
+
+
+@dataclass
+class Timeline:
+    """All ranks' lanes in the order in which they are shown, and the arrows whose both ends were recorded."""
+
+    lanes: list[Lane]
+    arrows: list[Arrow]
+    ranks: dict[int, dict[str, Any]]
+    seconds: float
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Of a file that Hocket has written; ValueError for another one, OSError for none."""
+        traced = trace_file.read(file)
+        lanes: dict[tuple[int, int], Lane] = {}
+        first = min((event["ts"] for event in traced.events if event["ph"] == "X"), default=0.0)
+        ends: dict[Any, dict[str, trace_file.Event]] = defaultdict(dict)
+        for event in traced.events:
+            place = (event["pid"], event["tid"])
+            phase = event["ph"]
+            if phase in "sf":
+                ends[event["id"]][phase] = event
+                continue
+            lane = lanes.setdefault(place, Lane(*place))
+            if phase == "X":
+                begin = (event["ts"] - first) / 1e6
+                end = begin + event["dur"] / 1e6
+                lane.slices.append(Slice(event["name"], event["cat"], begin, end, event.get("args", {})))
+            elif event["name"] == "thread_name":
+                lane.title = event["args"]["name"]
+            elif event["name"] == "thread_sort_index":
+                lane.place = event["args"]["sort_index"]
+        shown = sorted((one for one in lanes.values() if one.slices), key=lambda one: (one.rank, one.place, one.number))
+        for lane in shown:
+            _nest(lane)
+        arrows = [
+            Arrow(
+                one["s"]["name"],
+                (one["s"]["pid"], one["s"]["tid"]),
+                (one["s"]["ts"] - first) / 1e6,
+                (one["f"]["pid"], one["f"]["tid"]),
+                (one["f"]["ts"] - first) / 1e6,
+            )
+            for one in ends.values()
+            if len(one) == 2
+        ]
+        last = max((one.end for lane in shown for one in lane.slices), default=0.0)
+        return cls(shown, arrows, dict(sorted(traced.ranks.items())), last)
+
+    def of_rank(self, rank: int) -> list[Lane]:
+        """The lanes of one rank."""
+        return [lane for lane in self.lanes if lane.rank == rank]
+
+    def computing(self, rank: int) -> list[Interval]:
+        """When a lane of this rank was inside a span or an item of a stream, and did not wait there."""
+        return union(
+            interval
+            for lane in self.of_rank(rank)
+            for interval in without(_of(lane, {"compute"}), _of(lane, {"wait", "blocking"}))
+        )
+
+    def communicating(self, rank: int) -> list[Interval]:
+        """When a collective or a message of this rank was under way."""
+        return union(interval for lane in self.of_rank(rank) for interval in _of(lane, {"communication"}))
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same moments as intervals that are apart, ascending."""
+    merged: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def without(whole: list[Interval], parts: list[Interval]) -> list[Interval]:
+    """The moments of `whole` that are in none of `parts`; both as union() returns them, as is the result."""
+    left: list[Interval] = []
+    place = 0
+    for begin, end in whole:
+        while place < len(parts) and parts[place][1] <= begin:
+            place += 1
+        at = place
+        while at < len(parts) and parts[at][0] < end:
+            if parts[at][0] > begin:
+                left.append((begin, parts[at][0]))
+            begin = max(begin, parts[at][1])
+            at += 1
+        if begin < end:
+            left.append((begin, end))
+    return left
+
+
+def length(intervals: list[Interval]) -> float:
+    """Seconds in all, of intervals that are apart."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def _of(lane: Lane, categories: set[str]) -> list[Interval]:
+    return union((one.begin, one.end) for one in lane.slices if one.category in categories)
+
+
+def _nest(lane: Lane) -> None:
+    """Orders the slices of a lane, and tells each how deep it lies and what lies in it."""
+    lane.slices.sort(key=lambda one: (one.begin, -one.end))
+    around: list[Slice] = []
+    for one in lane.slices:
+        while around and around[-1].end <= one.begin:
+            around.pop()
+        if around:
+            around[-1].inside.append((one.begin, one.end))
+        one.depth = len(around)
+        around.append(one)

@@ -1,0 +1,53 @@
+"""A trace as one page of HTML that any browser shows, without a network: the timeline, to zoom into and to click at."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from hocket.cli.files import write
+from hocket.cli.trace_summary import summarise
+from hocket.cli.trace_timeline import Timeline
+
+_PLACE = "@DATA@"
+
+
+def write_page(timeline: Timeline, output: Path) -> Path:
+    """Writes the page, and returns where; ValueError where it cannot be written."""
+    page = files("hocket.cli").joinpath("trace_view.html").read_text(encoding="utf-8")
+    # In a script element only "</" ends it early; "<!--" would have what follows read as a comment.
+    data = json.dumps(_data(timeline), separators=(",", ":")).replace("<", "\\u003c")
+    write(output, page.replace(_PLACE, data))
+    return output
+
+
+def _data(timeline: Timeline) -> dict[str, object]:
+    names: dict[str, int] = {}
+    categories: dict[str, int] = {}
+    places = {(lane.rank, lane.number): place for place, lane in enumerate(timeline.lanes)}
+    lanes = []
+    for lane in timeline.lanes:
+        slices = [
+            [
+                round(one.begin, 9),
+                round(one.end, 9),
+                names.setdefault(one.name, len(names)),
+                categories.setdefault(one.category, len(categories)),
+                one.depth,
+                one.said,
+            ]
+            for one in lane.slices
+        ]
+        lanes.append({"rank": lane.rank, "title": lane.title, "slices": slices})
+    arrows = [
+        [places[one.start], round(one.start_time, 9), places[one.end], round(one.end_time, 9)]
+        for one in timeline.arrows
+        if one.start in places and one.end in places
+    ]
+    return {
+        "seconds": timeline.seconds,
+        "names": list(names),
+        "categories": list(categories),
+        "lanes": lanes,
+        "arrows": arrows,
+        "ranks": summarise(timeline)["ranks"],
+    }

@@ -1,0 +1,126 @@
+"""Files of traces, in the JSON that Chrome and Perfetto read: to which ranks add their parts as they end.
+
+One line is one event, and what closes the document has a known length. So a rank adds its own without reading those of
+the others; nobody gathers, and what a rank has written does not depend on whether the others live. Times are
+microseconds of CLOCK_MONOTONIC, which is one clock for all ranks of a host; where it was measured is told by the
+event "rank" of each of them. A name that ends in .gz is compressed.
+"""
+
+import fcntl
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from hocket import __version__
+
+Event = dict[str, Any]
+
+LANES_OF_A_KIND = 1 << 28
+"""Threads of the program have a "thread_sort_index" below this; then come streams, then communicators."""
+
+_END = b"\n]}\n"
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """What a file has: its events, and what the ranks said of themselves ("rank", "size", "boot", "ended_early")."""
+
+    events: list[Event]
+    ranks: dict[int, dict[str, Any]]
+
+
+def append(file: Path, run: str, events: Iterable[Event]) -> None:
+    """Adds a rank's events to the trace that ranks of this run share, and makes it if it is of another run, or none.
+
+    OSError where it cannot be written.
+    """
+    packed = file.suffix == ".gz"
+    end = gzip.compress(_END, mtime=0) if packed else _END
+    # What is written over: the end of the file, which is written again.
+    lines = b",\n".join(map(_encode, events))
+    with file.open("a+b") as opened, _locked(opened):
+        opened.seek(0)
+        if _first_line(opened, packed) == _head(run):
+            opened.truncate(os.fstat(opened.fileno()).st_size - len(end))
+            text = b",\n" + lines
+        else:
+            opened.truncate(0)
+            text = _head(run) + lines
+        opened.write((gzip.compress(text) if packed else text) + end)
+
+
+def write(file: Path, run: str, events: Iterable[Event]) -> None:
+    """Writes a trace of its own, over whatever was there. OSError where it cannot be."""
+    file.unlink(missing_ok=True)
+    append(file, run, events)
+
+
+def read(file: Path) -> TraceFile:
+    """Reads a trace of ours. ValueError for another file, OSError for none."""
+    try:
+        data = file.read_bytes()
+        document = msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        events = document["traceEvents"]
+        ranks = {event["pid"]: event["args"] for event in events if event["ph"] == "M" and event["name"] == "rank"}
+    except (msgspec.DecodeError, gzip.BadGzipFile, EOFError, KeyError, TypeError) as error:
+        raise ValueError(f"expected a trace that Hocket has written; found {file}: {error}") from None
+    if not ranks:
+        raise ValueError(f"expected a trace that Hocket has written; found {file}, which says nothing of ranks")
+    return TraceFile(events, ranks)
+
+
+def merge(files: Iterable[Path]) -> TraceFile:
+    """The events of several files as one trace; ValueError where a rank is in two of them, or clocks differ."""
+    events: list[Event] = []
+    ranks: dict[int, dict[str, Any]] = {}
+    for file in files:
+        one = read(file)
+        twice = sorted(ranks.keys() & one.ranks.keys())
+        if twice:
+            raise ValueError(f"expected each rank in one file; found rank {twice[0]} in {file} and in one before it")
+        events += one.events
+        ranks |= one.ranks
+    boots = {said["boot"] for said in ranks.values()}
+    if len(boots) > 1:
+        raise ValueError(
+            f"expected ranks of one host that has not been started again, whose clock they share; found {len(boots)}"
+        )
+    return TraceFile(events, ranks)
+
+
+def boot() -> str:
+    """Since when CLOCK_MONOTONIC counts: equal for all processes of a host until it is started again."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _head(run: str) -> bytes:
+    said = json.dumps({"hocket": __version__, "run": run})
+    return f'{{"displayTimeUnit":"ns","otherData":{said},"traceEvents":[\n'.encode()
+
+
+def _first_line(opened: IO[bytes], packed: bool) -> bytes:
+    if not packed:
+        return opened.readline()
+    try:
+        with gzip.open(opened) as unpacked:
+            return unpacked.readline()
+    except (gzip.BadGzipFile, EOFError):
+        return b""
+
+
+@contextmanager
+def _locked(opened: IO[bytes]) -> Iterator[None]:
+    fcntl.flock(opened, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        opened.flush()
+        fcntl.flock(opened, fcntl.LOCK_UN)

@@ -1,0 +1,287 @@
+"""`hocket trace`: what it finds in traces whose every time is known, and what it makes of real ones."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.cli import main
+from hocket.cli.trace_timeline import Timeline, length, union, without
+from hocket.runtime import trace_file
+from hocket.runtime.trace_file import Event
+from hocket.training.data import Settings, train
+from hocket.training.dataset import load
+from hocket.training.demonstration import new_network
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HOST, COLLECTIVES = 0, 4096
+
+
+def event(rank: int, lane: int, begin: float, end: float, name: str, category: str, **said: Any) -> Event:
+    """Times in microseconds."""
+    return {
+        "ph": "X", "pid": rank, "tid": lane, "ts": 1e9 + begin, "dur": end - begin, "name": name, "cat": category,
+        "args": said,
+    }  # fmt: skip
+
+
+def arrow(number: int, start: tuple[int, int, float], end: tuple[int, int, float]) -> list[Event]:
+    return [
+        {"ph": phase, "pid": rank, "tid": lane, "ts": 1e9 + time, "name": "launch", "cat": "launch", "id": number}
+        for phase, (rank, lane, time) in (("s", start), ("f", end))
+    ]
+
+
+def collective(rank: int, begin: float, end: float, sequence: int) -> Event:
+    said = {"algorithm": "ring", "communicator": "c0", "sequence": sequence, "dtype": "float32", "bytes": 400}
+    elements = {"elements_in": 100, "elements_out": 100}
+    return event(rank, COLLECTIVES, begin, end, "all_reduce", "communication", **said, **elements)
+
+
+def part(rank: int, *events: Event, **said: Any) -> list[Event]:
+    facts = {"rank": rank, "size": 2, "boot": "b", "ended_early": False, "communicators": {"c0": [0, 1]}} | said
+    names = [(0, "process_name", f"rank {rank}"), (HOST, "thread_name", "host")]
+    names += [(COLLECTIVES, "thread_name", "collectives, ranks 0-1")]
+    return [
+        {"ph": "M", "pid": rank, "tid": 0, "name": "rank", "args": facts},
+        *({"ph": "M", "pid": rank, "tid": lane, "name": kind, "args": {"name": name}} for lane, kind, name in names),
+        *events,
+    ]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Rank 0 computes to 100 and communicates from 20 to 140, so 80 are hidden; rank 1 comes late."""
+    file = tmp_path / "trace.json"
+    zero = part(
+        0,
+        event(0, HOST, 0, 100, "forward", "compute"),
+        event(0, HOST, 10, 40, "inner", "compute"),
+        event(0, HOST, 20, 21, "launch all_reduce", "launch"),
+        event(0, HOST, 100, 140, "wait all_reduce", "wait"),
+        collective(0, 20, 140, 1),
+        collective(0, 150, 160, 2),
+        *arrow(1, (0, HOST, 20), (0, COLLECTIVES, 20)),
+    )
+    one = part(
+        1,
+        event(1, HOST, 0, 200, "forward", "compute"),
+        event(1, HOST, 50, 140, "all_reduce", "blocking"),
+        collective(1, 50, 140, 1),
+        collective(1, 155, 160, 2),
+    )
+    trace_file.write(file, "run", zero + one)
+    return file
+
+
+def summary(file: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["trace", "summary", str(file), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_intervals() -> None:
+    assert union([(5, 6), (0, 2), (1, 3), (3, 4)]) == [(0, 4), (5, 6)]
+    assert without([(0, 10), (20, 30)], [(2, 3), (9, 21), (25, 40)]) == [(0, 2), (3, 9), (21, 25)]
+    assert without([(0, 1)], []) == [(0, 1)] and without([], [(0, 1)]) == [] and length([(0, 1), (2, 4)]) == 3
+
+
+def test_time_by_name(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {(row["category"], row["name"]): row for row in summary(trace, capsys)["names"]}
+    forward, inner = rows["compute", "forward"], rows["compute", "inner"]
+    assert forward["wall_seconds"] == pytest.approx(300e-6)
+    assert forward["self_seconds"] == pytest.approx(300e-6 - 30e-6 - 90e-6)
+    assert (forward["occurrences"], forward["average_seconds"]) == (2, pytest.approx(150e-6))
+    assert inner["self_seconds"] == pytest.approx(29e-6)  # the launch lies in it
+    assert rows["communication", "all_reduce"]["occurrences"] == 4
+
+
+def test_what_is_hidden_and_what_exposed(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zero, one = summary(trace, capsys)["ranks"]
+    assert zero["computing_seconds"] == pytest.approx(100e-6)
+    assert zero["communicating_seconds"] == pytest.approx(130e-6)
+    assert zero["hidden_seconds"] == pytest.approx(80e-6)
+    assert zero["exposed_seconds"] == pytest.approx(50e-6)
+    assert one["computing_seconds"] == pytest.approx(110e-6)  # while it waits inside, it does not compute
+    assert (one["hidden_seconds"], one["exposed_seconds"]) == (pytest.approx(5e-6), pytest.approx(90e-6))
+
+
+def test_who_comes_late(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = summary(trace, capsys)["stragglers"]
+    assert (row["name"], row["ranks"], row["calls"], row["rank"], row["times_last"]) == ("all_reduce", [0, 1], 2, 1, 2)
+    assert (row["mean_seconds"], row["most_seconds"]) == (pytest.approx(17.5e-6), pytest.approx(30e-6))
+
+
+def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "summary", str(trace)]) == 0
+    printed = capsys.readouterr().out
+    for expected in ("2 ranks, 200.00 us", "forward", "130.00 us", "62%", "rank 1", "17.50 us"):
+        assert expected in printed
+    assert "No part" not in printed and "ends early" not in printed
+    alone = tmp_path / "alone.json"
+    trace_file.write(alone, "run", part(1, collective(1, 0, 1, 1), ended_early=True))
+    assert main(["trace", "summary", str(alone)]) == 0
+    printed = capsys.readouterr().out
+    assert "No part of rank 0" in printed and "The part of rank 1 ends early" in printed
+    assert "hocket.span" in printed
+
+
+def test_merge(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = trace_file.read(trace).events
+    for rank in range(2):
+        trace_file.write(tmp_path / f"{rank}.json", "run", [one for one in events if one["pid"] == rank])
+    files = [str(tmp_path / f"{rank}.json") for rank in range(2)]
+    assert main(["trace", "merge", *files, "-o", str(tmp_path / "merged.json.gz")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "merged.json.gz")
+    assert trace_file.read(tmp_path / "merged.json.gz") == trace_file.read(trace)
+    assert main(["trace", "merge", files[0], files[0], "-o", str(tmp_path / "twice.json")]) == 2
+    assert "found rank 0" in capsys.readouterr().err
+
+
+def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert main(["trace", "summary", str(other), "--json"]) == 2
+    assert "other.json" in json.loads(capsys.readouterr().out)["error"]
+    assert main(["trace", "view", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+# Other tools -----------------------------------------------------------------------------------------------------
+
+
+def exported(trace: Path, folder: Path) -> list[Any]:
+    assert main(["trace", "export", str(trace), "--hta", str(folder)]) == 0
+    return [json.loads(gzip.decompress((folder / f"rank_{rank}.json.gz").read_bytes())) for rank in range(2)]
+
+
+def test_export_has_what_hta_asks_for(trace: Path, tmp_path: Path) -> None:
+    zero, one = exported(trace, tmp_path / "hta")
+    assert zero["distributedInfo"] == {"backend": "nccl", "rank": 0, "world_size": 2}
+    assert one["distributedInfo"]["rank"] == 1
+    kernels = [event for event in zero["traceEvents"] if event["cat"] == "kernel"]
+    communicating = [event for event in kernels if event["name"].startswith("ncclKernel_AllReduce")]
+    assert [(event["ts"], event["dur"]) for event in communicating] == [(20, 120), (150, 10)]
+    said = communicating[0]["args"]
+    assert (said["Collective name"], said["In msg nelems"], said["Group size"]) == ("all_reduce", 100, 2)
+    assert (said["Process Group Ranks"], said["dtype"], said["Seq"]) == ("[0, 1]", "float32", 1)
+    computing = [event for event in kernels if event not in communicating]
+    assert {event["args"]["stream"] for event in computing} == {7} != {said["stream"]}
+    assert sum(event["dur"] for event in computing if event["name"] == "forward") == 70
+    launches = {event["args"]["correlation"]: event for event in zero["traceEvents"] if event["cat"] == "cuda_runtime"}
+    assert all(launches[event["args"]["correlation"]]["ts"] <= event["ts"] for event in kernels)
+    assert [event["name"] for event in zero["traceEvents"] if event["cat"] == "user_annotation"] == ["ProfilerStep#0"]
+
+
+def test_hta_reads_the_export(trace: Path, tmp_path: Path) -> None:
+    analysis = pytest.importorskip("hta.trace_analysis", reason="HolisticTraceAnalysis is not installed")
+    exported(trace, tmp_path / "hta")
+    analyzer = analysis.TraceAnalysis(trace_dir=str(tmp_path / "hta"))
+    overlap = analyzer.get_comm_comp_overlap(visualize=False).set_index("rank")["comp_comm_overlap_pctg"]
+    assert overlap[0] == pytest.approx(100 * 80 / 130, abs=2)
+    broken_down = analyzer.get_temporal_breakdown(visualize=False).set_index("rank")
+    assert broken_down["compute_time_pctg"][0] > 50
+
+
+def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, the extra `plot`, is not installed")
+    assert main(["trace", "plot", str(trace)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "trace.svg")
+    picture = (tmp_path / "trace.svg").read_text()
+    for expected in ("rank 0: host", "rank 1: collectives, ranks 0-1", "forward", "communication"):
+        assert f"<!-- {expected} -->" in picture
+    assert main(["trace", "plot", str(trace), "-o", str(tmp_path / "trace.txt")]) == 2
+    assert "txt" in capsys.readouterr().err
+
+
+def test_plot_without_matplotlib_names_the_extra(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.patches"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["trace", "plot", str(trace)]) == 2
+    assert 'pip install "hocket[plot]"' in capsys.readouterr().err
+
+
+# The page --------------------------------------------------------------------------------------------------------
+
+
+def test_page_has_all_and_needs_no_network(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = tmp_path / "nasty.json"
+    events = [*trace_file.read(trace).events, event(0, HOST, 300, 301, "</script><script>alert(1)", "compute")]
+    trace_file.write(nasty, "run", events)
+    assert main(["trace", "view", str(nasty)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "nasty.html")
+    page = (tmp_path / "nasty.html").read_text()
+    assert "http" not in page.replace("http-equiv", "") and "src=" not in page and "</script><script>alert" not in page
+    data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
+    assert [lane["title"] for lane in data["lanes"]] == ["host", "collectives, ranks 0-1"] * 2
+    assert Counter(len(lane["slices"]) for lane in data["lanes"]) == Counter([5, 2, 2, 2])
+    assert len(data["arrows"]) == 1
+
+
+def browse(page: Path, *options: str) -> str:
+    assert BROWSER is not None
+    profile = page.with_suffix(".profile")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *options]
+    command += ["--window-size=1200,800", "--virtual-time-budget=5000", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
+
+
+def pixels(picture: bytes) -> Any:
+    """Rows of (red, green, blue) of a PNG of 8 bits a channel, without interlacing."""
+    width, height = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
+    depth = {2: 3, 6: 4}[picture[25]]
+    place, packed = 8, b""
+    while place < len(picture):
+        size = int.from_bytes(picture[place : place + 4])
+        if picture[place + 4 : place + 8] == b"IDAT":
+            packed += picture[place + 8 : place + 8 + size]
+        place += 12 + size
+    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * depth)
+    image = np.zeros((height + 1, (width + 1) * depth), np.int64)
+    for number, row in enumerate(rows.tolist()):
+        above, here = image[number], image[number + 1]
+        if row[0] in (0, 2):
+            here[depth:] = (np.array(row[1:]) + (above[depth:] if row[0] == 2 else 0)) % 256
+            continue
+        before, up = [0] * (len(row) - 1 + depth), above.tolist()
+        for at, value in enumerate(row[1:], depth):
+            left, over, corner = before[at - depth], up[at], up[at - depth]
+            guess = left + over - corner
+            nearest = min((left, over, corner), key=lambda one: abs(guess - one))
+            before[at] = (value + {1: left, 3: (left + over) // 2, 4: nearest}[row[0]]) % 256
+        here[:] = before
+    return image[1:, depth:].reshape(height, width, depth)[:, :, :3]
+
+
+def _train(file: str) -> None:
+    dataset, settings = load(), Settings(num_epochs=2)
+    with hocket.init() as communicator, hocket.trace(file):
+        train(new_network(dataset, seed=0), dataset, settings, communicator)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")
+@pytest.mark.slow(reason="trains a network on two processes, and starts a browser twice")
+def test_a_browser_shows_a_training(tmp_path: Path) -> None:
+    file, page, picture = tmp_path / "training.json", tmp_path / "training.html", tmp_path / "training.png"
+    hocket.run_ranks(_train, 2, args=(str(file),), kind="process")
+    timeline = Timeline.read(file)
+    assert main(["trace", "view", str(file), "-o", str(page)]) == 0
+    shown = browse(page, "--dump-dom")
+    assert f'data-lanes="{len(timeline.lanes)}"' in shown and 'data-drawn="0"' not in shown
+    for lane in timeline.lanes:
+        assert f">{lane.title}</div>" in shown and f">rank {lane.rank}</div>" in shown
+    assert "communicating" in shown
+    browse(page, f"--screenshot={picture}")
+    image = pixels(picture.read_bytes())
+    for colour in ("e69f00", "f6d59b"):  # communication, and calls that wait for it; all else may be too short to see
+        assert (image == list(bytes.fromhex(colour))).all(axis=2).sum() > 500

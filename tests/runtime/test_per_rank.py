@@ -1,0 +1,43 @@
+"""One value for each rank: of a thread that run_ranks has called, of the process, of a forked child."""
+
+import os
+import threading
+
+import hocket
+from hocket.runtime.per_rank import PerRank
+
+
+def test_each_rank_has_its_own_and_ends_it() -> None:
+    made, ended = [], []
+    lock = threading.Lock()
+
+    def make() -> object:
+        with lock:
+            made.append(object())
+            return made[-1]
+
+    value = PerRank(make, ended.append)
+
+    def main() -> tuple[object, bool]:
+        return value(), value() is value()
+
+    found = hocket.run_ranks(main, 3, kind="thread")
+    assert all(again for _, again in found)
+    assert len({id(one) for one, _ in found}) == 3
+    assert {id(one) for one in ended} == {id(one) for one, _ in found}
+    assert value() is value() and len(made) == 4
+
+
+def test_a_forked_child_makes_another() -> None:
+    value = PerRank(object)
+    before = value()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"n" if value() is before else b"y")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 1) == b"y"
+    os.close(reader)
+    os.close(writer)
+    assert value() is before

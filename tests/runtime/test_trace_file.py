@@ -1,0 +1,63 @@
+"""Files of traces: parts are added without reading the others, whole at any time; what does not belong is refused."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from hocket.runtime import trace_file
+from hocket.runtime.trace_file import Event
+
+
+def part(rank: int, *names: str, boot: str = "b") -> list[Event]:
+    said = {"rank": rank, "size": 2, "boot": boot, "ended_early": False, "communicators": {}}
+    slices = [{"ph": "X", "pid": rank, "tid": 0, "ts": 1.5, "dur": 2, "name": name, "cat": "compute"} for name in names]
+    return [{"ph": "M", "pid": rank, "tid": 0, "name": "rank", "args": said}, *slices]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_ranks_add_their_parts(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    for rank in range(3):
+        trace_file.append(file, "run", part(rank, f"of {rank}"))
+        found = trace_file.read(file)
+        assert sorted(found.ranks) == list(range(rank + 1))
+        assert [one["name"] for one in found.events if one["ph"] == "X"] == [f"of {one}" for one in range(rank + 1)]
+    data = file.read_bytes()
+    document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+    assert document["otherData"]["run"] == "run" and len(document["traceEvents"]) == 6
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+@pytest.mark.parametrize("left", [b"", b"something else", b"\x1f\x8b\x08 no gzip"])
+def test_another_run_begins_anew(tmp_path: Path, name: str, left: bytes) -> None:
+    file = tmp_path / name
+    file.write_bytes(left)
+    trace_file.append(file, "one", part(0, "a"))
+    trace_file.append(file, "two", part(1, "b"))
+    assert sorted(trace_file.read(file).ranks) == [1]
+    trace_file.write(file, "two", part(0, "c"))
+    assert sorted(trace_file.read(file).ranks) == [0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"traceEvents": 3}', '{"traceEvents": []}', '{"traceEvents": [{"ph": "X"}]}']
+)
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ValueError, match=r"expected a trace that Hocket has written; found .*other\.json"):
+        trace_file.read(tmp_path / "other.json")
+
+
+def test_files_of_different_ranks_become_one(tmp_path: Path) -> None:
+    files = [tmp_path / f"{rank}.json" for rank in range(2)]
+    for rank, file in enumerate(files):
+        trace_file.write(file, f"run {rank}", part(rank, "work"))
+    merged = trace_file.merge(files)
+    assert sorted(merged.ranks) == [0, 1] and len(merged.events) == 4
+    with pytest.raises(ValueError, match=r"each rank in one file; found rank 0 in .*0\.json"):
+        trace_file.merge([*files, files[0]])
+    trace_file.write(files[1], "run", part(1, boot="another"))
+    with pytest.raises(ValueError, match="one host that has not been started again"):
+        trace_file.merge(files)
