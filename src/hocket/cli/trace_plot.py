@@ -15,7 +15,7 @@ _COLOURS = {
 }
 _ROW_INCHES, _WIDTH_INCHES = 0.24, 11.0
 _GAP = 0.5  # rows, between lanes
-_LEAST_NAMED = 0.06  # of the width: less has no room for a name
+_LETTER = 0.0065  # of the width, that each letter of a name needs
 _MOST_ARROWS = 300
 
 
@@ -43,7 +43,7 @@ def plot(timeline: Timeline, output: Path) -> Path:
         for one in lane.slices:
             left, width, middle = one.begin * scale, one.seconds * scale, top + one.depth + 0.5
             axes.barh(middle, width, 0.9, left, color=_COLOURS.get(one.category, "#8c8c8c"))
-            if one.seconds > _LEAST_NAMED * timeline.seconds:
+            if one.seconds > _LETTER * (len(one.name) + 1) * timeline.seconds:
                 ink = "white" if one.category in ("compute", "launch") else "#1b1f23"
                 axes.text(left + width / 2, middle, one.name, ha="center", va="center", fontsize=7, color=ink)
     shown = [arrow for arrow in timeline.arrows if arrow.start in tops and arrow.end in tops]
