@@ -275,6 +275,7 @@ def test_collectives_at_once_share_links_only_where_they_meet() -> None:
     assert [one.seconds for one in meeting] == pytest.approx([2 * ALPHA + 16 * MIB * BETA] * 2, rel=1e-6)
     later = simulate_together(topology, [Run(pair, 8 * MIB, [0, 1]), Run(pair, 8 * MIB, [2, 1], 1.0)])
     assert [one.seconds for one in later] == pytest.approx([alone, alone])
+    assert simulate_together(topology, []) == []
 
 
 def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:

@@ -185,6 +185,8 @@ def simulate_together(topology: Topology, runs: Sequence[Run], options: Options 
 
     Errors as simulate.
     """
+    if not runs:
+        return []
     options = options or Options()
     places = [topology if run.ranks is None else topology.place(run.ranks) for run in runs]
     jobs = [_job(run, place, options) for run, place in zip(runs, places, strict=True)]
