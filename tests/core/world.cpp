@@ -52,7 +52,8 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
         rank.arena = std::make_shared<Arena>(arena_bytes);
         auto link = options.bytes_per_second > 0 ? std::make_unique<Link>(options.bytes_per_second, options.latency)
                                                  : std::unique_ptr<Link>();
-        rank.context = std::make_shared<Context>(rank.arena, options.max_slots, options.may_attach, std::move(link));
+        rank.context = std::make_shared<Context>(rank.arena, options.max_slots, options.may_attach,
+                                                 std::make_shared<Recorder>(), std::move(link));
         members.push_back(rank.rank);
         descriptors.push_back(rank.arena->descriptor());
         presences.push_back(rank.context->presence_offset());
