@@ -71,6 +71,7 @@ def bars(file: str, rows: list[Row]) -> None:
     size = (2 + 4.2 * len(calls), height)
     figure, panels = pyplot.subplots(1, len(calls), figsize=size, squeeze=False, layout="constrained")
     for axes, call in zip(panels[0], calls, strict=True):
+        axes.grid(alpha=0.3)
         here = [row for row in rows if (row["collective"], row["num_bytes"]) == call]
         networks = [row["topology"] for row in here]
         labels = [name if name not in networks[:number] else "" for number, name in enumerate(networks)]

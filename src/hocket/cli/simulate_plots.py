@@ -26,8 +26,6 @@ def require_matplotlib() -> Any:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    # The same picture from the same numbers, and text that can be searched.
-    matplotlib.rcParams |= {"svg.hashsalt": "hocket", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}
     return pyplot
 
 
@@ -64,6 +62,7 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
     )
     scale = 1e-9 if ordinate == "busbw" else 1e6
     for axes, panel in zip(grid[0], panels, strict=True):
+        axes.grid(alpha=0.3)
         here = [row for row in rows if panel_of(row) == panel]
         for number, name in enumerate(names):
             points = sorted((row[abscissa], row[ordinate] * scale) for row in here if row["algorithm"] == name)
@@ -106,7 +105,6 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
         axes.imshow(cells, cmap=colours, vmin=0, vmax=20, origin="lower", aspect="auto")
         axes.set_xticks(range(len(sizes)), [name_bytes(num_bytes) for num_bytes in sizes], rotation=45)
         axes.set_yticks(range(len(counts)), [str(count) for count in counts])
-        axes.grid(visible=False)
         axes.set_title(network)
     grid[0][0].set_ylabel("ranks")
     patches = [pyplot.Rectangle((0, 0), 1, 1, color=colours(number)) for number in range(len(names))]
@@ -213,6 +211,8 @@ def _levels(network: Any) -> Any:
 def saved(figure: Any, file: str) -> str:
     """Writes a figure and closes it; returns the file. The same numbers give the same bytes."""
     pyplot = require_matplotlib()
-    figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None, dpi=150)
+    # The same picture from the same numbers, and text that can be searched.
+    with pyplot.rc_context({"svg.hashsalt": "hocket", "svg.fonttype": "none"}):
+        figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None, dpi=150)
     pyplot.close(figure)
     return file

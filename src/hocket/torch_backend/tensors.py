@@ -87,7 +87,7 @@ def single(name: str, tensors: Any) -> Any:
 def _checked(name: str, tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a tensor, found a {type(tensor).__name__}")
-    if not tensor.is_cpu and not tensor.is_cuda:
+    if not (tensor.is_cpu or (tensor.is_cuda and torch.cuda.is_available())):
         raise ValueError(
             f"{name}: expected a tensor in CPU memory, found one on {tensor.device}; pass x.cpu(), or use a process "
             "group of a backend for that device"
