@@ -69,8 +69,9 @@ SETTINGS: dict[str, Any] = json.loads(os.environ[_SETTINGS])
 # The suite reads these when it is imported.
 os.environ["BACKEND"] = SETTINGS["backend"]
 os.environ["WORLD_SIZE"] = str(SETTINGS["world_size"])
-os.environ["TEMP_DIR"] = SETTINGS["logs"]
-os.environ["INIT_METHOD"] = f"file://{SETTINGS['logs']}/rendezvous"
+if __name__ == "__main__":  # each test gives its ranks others, which a spawned one has in its environment
+    os.environ["TEMP_DIR"] = SETTINGS["logs"]
+    os.environ["INIT_METHOD"] = f"file://{SETTINGS['logs']}/rendezvous"
 os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(SETTINGS["timeout"])
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
