@@ -46,7 +46,6 @@ def test_every_question_has_its_picture_and_its_table() -> None:
 
 
 def test_a_picture_is_drawn_from_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     module = pictures()
     monkeypatch.setattr(module, "PICTURES", tmp_path)
     rows = module.rows_of("hocket simulate all_reduce --sweep -b 1K --algorithm ring,direct --topology ring:4")

@@ -124,7 +124,6 @@ def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_sweep_is_the_same_in_parallel() -> None:
-    pytest.importorskip("joblib")
     cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
     assert list(sweep(cases, 2, "threading")) == list(sweep(cases))
     import joblib
@@ -134,7 +133,6 @@ def test_a_sweep_is_the_same_in_parallel() -> None:
 
 
 def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     stem = tmp_path / "all"
     found = simulated(capsys, *SWEEP, "--algorithm", "ring,direct", "--plot", str(stem), "--csv", f"{stem}.csv")
     assert found["pictures"] == [f"{stem}-{name}.svg" for name in ("time", "busbw", "best", "heat")]

@@ -182,7 +182,8 @@ def test_export_has_what_hta_asks_for(trace: Path, tmp_path: Path) -> None:
 
 
 def test_hta_reads_the_export(trace: Path, tmp_path: Path) -> None:
-    analysis = pytest.importorskip("hta.trace_analysis", reason="HolisticTraceAnalysis is not installed")
+    reason = "HolisticTraceAnalysis, which brings Jupyter along, is not among what make test installs"
+    analysis = pytest.importorskip("hta.trace_analysis", reason=reason)
     exported(trace, tmp_path / "hta")
     analyzer = analysis.TraceAnalysis(trace_dir=str(tmp_path / "hta"))
     overlap = analyzer.get_comm_comp_overlap(visualize=False).set_index("rank")["comp_comm_overlap_pctg"]
@@ -192,7 +193,6 @@ def test_hta_reads_the_export(trace: Path, tmp_path: Path) -> None:
 
 
 def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib, the extra `plot`, is not installed")
     assert main(["trace", "plot", str(trace)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "trace.svg")
     picture = (tmp_path / "trace.svg").read_text()

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_client(example: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install {package}")
+        pytest.skip(f"{package} is not among what make test installs: pip install {package}")
     printed = []
     for backend in ("hocket", "gloo"):
         command = [sys.executable, f"examples/clients/{example}", backend]

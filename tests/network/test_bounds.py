@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import ScheduleError
-from hocket.network import bounds, cuts, max_flow
+from hocket.network import bounds, cuts
 from hocket.network.bounds import gathering_bytes_per_second, lower_bound
 from hocket.network.routing import ShortestPath
 from hocket.network.topology import Topology, parse
@@ -195,7 +195,7 @@ def test_ranks_that_are_alike_need_one_flow(text: str) -> None:
 def test_without_compiled_code_the_bounds_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["dgx-1v:1", "fat-tree:12,radix=6", "torus:3x3"]
     expected = [gathering_bytes_per_second(parse(text)) for text in texts]
-    monkeypatch.setattr(max_flow, "_simulator", None)
+    monkeypatch.setattr("hocket.network.compiled.simulator", None)
     assert [gathering_bytes_per_second(parse(text)) for text in texts] == expected
 
 

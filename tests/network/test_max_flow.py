@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from hocket.network import max_flow
 from hocket.network.max_flow import MaxFlow, PlainMaxFlow, make_max_flow
 
-MAKERS = [PlainMaxFlow] + ([make_max_flow] if max_flow.COMPILED else [])
+MAKERS = [PlainMaxFlow, make_max_flow]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -35,7 +34,6 @@ def test_flows_are_those_of_scipy_and_cuts_are_as_narrow(make: type[PlainMaxFlow
         assert (capacity * scale)[before[source] & ~before[target]].sum() == found
 
 
-@pytest.mark.skipif(not max_flow.COMPILED, reason="the simulator is not compiled")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -49,7 +47,6 @@ def test_the_compiled_one_checks_links(arguments: tuple[int, np.ndarray, np.ndar
         make_max_flow(*arguments)
 
 
-@pytest.mark.skipif(not max_flow.COMPILED, reason="the simulator is not compiled")
 @pytest.mark.parametrize(
     "arguments", [(np.array([1]), 0, 1), (np.array([1, -1]), 0, 1), (np.array([1, 1]), 0, 3), (np.array([1, 1]), 1, 1)]
 )

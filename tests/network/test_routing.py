@@ -16,8 +16,6 @@ from hocket.network.routing import NOWHERE, ShortestPath, Supplied, fill
 from hocket.network.topology import parse
 from tests.network.ways import all_ways, hops
 
-compiled = pytest.mark.skipif(shortest._simulator is None, reason="the simulator is not compiled")
-
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
@@ -29,7 +27,6 @@ def graphs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
     return num_nodes, links[:, 0].copy(), links[:, 1].copy()
 
 
-@compiled
 @given(graphs(), st.randoms(use_true_random=False))
 @settings(max_examples=80, deadline=None)
 def test_compiled_and_plain_ways_are_the_same(graph: tuple[int, np.ndarray, np.ndarray], random: Random) -> None:
@@ -44,7 +41,6 @@ def test_compiled_and_plain_ways_are_the_same(graph: tuple[int, np.ndarray, np.n
     assert [each.tolist() for each in ours] == [each.tolist() for each in plain]
 
 
-@compiled
 @given(graphs(), st.randoms(use_true_random=False))
 @settings(max_examples=80, deadline=None)
 def test_compiled_and_plain_latencies_are_the_same(graph: tuple[int, np.ndarray, np.ndarray], random: Random) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import TopologyError
-from hocket.network import events
 from hocket.network.options import Options
 from hocket.network.simulate import LEVELS, Run, simulate, simulate_together
 from hocket.network.topology import parse
@@ -145,7 +144,7 @@ def test_compiled_collapsed_or_neither_all_say_the_same(
     schedules = built(topology.num_ranks, *SOME)
     compiled = [simulate(one, topology, 1e5, options=options) for _, one in schedules]
     recorded = [simulate(one, topology, 1e5, options=options, record=True) for _, one in schedules]
-    monkeypatch.setattr(events, "_simulator", None)
+    monkeypatch.setattr("hocket.network.compiled.simulator", None)
     plain = [simulate(one, topology, 1e5, options=options, record=True) for _, one in schedules]
     for (name, _), one, other, third in zip(schedules, compiled, recorded, plain, strict=True):
         assert one.rank_seconds == pytest.approx(other.rank_seconds, rel=1e-9, abs=0), name
@@ -175,7 +174,7 @@ def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
     schedule = ALGORITHMS[one].build(num_ranks)
     compiled = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(events, "_simulator", None)
+        patched.setattr("hocket.network.compiled.simulator", None)
         plain = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
     assert compiled == pytest.approx(plain, rel=1e-9, abs=0)
 

@@ -24,14 +24,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hocket.network import compiled
 from hocket.network.cuts import Grouping, groupings, narrowest, ranks_alike, tightest, whole_capacities
-from hocket.network.max_flow import COMPILED, make_max_flow
+from hocket.network.max_flow import make_max_flow
 from hocket.network.shortest import shortest_seconds
 from hocket.network.topology import Floats, Ints, Topology
 from hocket.schedule.collective import find_collective
 
 # Flows x links x hops up to which the worst cut is searched for.
-_MOST_WORK = 10**8 if COMPILED else 10**6
+_MOST_WORK = 10**6 if compiled.simulator is None else 10**8
 
 # Of a cut with r of p ranks before it: bytes that must cross it, in units of n / p. `root`: whether it lies before.
 _CROSSING: dict[str, Callable[[Floats, int, Floats], Floats]] = {

@@ -2,19 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
+from hocket.network import compiled
 from hocket.network.jobs import Job, engine_arrays
 from hocket.network.options import Options
-
-_simulator: ModuleType | None
-try:
-    from hocket import _simulator
-except ImportError:  # Everything works before it is compiled, only slower.
-    _simulator = None
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -52,10 +46,10 @@ def run_events(
     work_seconds: of each job, pattern and rank, for each byte of a chunk.
     """
     arrays = engine_arrays(jobs, link_seconds, options.piece_bytes, work_seconds)
-    if _simulator is None:
+    if compiled.simulator is None:
         from hocket.network.plain_events import run
     else:
-        run = _simulator.run
+        run = compiled.simulator.run
     finished, columns = run(
         arrays,
         options.send_seconds,

@@ -1,19 +1,11 @@
 """The largest flow through a network and its least cut: compiled, or in Python alone."""
 
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-_simulator: ModuleType | None
-try:
-    from hocket import _simulator
-except ImportError:  # Everything works before it is compiled, only slower.
-    _simulator = None
-
-COMPILED = _simulator is not None
-"""Whether flows are found by compiled code, a hundred times faster."""
+from hocket.network import compiled
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,10 +23,10 @@ class MaxFlow(Protocol):
 
 def make_max_flow(num_nodes: int, source: Ints, target: Ints) -> MaxFlow:
     """For links from each source to each target."""
-    if _simulator is None:
+    if compiled.simulator is None:
         return PlainMaxFlow(num_nodes, source, target)
-    compiled: MaxFlow = _simulator.MaxFlow(num_nodes, source, target)
-    return compiled
+    flow: MaxFlow = compiled.simulator.MaxFlow(num_nodes, source, target)
+    return flow
 
 
 class PlainMaxFlow:

@@ -1,15 +1,9 @@
 """Max-min fair rates of flows that share links, by progressive filling: compiled, or with NumPy alone."""
 
-from types import ModuleType
-
 import numpy as np
 import numpy.typing as npt
 
-_simulator: ModuleType | None
-try:
-    from hocket import _simulator
-except ImportError:  # Everything works before it is compiled, only slower.
-    _simulator = None
+from hocket.network import compiled
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -23,10 +17,10 @@ def max_min(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NON
     (none: 1). Of flows that share a full link, one of penalty 2 gets half of what one of penalty 1 gets. ValueError for
     arrays that do not fit together.
     """
-    if _simulator is None:
+    if compiled.simulator is None:
         return filled(capacity, offsets, links, weights, penalties)
     rates = np.empty(len(offsets) - 1)
-    _simulator.max_min(capacity, offsets, links, weights, penalties, rates)
+    compiled.simulator.max_min(capacity, offsets, links, weights, penalties, rates)
     return rates
 
 

@@ -1,20 +1,14 @@
 """Shortest ways through a network: compiled, or with NumPy alone."""
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from hocket.network import compiled
 from hocket.network.hashing import mix
 from hocket.network.reach import different, distances
-
-_simulator: ModuleType | None
-try:
-    from hocket import _simulator
-except ImportError:  # Everything works before it is compiled, only slower.
-    _simulator = None
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -22,10 +16,10 @@ Floats = npt.NDArray[np.float64]
 
 def shortest_seconds(source: Ints, target: Ints, seconds: Floats, num_nodes: int, start: int) -> Floats:
     """The least latency from a node to each: float64[num_nodes], infinity where no way leads."""
-    if _simulator is None:
+    if compiled.simulator is None:
         return distances(source, target, num_nodes, start, seconds)
     best = np.empty(num_nodes)
-    _simulator.shortest_seconds(source, target, seconds, start, best)
+    compiled.simulator.shortest_seconds(source, target, seconds, start, best)
     return best
 
 
@@ -41,9 +35,9 @@ class Router(Protocol):
 
 def make_router(source: Ints, target: Ints, hops: Ints, forwards: npt.NDArray[np.bool_]) -> Router:
     """A router for the links from source to target, which count as so many hops; only what forwards is passed."""
-    if _simulator is None:
+    if compiled.simulator is None:
         return PlainRouter(source, target, hops, forwards)
-    router: Router = _simulator.Router(source, target, hops, forwards)
+    router: Router = compiled.simulator.Router(source, target, hops, forwards)
     return router
 
 
