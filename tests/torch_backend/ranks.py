@@ -1,5 +1,6 @@
 """Ranks of torch.distributed for tests: children of a fork server that has imported PyTorch once."""
 
+import faulthandler
 import functools
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60  # the time-out of every operation, unless a test has its own
+HANGING = 100  # seconds after which a rank that no time-out ended says where it is, and ends
 
 
 @functools.cache
@@ -76,11 +78,13 @@ def _answer(pipe: Any, main: Callable[..., Any], arguments: tuple[Any, ...]) -> 
     import torch
 
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(HANGING, exit=True)
     try:
         answer = True, main(*arguments)
     except BaseException:
         answer = False, traceback.format_exc()
     pipe.send(answer)
+    faulthandler.cancel_dump_traceback_later()
     if not answer[0]:
         os._exit(1)  # as a program that fails does, without waiting for its peers
 

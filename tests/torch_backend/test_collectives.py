@@ -1,6 +1,7 @@
 """Each operation of torch.distributed against what it should give, with and without async_op, whatever the strides."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -367,6 +368,26 @@ def futures() -> None:
 
 def test_futures() -> None:
     on_all_ranks(futures, num_ranks=2)
+
+
+def waiting_callbacks() -> None:
+    """Callbacks that start another operation and wait for it, on a rank whose peer comes late to every one of them."""
+    late = dist.get_rank() == 1
+
+    def again(future: Any) -> Any:
+        time.sleep(0.2 * late)
+        (tensor,) = future.value()
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()
+
+    time.sleep(0.2 * late)
+    first, second = torch.ones(3), torch.full((3,), 2.0)
+    futures = [dist.all_reduce(one, async_op=True).get_future() for one in (first, second)]
+    chains = [future.then(again).then(again) for future in futures]
+    assert [chain.wait()[0].tolist() for chain in chains] == [[8.0] * 3, [16.0] * 3]
+
+
+def test_callbacks_may_wait_for_what_they_start() -> None:
+    on_all_ranks(waiting_callbacks, num_ranks=2)
 
 
 def sparse() -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -194,39 +194,73 @@ class Futures:
     """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Any, RunningWork] | None] = queue.SimpleQueue()
-        self._server: threading.Thread | None = None
-        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # guards the fields below
+        self._in_order: _Completing | None = None
+        self._threads: list[_Completing] = []
 
     def complete(self, future: Any, work: RunningWork, in_order: bool) -> None:
         """Sets the future once the work has ended."""
         if work.is_completed():
             future.set_result(None)
-        elif not in_order:
-            self._start(_complete, future, work)
-        else:
-            if self._server is None:
-                self._server = self._start(self._serve)
-            self._queue.put((future, work))
+            return
+        here = threading.current_thread()
+        if in_order and isinstance(here, _Completing):
+            here.complete_inside(future, work)
+            return
+        with self._lock:
+            if in_order and self._in_order is not None:
+                thread = self._in_order
+            else:
+                thread = _Completing()
+                self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            thread.complete(future, work)
+            if in_order:
+                self._in_order = thread
+            else:
+                thread.no_more()
 
     def close(self) -> None:
         """Ends the threads, once all is set; works that cannot end have to be aborted before."""
-        self._queue.put(None)
-        for thread in self._threads:
+        with self._lock:
+            threads, self._threads, self._in_order = self._threads, [], None
+        for thread in threads:
+            thread.no_more()
             thread.join()
-        self._threads.clear()
 
-    def _start(self, function: Callable[..., None], *arguments: Any) -> threading.Thread:
-        thread = threading.Thread(target=function, args=arguments, name="hocket futures", daemon=True)
-        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
-        thread.start()
-        return thread
 
-    def _serve(self) -> None:
+class _Completing(threading.Thread):
+    """Completes futures, one after the other.
+
+    What a callback starts is completed by another thread, since the callback may wait for it, as PowerSGD's do; and
+    before the next future of this one, so that callbacks start collectives in one order on every rank.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="hocket futures", daemon=True)
+        self._queue: queue.SimpleQueue[tuple[Any, RunningWork] | None] = queue.SimpleQueue()
+        self._inside: _Completing | None = None
+        self.start()
+
+    def complete(self, future: Any, work: RunningWork) -> None:
+        """Sets the future once the work has ended and those before it are set."""
+        self._queue.put((future, work))
+
+    def complete_inside(self, future: Any, work: RunningWork) -> None:
+        """Sets the future of what a callback of this thread has started."""
+        if self._inside is None:
+            self._inside = _Completing()
+        self._inside.complete(future, work)
+
+    def no_more(self) -> None:
+        """Lets the thread end after what it has been given."""
+        self._queue.put(None)
+
+    def run(self) -> None:
         while (item := self._queue.get()) is not None:
-            _complete(*item)
-
-
-def _complete(future: Any, work: RunningWork) -> None:
-    work.rest()
-    future.set_result(None)
+            future, work = item
+            work.rest()
+            future.set_result(None)
+            inside, self._inside = self._inside, None
+            if inside is not None:
+                inside.no_more()
+                inside.join()
