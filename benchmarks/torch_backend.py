@@ -6,6 +6,10 @@
 
 Each row: the median over rounds of the time of a call, as the slowest rank sees it, and Gloo's over Hocket's. In a
 round both backends take their turn within milliseconds, so that a change of the machine's speed meets both.
+
+The DDP model is bound by communication, and its gradients lie in DDP's buckets; the row below it is the same step with
+a hook that communicates nothing, which no backend can be faster than. Before all, on one rank: what dist.all_reduce
+costs above the communicator's own call, and what it costs on a group whose methods do nothing.
 """
 
 import argparse
@@ -16,9 +20,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from hocket.torch_backend.work import FinishedWork
 
 SIZES = [8, 64 << 10, 1 << 20, 64 << 20]  # bytes
 SECONDS = 0.2  # of one backend in one round, about
@@ -37,18 +44,55 @@ def operations(num_bytes: int, size: int, group: Any) -> dict[str, Callable[[], 
     return found
 
 
-def training_step(group: Any) -> Callable[[], object]:
+def training_step(group: Any, hook: Callable[..., Any] | None = None) -> Callable[[], object]:
     """A step of DDP with much to communicate and little to compute."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8)))
-    parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+    parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
+    if hook is not None:
+        parallel.register_comm_hook(None, hook)
     x = torch.randn(1, 1024)
 
     def step() -> None:
-        parallel.zero_grad(set_to_none=True)
+        parallel.zero_grad(set_to_none=False)
         parallel(x).sum().backward()
 
     return step
+
+
+def no_communication(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A hook of DDP."""
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+class IdleGroup(dist.ProcessGroup):
+    """One rank's group in Python that does nothing: what is left is PyTorch's own way to it."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+        self.work = FinishedWork()
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        """Nothing."""
+        return self.work
+
+
+def show_overhead(num_rounds: int) -> None:
+    """One float on one rank: dist.all_reduce above the communicator's own call."""
+    hocket = dist.group.WORLD
+    dist.Backend.register_backend("idle", lambda *_: IdleGroup(), extended_api=True, devices=["cpu"])
+    idle = dist.new_group(backend="idle")
+    tensor, x = torch.ones(1), np.ones(1, np.float32)
+    calls: dict[str, Callable[[], object]] = {
+        "core": lambda: hocket.communicator.all_reduce(x, out=x),
+        "hocket": lambda: dist.all_reduce(tensor, group=hocket),
+        "idle": lambda: dist.all_reduce(tensor, group=idle),
+    }
+    found = compare(calls, num_rounds)
+    hocket_us, idle_us = ((found[name] - found["core"]) * 1e6 for name in ("hocket", "idle"))
+    print(f"one rank, 4 B: dist.all_reduce {hocket_us:.2f} us above the core's call; does nothing: {idle_us:.2f} us")
 
 
 def seconds_of(call: Callable[[], object], num_calls: int) -> float:
@@ -80,6 +124,12 @@ def show(what: str, found: dict[str, float]) -> None:
         print(f"{what:28} {hocket:12.1f} {gloo:12.1f} {gloo / hocket:8.2f}", flush=True)
 
 
+def alone(_: int, num_rounds: int, store: str) -> None:
+    dist.init_process_group("hocket", init_method=f"file://{store}", rank=0, world_size=1)
+    show_overhead(num_rounds)
+    dist.destroy_process_group()
+
+
 def main(rank: int, size: int, num_rounds: int, num_threads: int, store: str) -> None:
     torch.set_num_threads(num_threads)
     dist.init_process_group("hocket", init_method=f"file://{store}", rank=rank, world_size=size)
@@ -94,9 +144,11 @@ def main(rank: int, size: int, num_rounds: int, num_threads: int, store: str) ->
         for operation in calls["hocket"]:
             found = compare({name: calls[name][operation] for name in BACKENDS}, num_rounds)
             show(f"{operation} {num_bytes} B", found)
-    show(
-        "DDP, 32 MiB of gradients", compare({name: training_step(group) for name, group in groups.items()}, num_rounds)
-    )
+    steps = {name: training_step(group) for name, group in groups.items()}
+    found = compare({**steps, "idle": training_step(groups["hocket"], no_communication)}, num_rounds)
+    show("DDP, 32 MiB of gradients", found)
+    if rank == 0:
+        print(f"{'  without communication':28} {found['idle'] * 1e6:12.1f}")
     dist.destroy_process_group()
 
 
@@ -108,6 +160,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(alone, (arguments.rounds, f"{folder}/alone"), nprocs=1)
         mp.spawn(
             main,
             (arguments.ranks, arguments.rounds, arguments.threads, f"{folder}/store"),
