@@ -230,3 +230,28 @@ def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) 
     ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store"), what], stderr=subprocess.PIPE) for rank in "01"]
     said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
     assert [rank.returncode for rank in ranks] == WHAT[what], said
+
+
+def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> None:
+    """What it has launched is done, though the exception that led to it is still being handled."""
+    program = """
+        import sys, time, torch, torch.distributed as dist
+        try:
+            raise ImportError("so we do without")
+        except ImportError:
+            rank = int(sys.argv[1])
+            dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+            dist.barrier()
+            time.sleep(0.5 * rank)  # rank 0 leaves before rank 1 comes
+            x = torch.ones(1)
+            work = dist.all_reduce(x, async_op=True)
+            if rank == 1:
+                work.wait()
+            dist.destroy_process_group()
+            assert x == 2
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store")], stderr=subprocess.PIPE) for rank in "01"]
+    said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said

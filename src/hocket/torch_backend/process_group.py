@@ -35,6 +35,7 @@ from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backen
 
 _FINISHED = FinishedWork()
 _GRACE_SECONDS = 5.0  # for operations that nobody waits for, when a group is left
+_HANDLED = "_hocket_handled"  # attribute of an exception in whose handler a group was made
 
 _groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
 
@@ -67,6 +68,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
         self._begun: list[RunningWork] = []  # not yet seen to be completed
         self._num_pending = 0  # of _begun, when it was last looked through
+        if (handled := sys.exc_info()[1]) is not None:
+            vars(handled)[_HANDLED] = True
         _groups.add(self)
 
     # What it is -------------------------------------------------------------------------------------------------------
@@ -294,10 +297,11 @@ class ProcessGroup(dist.ProcessGroup):
         """Leaves, once collectives that were launched are done; messages that nobody answers are given up.
 
         So is everything at once where an exception is on its way, as in a `finally`: what the others would do for it
-        may never come, and they are told the exception.
+        may never come, and they are told the exception. One that was there when a group was made has been dealt with:
+        the group lives in its handler.
         """
         error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, SystemExit):
+        if error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error):
             self._finish(time.monotonic(), _reason(error))
         else:
             for work in self._unfinished():
