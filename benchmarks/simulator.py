@@ -108,6 +108,7 @@ def main() -> None:
     num_ranks = int(SOME.partition(":")[2])
     kept += [line(SOME, list(key), 2) for key, one in ALGORITHMS.items() if one.allows(num_ranks)]
     print(f"{sum(kept)} of {len(kept)} lines keep their goals")
+    sys.exit(not all(kept))
 
 
 if __name__ == "__main__":

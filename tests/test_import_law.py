@@ -38,9 +38,10 @@ ONLY_IN = {
     "matplotlib": {"cli"},
     "joblib": {"cli"},
     "ray": {"cli"},
+    "distributed": {"cli"},
     "yaml": {"network"},
 }
-THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch", "matplotlib", "joblib", "ray", "yaml"}
+THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch", "matplotlib", "joblib", "ray", "distributed", "yaml"}
 
 
 def layer_of(module: str) -> str:

@@ -45,8 +45,7 @@ class Engine final : public Listener {
         travels_[travel].sent = seconds;
         const Travel &one = travels_[travel];
         const std::int32_t lane = lane_of(problem_.source[static_cast<std::size_t>(one.message)], one.piece);
-        ++lanes_[static_cast<std::size_t>(lane)].done;
-        if (is_gathered(lane)) work(lane, seconds);
+        if (--lanes_[static_cast<std::size_t>(lane)].missing == 0) work(lane, seconds);
     }
 
     void has_arrived(std::int32_t travel, double seconds) override {
@@ -56,9 +55,8 @@ class Engine final : public Listener {
         const std::int32_t lane = lane_of(problem_.target[static_cast<std::size_t>(one.message)], one.piece);
         Lane &own = lanes_[static_cast<std::size_t>(lane)];
         if (own.step == one.step) {
-            ++own.done;
             own.until = std::max(own.until, seconds) + problem_.receive_seconds;
-            if (is_gathered(lane)) work(lane, seconds);
+            if (--own.missing == 0) work(lane, seconds);
         } else {
             Early &early = early_of(own, one.step);
             ++early.count;
@@ -83,9 +81,9 @@ class Engine final : public Listener {
         std::int32_t actor = 0, piece = 0;
         std::int64_t entry = -1;
         std::int32_t repetition = 0;
-        std::int32_t step = -1; // whose messages count now
-        std::int32_t done = 0;  // messages of it that have left or are there
-        double until = 0;       // when all that arrived has been received
+        std::int32_t step = -1;   // whose messages count now
+        std::int32_t missing = 0; // messages of it that have not left yet, or are not there
+        double until = 0;         // when all that arrived has been received
         std::int32_t early = -1;
     };
 
@@ -182,7 +180,7 @@ class Engine final : public Listener {
         }
         const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
         lane.step = step_begins_[static_cast<std::size_t>(entry.block)] + lane.repetition;
-        lane.done = 0;
+        lane.missing = entry.num_sends + entry.num_receives;
         lane.until = 0;
         take_early(lane);
         const std::size_t job = job_of(lane.actor);
@@ -203,14 +201,7 @@ class Engine final : public Listener {
             }
         }
         // By an event: a long program of steps that wait for nothing would be a deep recursion.
-        if (is_gathered(index)) queue_.push(std::max(seconds, lane.until), Kind::gathered, index);
-    }
-
-    /// Whether all messages of the lane's step have left or are there.
-    bool is_gathered(std::int32_t index) const {
-        const Lane &lane = lanes_[static_cast<std::size_t>(index)];
-        const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
-        return lane.done == entry.num_sends + entry.num_receives;
+        if (lane.missing == 0) queue_.push(std::max(seconds, lane.until), Kind::gathered, index);
     }
 
     /// What follows the messages of a step; an actor works on one piece at a time.
@@ -250,7 +241,7 @@ class Engine final : public Listener {
         for (std::int32_t *number = &lane.early; *number >= 0; number = &early_[*number].next) {
             if (early_[*number].step != lane.step) continue;
             const std::int32_t found = *number;
-            lane.done += early_[found].count;
+            lane.missing -= early_[found].count;
             lane.until = early_[found].until;
             *number = early_[found].next;
             early_.remove(found);

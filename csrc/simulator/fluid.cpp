@@ -43,8 +43,11 @@ class Fluid final : public Network {
         Channel &channel = channels_[static_cast<std::size_t>(event.subject)];
         if (channel.travel < 0 || channel.version != event.version) return;
         const std::int32_t travel = channel.travel;
-        stop(event.subject);
-        if (!channel.waiting.empty()) start(event.subject, channel.waiting.pop(travels_), event.seconds);
+        if (channel.waiting.empty()) {
+            stop(event.subject);
+        } else {
+            replace(event.subject, channel.waiting.pop(travels_), event.seconds);
+        }
         listener_.has_left(travel, event.seconds);
         const double latency = problem_.seconds[message_of(travel)];
         if (latency > 0) {
@@ -61,7 +64,7 @@ class Fluid final : public Network {
         for (const std::int32_t index : started_) join(index);
         for (const std::size_t link : touched_) {
             links_[link].touched = false;
-            join_users(links_[link]);
+            join_users(link);
         }
         started_.clear();
         touched_.clear();
@@ -77,6 +80,7 @@ class Fluid final : public Network {
         double bound = 0;                     // the rate it has alone
         double fresh = 0;                     // of a member: the rate that it is to have
         std::int64_t bottleneck = -1;         // the link that holds it up, or -1: its bound
+        std::size_t begin = 0, end = 0;       // its way: entries of the problem's paths
         std::size_t places = 0;               // where each link of the way knows it: places_[places ...]
         Line waiting;
     };
@@ -89,6 +93,7 @@ class Fluid final : public Network {
         double demand = 0;            // of all users at their bounds
         double load = 0, fastest = 0; // of all users as they are, and would be: where a member is among them
         std::uint32_t round = 0;
+        std::uint32_t joined = 0; // the stamp at which all users were made members
         std::int64_t local = 0;
         bool touched = false;
     };
@@ -110,6 +115,8 @@ class Fluid final : public Network {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
         const Flows &paths = problem_.paths;
         const std::size_t message = message_of(travel), begin = paths.begin(message), end = paths.end(message);
+        channel.begin = begin;
+        channel.end = end;
         channel.travel = travel;
         channel.left = travels_[travel].bytes;
         channel.rate = 0;
@@ -132,8 +139,8 @@ class Fluid final : public Network {
     void stop(std::int32_t index) {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
         const Flows &paths = problem_.paths;
-        const std::size_t message = message_of(channel.travel), begin = paths.begin(message), end = paths.end(message);
-        for (std::size_t entry = begin; entry < end; ++entry) {
+        const std::size_t begin = channel.begin;
+        for (std::size_t entry = begin; entry < channel.end; ++entry) {
             touch(paths.link(entry));
             Link &link = links_[paths.link(entry)];
             const std::int32_t place = places_[channel.places + entry - begin];
@@ -148,6 +155,21 @@ class Fluid final : public Network {
         ++channel.version;
     }
 
+    /// A flow ends, and the next one begins. One of the same message goes the same way at the same rate: nobody
+    /// notices.
+    void replace(std::int32_t index, std::int32_t travel, double seconds) {
+        Channel &channel = channels_[static_cast<std::size_t>(index)];
+        if (travels_[travel].message != travels_[channel.travel].message || channel.rate <= 0) {
+            stop(index);
+            start(index, travel, seconds);
+            return;
+        }
+        channel.travel = travel;
+        channel.left = travels_[travel].bytes;
+        channel.since = travels_[travel].started = seconds;
+        queue_.push(seconds + channel.left / channel.rate, Kind::flown, index, ++channel.version);
+    }
+
     void join(std::int32_t index) {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
         if (channel.travel < 0 || channel.stamp == stamp_) return;
@@ -155,15 +177,15 @@ class Fluid final : public Network {
         members_.push_back(index);
     }
 
-    void join_users(const Link &link) {
+    void join_users(std::size_t number) {
+        Link &link = links_[number];
+        if (link.joined == stamp_) return;
+        link.joined = stamp_;
         for (const User &user : link.users) join(user.channel);
     }
     bool is_member(const Channel &channel) const { return channel.stamp == stamp_; }
-    double rate_of(const Channel &channel) const { return is_member(channel) ? channel.fresh : channel.rate; }
-    double weight_of(const User &user) {
-        const Channel &channel = channels_[static_cast<std::size_t>(user.channel)];
-        return problem_.paths.weight(problem_.paths.begin(message_of(channel.travel)) +
-                                     static_cast<std::size_t>(user.entry));
+    double weight_of(const Channel &channel, const User &user) const {
+        return problem_.paths.weight(channel.begin + static_cast<std::size_t>(user.entry));
     }
     bool is_full(std::size_t link) const { return links_[link].load * slack >= problem_.bytes_per_second[link]; }
     bool holds_up(std::size_t link, double rate) const { return is_full(link) && rate * slack >= links_[link].fastest; }
@@ -181,15 +203,13 @@ class Fluid final : public Network {
         rates_.resize(sharing_.size());
         max_min_.solve(capacity_, Flows{offsets_, local_links_, local_weights_, {}}, rates_);
         for (std::size_t i = 0; i < sharing_.size(); ++i) {
-            channels_[static_cast<std::size_t>(sharing_[i])].fresh = rates_[i];
-        }
-        for (const std::size_t number : used_) {
-            Link &link = links_[number];
-            link.load = link.fastest = 0;
-            for (const User &user : link.users) {
-                const double rate = rate_of(channels_[static_cast<std::size_t>(user.channel)]);
-                link.load += rate * weight_of(user);
-                link.fastest = std::max(link.fastest, rate);
+            Channel &channel = channels_[static_cast<std::size_t>(sharing_[i])];
+            channel.fresh = rates_[i];
+            for (std::size_t entry = channel.begin; entry < channel.end; ++entry) {
+                Link &link = links_[problem_.paths.link(entry)];
+                if (link.round != round_) continue;
+                link.load += channel.fresh * problem_.paths.weight(entry);
+                link.fastest = std::max(link.fastest, channel.fresh);
             }
         }
     }
@@ -198,32 +218,44 @@ class Fluid final : public Network {
     void gather(std::int32_t index) {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
         const Flows &paths = problem_.paths;
-        const std::size_t message = message_of(channel.travel), before = local_links_.size();
-        for (std::size_t entry = paths.begin(message); entry < paths.end(message); ++entry) {
+        const std::size_t before = local_links_.size();
+        double narrowest = std::numeric_limits<double>::infinity(); // of the contested ones, if it had them alone
+        for (std::size_t entry = channel.begin; entry < channel.end; ++entry) {
             const std::size_t number = paths.link(entry);
             if (!contested(number)) continue;
             Link &link = links_[number];
             if (link.round != round_) {
                 link.round = round_;
                 link.local = static_cast<std::int64_t>(capacity_.size());
-                double left = problem_.bytes_per_second[number];
-                for (const User &user : link.users) {
-                    const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
-                    if (!is_member(other)) left -= other.rate * weight_of(user);
-                }
-                capacity_.push_back(left);
+                add_others(link);
+                capacity_.push_back(problem_.bytes_per_second[number] - link.load);
                 used_.push_back(number);
             }
             local_links_.push_back(link.local);
             local_weights_.push_back(paths.weight(entry));
+            narrowest = std::min(narrowest, problem_.bytes_per_second[number] / paths.weight(entry));
         }
         channel.fresh = channel.bound;
         if (local_links_.size() == before) return;
-        local_links_.push_back(static_cast<std::int64_t>(capacity_.size())); // a link of its own, as wide as its bound
-        local_weights_.push_back(1);
-        capacity_.push_back(channel.bound);
+        if (channel.bound < narrowest) { // else no rate could be above the bound
+            local_links_.push_back(static_cast<std::int64_t>(capacity_.size())); // its own link, as wide as its bound
+            local_weights_.push_back(1);
+            capacity_.push_back(channel.bound);
+        }
         offsets_.push_back(static_cast<std::int64_t>(local_links_.size()));
         sharing_.push_back(index);
+    }
+
+    /// What users of the link that are no members take of it.
+    void add_others(Link &link) const {
+        link.load = link.fastest = 0;
+        if (link.joined == stamp_) return;
+        for (const User &user : link.users) {
+            const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
+            if (is_member(other)) continue;
+            link.load += other.rate * weight_of(other, user);
+            link.fastest = std::max(link.fastest, other.rate);
+        }
     }
 
     /// Rates are fair exactly if each flow is held up by a full link on which no other is faster, or by its bound.
@@ -235,20 +267,21 @@ class Fluid final : public Network {
             Channel &channel = channels_[static_cast<std::size_t>(members_[i])];
             channel.bottleneck = -1;
             if (channel.fresh * slack >= channel.bound) continue;
-            const std::size_t message = message_of(channel.travel), end = paths.end(message);
-            std::size_t entry = paths.begin(message);
+            const std::size_t end = channel.end;
+            std::size_t entry = channel.begin;
             while (entry < end && !(contested(paths.link(entry)) && holds_up(paths.link(entry), channel.fresh)))
                 ++entry;
             if (entry < end) {
                 channel.bottleneck = paths.links[entry];
                 continue;
             }
-            for (entry = paths.begin(message); entry < end; ++entry) {
+            for (entry = channel.begin; entry < end; ++entry) {
                 const std::size_t link = paths.link(entry);
-                if (contested(link) && is_full(link)) join_users(links_[link]);
+                if (contested(link) && is_full(link)) join_users(link);
             }
         }
         for (const std::size_t link : used_) {
+            if (links_[link].joined == stamp_) continue;
             for (const User &user : links_[link].users) {
                 const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
                 const bool held_here = other.bottleneck == static_cast<std::int64_t>(link);

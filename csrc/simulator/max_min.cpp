@@ -36,9 +36,9 @@ void MaxMin::solve(std::span<const double> capacity, const Flows &flows, std::sp
     for (std::size_t link = 0; link < num_links; ++link) {
         if (open_[link] > 0) queue_.emplace_back(left_[link] / demand_[link], link);
     }
-    std::ranges::make_heap(queue_, std::greater<>());
+    std::ranges::make_heap(queue_, std::greater<>(), &Filling::first);
     while (!queue_.empty()) {
-        std::ranges::pop_heap(queue_, std::greater<>());
+        std::ranges::pop_heap(queue_, std::greater<>(), &Filling::first);
         const std::size_t link = queue_.back().second;
         queue_.pop_back();
         if (open_[link] == 0) continue;
@@ -46,7 +46,7 @@ void MaxMin::solve(std::span<const double> capacity, const Flows &flows, std::sp
         // A share only grows while other links fill: what the queue says of it may be out of date, but never too much.
         if (!queue_.empty() && share > queue_.front().first) {
             queue_.emplace_back(share, link);
-            std::ranges::push_heap(queue_, std::greater<>());
+            std::ranges::push_heap(queue_, std::greater<>(), &Filling::first);
         } else {
             fix(link, share, flows, rates);
         }

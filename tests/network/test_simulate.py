@@ -281,11 +281,30 @@ def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
     """On a network whose hops differ, against every repetition one by one."""
     topology = parse("fat-tree:64,radix=8")
     schedule = ALGORITHMS["all_reduce", "ring"].build(64)
-    some = Options(piece_bytes=math.inf, receive_seconds=1e-7, send_seconds=2e-7, reduce_bytes_per_second=1e10)
-    for options in (WHOLE, some):
-        result = simulate(schedule, topology, MIB, options=options)
+    costs = {"receive_seconds": 1e-7, "send_seconds": 2e-7, "reduce_bytes_per_second": 1e10}
+    for options in (
+        *(Options(size) for size in (math.inf, 3000)),
+        *(Options(size, **costs) for size in (math.inf, 5000)),
+    ):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("hocket.network.simulate.run_events", None)
+            result = simulate(schedule, topology, MIB, options=options)
         every = simulate(schedule, topology, MIB, options=options, record=True)
         assert result.rank_seconds == pytest.approx(every.rank_seconds, rel=1e-9, abs=0)
+
+
+def test_where_early_pieces_overtake_late_ones_the_events_decide() -> None:
+    """Adding is slow here, and ends with the first half of the steps, in which only some pieces are by then."""
+    topology = parse("fat-tree:16,radix=8")
+    schedule = ALGORITHMS["all_reduce", "ring"].build(16)
+    options = Options(piece_bytes=10000, reduce_bytes_per_second=1e9)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hocket.network.simulate.run_events", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            simulate(schedule, topology, MIB, options=options)
+    found = simulate(schedule, topology, MIB, options=options).rank_seconds
+    every = simulate(schedule, topology, MIB, options=options, record=True).rank_seconds
+    assert found == pytest.approx(every, rel=1e-9, abs=0)
 
 
 def test_a_barrier_and_a_call_of_nothing_cost_latency_only() -> None:

@@ -66,10 +66,27 @@ def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> I
         from ray.util.joblib import register_ray
 
         register_ray()
+    if backend == "dask":
+        return _on_dask(cases, jobs)
     with joblib.parallel_config(backend) if backend else joblib.parallel_config():
-        found: Iterator[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator")(
-            joblib.delayed(Case.row)(case) for case in cases
-        )
+        return _side_by_side(cases, jobs)
+
+
+def _on_dask(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+    """As long as rows come there is a client: of the cluster that Dask is told of, or of one on this machine."""
+    import joblib
+    from distributed import Client
+
+    with Client(), joblib.parallel_config("dask"):
+        yield from _side_by_side(cases, jobs)
+
+
+def _side_by_side(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+    import joblib
+
+    found: Iterator[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator")(
+        joblib.delayed(Case.row)(case) for case in cases
+    )
     return found
 
 

@@ -6,15 +6,22 @@ These times are periodic before long: once c repetitions have done nothing but m
 other on by one time, each c later ones do the same, and need not be gone through.
 
 A rank is in one step at a time, so the load of a link is at most the sum, over all ranks, of what each sends through it
-in the step in which that is most. (With pieces a rank is in several steps at a time: then this does not apply.)
+in the step in which that is most. With several pieces a rank is in several steps at a time, but a channel, from one
+rank to another, carries one message at a time: then the sum is over channels. Channels carry what is sent first first,
+and ranks work on what is there first first. That is taken to be the order of steps, and in each that of pieces, and it
+is checked that it was: where late pieces of one step are overtaken by early ones of a later one, it was not.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.network.jobs import Job, loads
 from hocket.network.options import Options
-from hocket.network.traffic import Pattern
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -22,108 +29,208 @@ Floats = npt.NDArray[np.float64]
 _MOST_CROSSINGS = 1 << 23
 """Of messages and links, beyond which asking costs more than it may save."""
 
+_NEVER = -1.0  # before all times
 _SAME = 1e-13  # of the time so far: rounding
 _PROBED = 64  # messages, before all are asked
 
 
 def never_contends(job: Job, options: Options) -> bool:
     """Whether no link can be short, whatever ranks are early or late; False also where that is not known."""
-    if job.pieces(options.piece_bytes) > 1 or options.store_and_forward_bytes is not None:
+    if options.store_and_forward_bytes is not None:
         return False
     if sum(len(paths.links) for paths in job.paths) > _MOST_CROSSINGS:
         return False
-    num_ranks = job.traffic.num_ranks
+    senders = [pattern.source for pattern in job.traffic.patterns]
+    if job.pieces(options.piece_bytes) > 1:
+        senders = _channels(job)
+    num_senders = 1 + max((int(one.max(initial=0)) for one in senders), default=0)
     keys, shares = [], []
-    for pattern, paths, weights, alone in job.patterns():
+    for sender, (_, paths, weights, alone) in zip(senders, job.patterns(), strict=True):
         lengths = np.diff(paths.offsets)
-        rank = np.repeat(pattern.source, lengths)
         share = np.repeat(alone, lengths) * weights / job.bytes_per_second[paths.links]
-        pairs, number = np.unique(paths.links * num_ranks + rank, return_inverse=True)
+        pairs, number = np.unique(paths.links * num_senders + np.repeat(sender, lengths), return_inverse=True)
         keys.append(pairs)
         shares.append(np.bincount(number, share, len(pairs)))
     pairs, number = np.unique(np.concatenate(keys), return_inverse=True)
     most = np.zeros(len(pairs))
     np.maximum.at(most, number, np.concatenate(shares))
-    _, load = loads(pairs // num_ranks, most)
+    _, load = loads(pairs // num_senders, most)
     return bool((load <= 1 + 1e-9).all())
 
 
-def ready_times(job: Job, options: Options, work_seconds: tuple[Floats, ...]) -> Floats:
-    """When each rank has finished, of a job that never contends: float64[num_ranks]."""
-    steps = [
-        _Step(job, pattern, paths.seconds, alone, options, work)
-        for (pattern, paths, _, alone), work in zip(job.patterns(), work_seconds, strict=True)
-    ]
-    ready = np.full(job.traffic.num_ranks, job.start_seconds)
-    for pattern, repeat in job.traffic.blocks:
-        ready = _repeated(steps[pattern], ready, repeat)
-    return ready
+def ready_times(job: Job, options: Options, work_seconds: tuple[Floats, ...]) -> Floats | None:
+    """When each rank has finished, of a job that never contends: float64[num_ranks].
+
+    None where something is not done in the order of steps and pieces.
+    """
+    shape = (job.pieces(options.piece_bytes), job.traffic.num_ranks)
+    channels = _channels(job)
+    num_channels = 1 + max((int(one.max(initial=-1)) for one in channels), default=-1)
+    views = _Views(shape, num_channels)
+    steps = [_Step(job, number, options, channels[number], work, views) for number, work in enumerate(work_seconds)]
+    state = np.full(views.begins[-1], _NEVER)
+    views.ready(state)[:] = job.start_seconds
+    try:
+        for pattern, repeat in job.traffic.blocks:
+            state = _repeated(steps[pattern], state, repeat)
+    except _OvertakenError:
+        return None
+    finished: Floats = views.ready(state).max(axis=0)
+    return finished
+
+
+def _channels(job: Job) -> list[Ints]:
+    """The channels of each pattern, numbered from 0 on."""
+    number = np.unique(np.concatenate(job.channels), return_inverse=True)[1].astype(np.int64)
+    return np.split(number, np.cumsum([len(one) for one in job.channels])[:-1])
+
+
+class _OvertakenError(Exception):
+    """Something comes before what was taken to come first."""
+
+
+@dataclass(frozen=True)
+class _Views:
+    """Where the times stand that are all there is to know: float64, one after the other.
+
+    ready: when each rank, of each piece, may begin a step. Others, with several pieces: of the last one so far, when
+    each rank could begin to work on it, and when it had; when each channel was handed it, and when it had left. With
+    one piece all that is over when a step begins.
+    """
+
+    shape: tuple[int, int]
+    num_channels: int
+
+    @cached_property
+    def begins(self) -> list[int]:
+        num_pieces, num_ranks = self.shape
+        others = (num_ranks, num_ranks, self.num_channels, self.num_channels) if num_pieces > 1 else (0,) * 4
+        return list(accumulate((0, num_pieces * num_ranks, *others)))
+
+    def ready(self, state: Floats) -> Floats:
+        return state[: self.begins[1]].reshape(self.shape)
+
+    def others(self, state: Floats) -> Iterator[Floats]:
+        return (state[begin:end] for begin, end in pairwise(self.begins[1:]))
 
 
 class _Step:
     """One step of all ranks, as a function from the times at which they are ready to those at which they are next."""
 
-    def __init__(
-        self, job: Job, pattern: Pattern, seconds: Floats, alone: Floats, options: Options, work: Floats
-    ) -> None:
-        self.source, self.target, self.work = pattern.source, pattern.target, work * job.chunk_bytes
-        self.receive_seconds = options.receive_seconds
+    def __init__(self, job: Job, number: int, options: Options, channel: Ints, work: Floats, views: _Views) -> None:
+        pattern, seconds, alone = job.traffic.patterns[number], job.paths[number].seconds, job.alone[number]
+        self.source, self.target, self.channel, self.views = pattern.source, pattern.target, channel, views
+        self.seconds, self.receive_seconds = seconds, options.receive_seconds
         first = np.searchsorted(self.source, self.source)
-        overhead = (np.arange(len(first)) - first + 1) * options.send_seconds
-        self.leaves = overhead + pattern.chunks * job.chunk_bytes / alone
-        self.arrives = self.leaves + seconds
+        self.overhead = (np.arange(len(first)) - first + 1) * options.send_seconds
+        num_pieces = views.shape[0]
+        size = options.piece_bytes if num_pieces > 1 else job.chunk_bytes
+        before = np.arange(num_pieces)[:, None] * size
+        through = np.append(before[1:, 0], job.chunk_bytes)[:, None]
+        self.sent = (before * (pattern.chunks / alone), through * (pattern.chunks / alone))
+        self.workers = np.flatnonzero(work)
+        self.done = (before * work[self.workers], through * work[self.workers])
         self.by_target = np.argsort(self.target, kind="stable")
         self.senders, self.send_begins = np.unique(self.source, return_index=True)
         self.receivers, self.receive_begins, self.num_received = np.unique(
             self.target[self.by_target], return_index=True, return_counts=True
         )
+        self.alike = self._alike()
 
-    def __call__(self, ready: Floats) -> Floats:
-        done = ready.copy()
+    def __call__(self, state: Floats) -> Floats:
+        state = state.copy()
+        ready, (gathered, worked, handed, left) = self.views.ready(state), self.views.others(state)
         if len(self.source):
-            begins = ready[self.source]
-            left = _latest(begins + self.leaves, self.send_begins)
-            done[self.senders] = np.maximum(done[self.senders], left)
-            received = self._received((begins + self.arrives)[self.by_target])
-            done[self.receivers] = np.maximum(done[self.receivers], received)
-        return done + self.work
+            enters = _some(ready, self.source) + self.overhead
+            leaves = _one_by_one(enters, handed, left, self.channel, self.sent)
+            _raise(ready, self.senders, _latest(leaves, self.send_begins))
+            _raise(ready, self.receivers, self._received(_some(leaves + self.seconds, self.by_target)))
+        if len(self.workers):
+            done = _one_by_one(_some(ready, self.workers), gathered, worked, self.workers, self.done)
+            _raise(ready, self.workers, done)
+        return state
 
     def _received(self, arrived: Floats) -> Floats:
         """When each receiver has received all, of the times at which messages arrive, by target."""
         if self.receive_seconds:  # The i-th last to arrive has i - 1 others to be received behind it.
-            target = self.target[self.by_target]
-            arrived = arrived[np.lexsort((arrived, target))]
-            behind = np.repeat(self.receive_begins + self.num_received, self.num_received) - np.arange(len(arrived))
-            arrived = arrived + behind * self.receive_seconds
+            target = np.broadcast_to(self.target[self.by_target], arrived.shape)
+            arrived = np.take_along_axis(arrived, np.lexsort((arrived, target)), axis=1)
+            last = np.repeat(self.receive_begins + self.num_received, self.num_received)
+            arrived = arrived + (last - np.arange(len(last))) * self.receive_seconds
         return _latest(arrived, self.receive_begins)
 
+    def _alike(self) -> tuple[Ints, Ints]:
+        """Places of times that have to do with each other."""
+        num_pieces, num_ranks = self.views.shape
+        busy = np.union1d(self.senders, np.union1d(self.receivers, self.workers))
+        pairs = [(self.source, self.target)]
+        pairs += [(busy, busy + piece * num_ranks) for piece in range(1, num_pieces)]
+        if num_pieces > 1:
+            pairs += [(self.workers, begin + self.workers) for begin in self.views.begins[1:3]]
+            pairs += [(self.source, begin + self.channel) for begin in self.views.begins[3:5]]
+        one, other = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        return one, other
+
     def is_moved(self, before: Floats, after: Floats) -> bool:
-        """Whether ranks that have to do with each other were moved on by one time, so that all goes on like this."""
+        """Whether times that have to do with each other were moved on by one time, so that all goes on like this."""
         moved, limit = after - before, _SAME * after.max()
-        for source, target in ((self.source[:_PROBED], self.target[:_PROBED]), (self.source, self.target)):
-            if np.abs(moved[source] - moved[target]).max(initial=0) > limit:
+        one, other = self.alike
+        for some in (slice(_PROBED), slice(None)):
+            if np.abs(moved[one[some]] - moved[other[some]]).max(initial=0) > limit:
                 return False
         return True
 
 
+def _one_by_one(come: Floats, last: Floats, over: Floats, which: Ints, amounts: tuple[Floats, Floats]) -> Floats:
+    """When something is done with each piece by those that do one thing at a time: float64[num_pieces, n].
+
+    come: when each piece is there, of those with the numbers `which`. last, over: of all, when the last piece before
+    these was there and done with; they become those of the last of these. amounts: seconds for all pieces before each,
+    and with it. Raises _OvertakenError if the last piece before is there no sooner than the first of these.
+    """
+    if len(come) == 1:
+        return come + amounts[1]
+    if (come[0] <= last[which]).any():
+        raise _OvertakenError
+    last[which] = come[-1]
+    begins = come - amounts[0]
+    begins[0] = np.maximum(begins[0], over[which])
+    done: Floats = np.maximum.accumulate(begins, axis=0) + amounts[1]
+    over[which] = done[-1]
+    return done
+
+
+def _some(times: Floats, columns: Ints) -> Floats:
+    """Some columns of a table; not by brackets, which are slow along the last axis."""
+    return np.take(times, columns, axis=1)
+
+
+def _raise(times: Floats, columns: Ints, least: Floats) -> None:
+    """Makes some columns of a table, sorted by number, as great as these at least."""
+    if len(columns) == times.shape[1]:
+        np.maximum(times, least, out=times)
+    else:
+        times[:, columns] = np.maximum(_some(times, columns), least)
+
+
 def _latest(times: Floats, begins: Ints) -> Floats:
-    """The greatest of each part."""
-    latest: Floats = np.maximum.reduceat(times, begins) if len(begins) < len(times) else times
+    """The greatest of each part of every row."""
+    latest: Floats = np.maximum.reduceat(times, begins, axis=1) if len(begins) < times.shape[1] else times
     return latest
 
 
-def _repeated(step: _Step, ready: Floats, repeat: int) -> Floats:
+def _repeated(step: _Step, state: Floats, repeat: int) -> Floats:
     """Brent's search for a period: compared with the last repetition whose number is a power of two."""
-    marked, number, done = ready, 0, 0
+    marked, number, done = state, 0, 0
     while done < repeat:
-        ready = step(ready)
+        state = step(state)
         done += 1
-        if step.is_moved(marked, ready):
+        if step.is_moved(marked, state):
             period = done - number
-            ready = ready + (repeat - done) // period * (ready - marked)
+            state = state + (repeat - done) // period * (state - marked)
             for _ in range((repeat - done) % period):
-                ready = step(ready)
-            return ready
+                state = step(state)
+            return state
         if done & (done - 1) == 0:
-            marked, number = ready, done
-    return ready
+            marked, number = state, done
+    return state

@@ -165,13 +165,14 @@ def simulate(
     few, stands = job, np.arange(schedule.num_ranks)
     if options.store_and_forward_bytes is None:  # Moves do not keep which of the packets that come at once goes first.
         few, work, stands = collapsed(job, topology.seconds, work, ordered=options.send_seconds > 0)
+    found = None
     if any(repeat > 1 for _, repeat in job.traffic.blocks) and never_contends(few, options):
-        seconds = ready_times(few, options, work)
-    else:
+        found = ready_times(few, options, work)
+    if found is None:
         if _pieces_make_no_difference(job, work, options):
             options = replace(options, piece_bytes=math.inf)
-        (seconds,), _ = run_events([few], topology.seconds, options, [work])
-    return _result(Run(schedule, num_bytes), topology, job, level, seconds[stands], options)
+        (found,), _ = run_events([few], topology.seconds, options, [work])
+    return _result(Run(schedule, num_bytes), topology, job, level, found[stands], options)
 
 
 def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: Options) -> bool:
