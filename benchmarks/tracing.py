@@ -1,53 +1,58 @@
 """What tracing costs: an all_reduce while it is traced, beside one while it is not, on two processes.
 
-    python benchmarks/tracing.py [--rounds 40] [--calls 500] [--json]
+    python benchmarks/tracing.py [--rounds 1000] [--calls 50] [--json]
 
-Rounds of calls take turns, with and without a trace, as a machine changes its speed; printed is the median over rounds
-of the ratio of two neighbours, with its quartiles, and the medians of both in microseconds. Then, where Valgrind is
-installed, the instructions of one call while nothing is traced, of 8 bytes on one rank: to be compared with another
-version of Hocket.
+A round has three short batches of the same calls, in changing order: one is traced, two are not. Neighbours in time
+see the same machine, so each gives a ratio: traced by not traced, and, of the two that are alike, what the measurement
+itself makes of nothing. Printed are the medians over rounds with their 95 % confidence, the quartiles of the rounds,
+and the medians of the times in microseconds. Then, where Valgrind is installed, the instructions of one call of 8 bytes
+on one rank, not traced and traced.
 """
 
 import argparse
+import itertools
 import json
+import math
 import re
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import hocket
+from hocket.runtime.trace import recorder
 
 SIZES = {"8 B": 2, "64 KiB": 1 << 14, "1 MiB": 1 << 18}
+BATCHES = ("plain", "traced", "again")
 COUNTED = """
 import sys
 import numpy as np
 import hocket
+from hocket.runtime.trace import recorder
 comm, x = hocket.init(), np.zeros(2, "f4")
+if sys.argv[2] == "traced":
+    recorder().start(False)
 for _ in range(int(sys.argv[1])):
     comm.all_reduce(x)
 """
 
 
-def measure(rounds: int, calls: int, steps: bool) -> dict[str, list[tuple[float, float]]]:
-    """Microseconds per call, (not traced, traced), of each round, by size."""
-    with hocket.init() as comm, tempfile.TemporaryDirectory() as folder:
-        return {
-            name: list(pairs(comm, hocket.empty(count), rounds, calls, Path(folder) / f"{comm.rank}.json", steps))
-            for name, count in SIZES.items()
-        }
+def measure(rounds: int, calls: int, steps: bool) -> dict[str, list[dict[str, float]]]:
+    """Microseconds per call of each batch of each round, by size."""
+    with hocket.init() as comm:
+        return {name: list(times(comm, hocket.empty(count), rounds, calls, steps)) for name, count in SIZES.items()}
 
 
-def pairs(
-    comm: hocket.Communicator, x: Any, rounds: int, calls: int, file: Path, steps: bool
-) -> Iterator[tuple[float, float]]:
+def times(comm: hocket.Communicator, x: Any, rounds: int, calls: int, steps: bool) -> Iterator[dict[str, float]]:
+    orders = list(itertools.permutations(BATCHES))
+    own = recorder()
+
     def timed() -> float:
         comm.barrier()
+        comm.all_reduce(x)
         started = perf_counter_ns()
         for _ in range(calls):
             comm.all_reduce(x)
@@ -56,23 +61,30 @@ def pairs(
     timed()
     for number in range(rounds):
         found = {}
-        for traced in (False, True) if number % 2 else (True, False):
-            if traced:
-                with hocket.trace(file, steps=steps):
-                    found[traced] = timed()
-            else:
-                found[traced] = timed()
-        yield found[False], found[True]
+        for batch in orders[number % len(orders)]:
+            if batch == "traced":
+                own.start(steps)
+            found[batch] = timed()
+            if batch == "traced":
+                own.take()
+        yield found
 
 
-def instructions() -> float | None:
-    """Of one call; None without Valgrind."""
-    if shutil.which("valgrind") is None:
-        return None
+def spread(values: list[float]) -> dict[str, float]:
+    """The median, between which limits it lies with 95 % confidence, and the quartiles."""
+    ordered = sorted(values)
+    half, away = len(ordered) / 2, 0.98 * math.sqrt(len(ordered))
+    low, high = ordered[max(0, math.floor(half - away))], ordered[min(len(ordered) - 1, math.ceil(half + away))]
+    first, middle, third = statistics.quantiles(ordered, n=4)
+    return {"median": middle, "low": low, "high": high, "first_quartile": first, "third_quartile": third}
+
+
+def instructions(how: str) -> float:
+    """Of one call."""
 
     def counted(calls: int) -> int:
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-        command = [*tool, sys.executable, "-c", COUNTED, str(calls)]
+        command = [*tool, sys.executable, "-c", COUNTED, str(calls), how]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         [number] = re.findall(r"Collected : (\d+)", text)
         return int(number)
@@ -83,30 +95,40 @@ def instructions() -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40, help="(40)")
-    parser.add_argument("--calls", type=int, default=500, help="of one round, with and without (500)")
+    parser.add_argument("--rounds", type=int, default=1000, help="(1000)")
+    parser.add_argument("--calls", type=int, default=50, help="of one batch (50)")
     parser.add_argument("--steps", action="store_true", help="trace steps, too")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     by_rank = hocket.run_ranks(measure, 2, args=(arguments.rounds, arguments.calls, arguments.steps), kind="process")
     results: dict[str, dict[str, Any]] = {}
-    for name in SIZES:
-        slower = [max(both) for both in zip(*(ranks[name] for ranks in by_rank), strict=True)]
-        ratios = statistics.quantiles([traced / plain for plain, traced in slower], n=4)
-        plain, traced = (statistics.median(times) for times in zip(*slower, strict=True))
-        results[name] = {"plain_microseconds": plain, "traced_microseconds": traced, "ratio": ratios}
-    counted = instructions()
+    for size in SIZES:
+        slower = [
+            {batch: max(rank[batch] for rank in ranks) for batch in BATCHES}
+            for ranks in zip(*(ranks[size] for ranks in by_rank), strict=True)
+        ]
+        results[size] = {f"{batch}_microseconds": statistics.median(one[batch] for one in slower) for batch in BATCHES}
+        results[size]["ratio"] = spread([one["traced"] / one["plain"] for one in slower])
+        results[size]["of_nothing"] = spread([one["again"] / one["plain"] for one in slower])
+    if not arguments.json:
+        for size, found in results.items():
+            plain, traced = found["plain_microseconds"], found["traced_microseconds"]
+            print(f"all_reduce of {size:>6}: {plain:8.2f} us, traced {traced:8.2f} us")
+            print(f"    traced / not: {in_words(found['ratio'])}")
+            print(f"       not / not: {in_words(found['of_nothing'])}", flush=True)
+    counted = {how: instructions(how) for how in ("plain", "traced")} if shutil.which("valgrind") else None
     if arguments.json:
         print(json.dumps({"sizes": results, "instructions": counted}))
-        return
-    for name, found in results.items():
-        low, middle, high = found["ratio"]
-        print(
-            f"all_reduce of {name:>6}: {found['plain_microseconds']:8.2f} us, traced "
-            f"{found['traced_microseconds']:8.2f} us, ratio {middle:.3f} ({low:.3f} to {high:.3f})"
-        )
-    if counted is not None:
-        print(f"instructions of a call of 8 B on one rank while nothing is traced: {counted:.0f}")
+    elif counted is not None:
+        plain, traced = counted["plain"], counted["traced"]
+        print(f"instructions of a call of 8 B on one rank: {plain:.0f}, while it is traced {traced:.0f}")
+
+
+def in_words(found: dict[str, float]) -> str:
+    return (
+        f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f}; rounds: {found['first_quartile']:.3f} to "
+        f"{found['third_quartile']:.3f})"
+    )
 
 
 if __name__ == "__main__":

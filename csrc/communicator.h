@@ -197,9 +197,17 @@ class Communicator {
         bool closed_inside = false; // by a signal handler above a blocking call; used by whoever has the turn
         bool left = false;          // the endpoint may belong to another communicator
         std::deque<std::shared_ptr<Work>> works;
+        std::shared_ptr<Mark> awaited; // what the stream's last call comes after
         std::thread stream;
 
         bool is_busy() const { return (turn.load(std::memory_order_acquire) & busy) != 0; }
+        /// With the mutex held: std::runtime_error where a call cannot have its turn before this thread goes on.
+        void check_awaitable() const {
+            if (awaited) awaited->check_awaitable();
+            for (const auto &work : works) {
+                if (work->after_) work->after_->check_awaitable();
+            }
+        }
         bool runs_here() const { return runner.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
     };
     OfThisProcess<Queue> queue_;

@@ -22,6 +22,7 @@ class Posting final : public Task {
 /// With the lock held.
 void PointToPoint::defer(const Operations &operations, const std::shared_ptr<Mark> &after) {
     deferred_.insert(deferred_.end(), operations.begin(), operations.end());
+    operations.front()->after = after;
     start_background(); // it hears of trouble meanwhile
     if (failure_) return end_with(*failure_);
     try {
@@ -30,6 +31,13 @@ void PointToPoint::defer(const Operations &operations, const std::shared_ptr<Mar
             [this, num_first = operations.size(), after] { post_deferred(num_first, after.get()); }));
     } catch (const Failure &failure) { end_with(failure); }
     hand_on();
+}
+
+/// With the lock held: std::runtime_error where no message can begin before this thread goes on.
+void PointToPoint::check_awaitable() const {
+    for (const auto &operation : deferred_) {
+        if (operation->after) operation->after->check_awaitable();
+    }
 }
 
 /// Begins the first ones, once the mark is passed, unless a failure has ended them all. They are not waited for longer,
@@ -51,6 +59,9 @@ void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
             operation->finish(after->failure());
         }
         return;
+    }
+    for (const auto &operation : operations) {
+        if (operation->launching.at != 0) operation->begun = ticks();
     }
     pending_.insert(pending_.end(), operations.begin(), operations.end());
     post(operations.size());

@@ -32,12 +32,15 @@ bool Mark::is_passed() const {
     return state_.load(std::memory_order_acquire) == passed;
 }
 
+void Mark::check_awaitable() const {
+    if (owner_ == nullptr || owner_ != owner_here || is_passed()) return;
+    throw std::runtime_error("a stream was told to wait for itself, by what it runs; wait after that has returned");
+}
+
 bool Mark::wait(std::chrono::nanoseconds limit) {
     if (is_passed()) return true;
     if (limit.count() <= 0) return false;
-    if (owner_ != nullptr && owner_ == owner_here) {
-        throw std::runtime_error("a stream was told to wait for itself, by what it runs; wait after that has returned");
-    }
+    check_awaitable();
     if (Patience(false, yields_before_sleep).try_until([this] { return is_passed(); })) return true;
     const auto until = Clock::now() + std::min<std::chrono::nanoseconds>(limit, std::chrono::hours(1 << 16));
     for (;;) {

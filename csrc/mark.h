@@ -26,8 +26,10 @@ class Mark {
     void pass(std::exception_ptr failure = nullptr, Clock::time_point time = {});
 
     bool is_passed() const;
-    /// False when `limit` ran out first. std::runtime_error for a thread that waits for what it has to do itself.
+    /// False when `limit` ran out first. Refused as below.
     bool wait(std::chrono::nanoseconds limit);
+    /// std::runtime_error where this thread would wait for what it has to do itself.
+    void check_awaitable() const;
     /// Once it is passed: null where all went well.
     const std::exception_ptr &failure() const { return failure_; }
     /// Once it is passed, of one that was to take the time.

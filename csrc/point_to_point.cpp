@@ -130,6 +130,7 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
     }
     if (state_->closing) throw members_.closed_here();
     if (!deferred_.empty()) {
+        check_awaitable();
         before_wait();
         await(lock, [this] { return deferred_.empty(); }, Clock::time_point::max(), operations, interrupted);
         if (state_->closing) throw members_.closed_here();

@@ -29,8 +29,10 @@ struct Operation final : Exchange {
     Clock::time_point deadline = Clock::time_point::max(); // once it turns out that there is something to wait for
     bool finished = false; // well or not; like `failure`, guarded by the mutex of who runs it
     std::optional<Failure> failure;
-    std::shared_ptr<Mark> end; // of one that was begun, passed when it is finished
-    Launching launching;       // in a trace
+    std::shared_ptr<Mark> end;   // of one that was begun, passed when it is finished
+    std::shared_ptr<Mark> after; // of one that is deferred: what it comes after, or nothing
+    Launching launching;         // in a trace
+    std::uint64_t begun = 0;     // of one that was deferred, in a trace
 
     /// Well, or with `failure`; who waits for the end sees `cause`, where that is another one.
     void finish(std::exception_ptr cause = nullptr);
@@ -87,6 +89,7 @@ class PointToPoint {
     void post(std::size_t num_new);
     void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
     void post_deferred(std::size_t num_first, Mark *after);
+    void check_awaitable() const;
     void set_deadlines();
     bool poll(std::span<const Operation> operations);
     void await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted);

@@ -81,7 +81,7 @@ void PointToPoint::record(const Operation &operation) {
                   .flags = operation.sends ? Record::sends : std::uint8_t{0},
                   .lane = lane_.number(),
                   .launcher = operation.launching.lane,
-                  .begin = operation.launching.at,
+                  .begin = operation.begun != 0 ? operation.begun : operation.launching.at,
                   .end = ticks(),
                   .launched = operation.launching.at,
                   .sequence = operation.ordinal,

@@ -57,6 +57,7 @@ struct Stream::Threads {
     std::mutex mutex; // guards the rest
     std::condition_variable changed;
     std::set<State *> running;
+    std::size_t num_threads = 0; // also those that have only to let go of their state
     bool closed = false;
 };
 
@@ -97,11 +98,15 @@ void Stream::start() const {
     if (state_->has_thread) return;
     try {
         // It keeps the state: what was submitted is done also when the stream itself is gone.
-        std::thread([kept = state_, &all] {
+        std::thread([kept = state_, &all]() mutable {
             block_signals();
             kept->around([&kept] { serve(*kept); });
-            const std::scoped_lock end(all.mutex);
+            std::unique_lock end(all.mutex);
             all.running.erase(kept.get());
+            end.unlock();
+            kept = nullptr; // what it has of the interpreter goes as long as that is there: the end waits for this
+            end.lock();
+            --all.num_threads;
             all.changed.notify_all();
         }).detach();
     } catch (const std::system_error &error) {
@@ -109,6 +114,7 @@ void Stream::start() const {
         throw Failure::resource("starting the thread of a stream");
     }
     all.running.insert(state_.get());
+    ++all.num_threads;
     state_->has_thread = true;
 }
 
@@ -226,7 +232,7 @@ void Stream::serve(State &state) {
         state.running = false;
     }
     if (state.failure && !state.cancelled.load(std::memory_order_relaxed)) {
-        std::fprintf(stderr, "hocket: stream %s ended with an error that nobody has asked for: %s\n",
+        std::fprintf(stderr, "hocket: stream '%s' ended with an error that nobody has asked for: %s\n",
                      state.name.c_str(), text_of(state.failure).c_str());
     }
     last = std::exchange(state.failure, nullptr); // it goes as long as whoever made it is there
@@ -250,7 +256,7 @@ void Stream::end_all(bool at_once, const Hook &interrupted) {
         }
     };
     end(at_once);
-    while (!all.changed.wait_for(lock, attention, [&all] { return all.running.empty(); })) {
+    while (!all.changed.wait_for(lock, attention, [&all] { return all.num_threads == 0; })) {
         lock.unlock();
         try {
             interrupted();

@@ -35,6 +35,7 @@ bool Communicator::take_turn() {
             throw std::runtime_error(
                 "a collective was called inside another one, as by a signal handler or an op; call it later");
         }
+        queue_->check_awaitable();
         if (!queue_->works.empty()) return false;
         if ((queue_->turn.fetch_or(Queue::busy, std::memory_order_acquire) & Queue::busy) != 0) return false;
     }
@@ -103,6 +104,7 @@ void Communicator::serve() {
     block_signals();
     for (;;) {
         std::shared_ptr<Work> work;
+        std::shared_ptr<Mark> before; // let go without the mutex, as its failure may take the interpreter
         {
             std::unique_lock lock(queue_->mutex);
             queue_->changed.wait(lock,
@@ -110,6 +112,7 @@ void Communicator::serve() {
             if (queue_->works.empty()) return;
             work = queue_->works.front();
             queue_->works.pop_front();
+            before = std::exchange(queue_->awaited, work->after_);
             queue_->turn.fetch_or(Queue::busy, std::memory_order_relaxed);
             queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
         }

@@ -42,19 +42,20 @@ class PythonTask final : public Task {
 
     std::string name() const override {
         const nb::gil_scoped_acquire acquire;
-        try {
-            return qualified_name();
-        } catch (const nb::python_error &) { // of a repr of the program's own
-            return Task::name();
-        }
+        return qualified_name();
     }
 
   private:
     void forget() {
         for (nb::object *one : {&function_, &arguments_, &code_}) one->reset();
     }
+    /// Of the function, of a partial one's, or of the type: what repr() says may be long, slow, or an error.
     std::string qualified_name() const {
-        return nb::str(nb::getattr(function_, "__qualname__", nb::repr(function_))).c_str();
+        for (const nb::object &one : {function_, nb::getattr(function_, "func", nb::none())}) {
+            const nb::object name = nb::getattr(one, "__qualname__", nb::none());
+            if (nb::isinstance<nb::str>(name)) return nb::cast<std::string>(name);
+        }
+        return nb::cast<std::string>(function_.type().attr("__qualname__"));
     }
     std::string where() const {
         return "This was " + qualified_name() + ", submitted to a stream at " +
@@ -65,11 +66,16 @@ class PythonTask final : public Task {
     int line_;
 };
 
-/// One thread state for all that a stream's thread does: to make one takes longer than many a task.
-void with_interpreter(const std::function<void()> &serve) {
-    const nb::gil_scoped_acquire acquire;
-    const nb::gil_scoped_release release;
-    serve();
+/// What is around all that a stream's thread does. One thread state, as to make one takes longer than many a task; and
+/// first a call of `begin`, which is given up with the lock held.
+Stream::Around with_interpreter(nb::object begin) {
+    return [begin = std::move(begin)](const std::function<void()> &serve) mutable {
+        const nb::gil_scoped_acquire acquire;
+        if (!nb::steal(PyObject_CallNoArgs(begin.ptr())).is_valid()) PyErr_WriteUnraisable(begin.ptr());
+        begin.reset();
+        const nb::gil_scoped_release release;
+        serve();
+    };
 }
 
 } // namespace
@@ -109,10 +115,10 @@ void bind_streams(nb::module_ &m) {
     nb::class_<Stream>(m, "Stream")
         .def(
             "__init__",
-            [](Stream *self, std::string name, std::shared_ptr<Recorder> recorder) {
-                new (self) Stream(std::move(name), with_interpreter, std::move(recorder));
+            [](Stream *self, std::string name, std::shared_ptr<Recorder> recorder, nb::object begin) {
+                new (self) Stream(std::move(name), with_interpreter(std::move(begin)), std::move(recorder));
             },
-            "name"_a, "recorder"_a)
+            "name"_a, "recorder"_a, "begin"_a)
         .def_prop_ro("name", &Stream::name)
         .def(
             "submit",

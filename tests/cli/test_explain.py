@@ -1,8 +1,6 @@
 import itertools
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +11,7 @@ from hocket.cli.explain import ranges_measured, ranges_predicted
 from hocket.runtime import tuning
 from hocket.runtime.tuning import Entry, Measured, Sample
 from hocket.runtime.tuning_fit import Costs, Traits, traits_of
+from tests.cli.printed import json_of, text_of
 
 SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
 
@@ -43,23 +42,13 @@ def entry() -> Entry:
     return Entry("all_reduce", 4, "2026-01-02 03:04:05", algorithms)
 
 
-def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["explain", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["explain", *arguments]) == 0
-    return capsys.readouterr().out
-
-
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
 def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]) -> None:
     known = entry()
     tuning.store([known])
-    found = explain(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert found["tuned"] == known.date and len(rows) == 17
     for one in known.algorithms:
@@ -73,7 +62,7 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     assert rows["tree"]["predicted"] is None and rows["tree"]["measured"] is None
     times = [row["measured"] for row in found["candidates"][:3]]
     assert times == sorted(times), "the quickest first"
-    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "direct_two_shot takes 31.0 us (measured); the next best, ring, 38.7 us, 1.25 times as long." in text
     assert "ring pays 10.0 us more for latency (6 steps against 2)" in text
     assert "4.92 us less for bandwidth (96 KiB sent in both)" in text
@@ -82,10 +71,10 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
 
 def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     tuning.store([entry()])
-    found = explain(capsys, "all_reduce", "-n", "4", "-b", "128K")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert rows["ring"]["measured"] is None and rows["ring"]["predicted"] > 0
-    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "128K")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 48.3 us (predicted); the next best," in text
 
 
@@ -94,26 +83,26 @@ def test_what_runs_is_not_always_the_quickest(
 ) -> None:
     tuning.store([entry()])
     monkeypatch.setenv("HOCKET_ALGO", "ring")
-    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "ring takes 38.7 us (measured), but direct_two_shot 31.0 us, 0.80 times as long: a tuner file would" in text
 
 
 def test_without_times_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    found = explain(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert found["tuned"] is None and found["fastest_measured"] == found["fastest_predicted"] == []
     assert (found["algorithm"], found["by"]) == ("direct_two_shot", "table")
     assert all(row["predicted"] is None and row["measured"] is None for row in found["candidates"])
-    text = text_of(capsys, "all_reduce", "-n", "4", "-b", "64K")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "was not measured on this machine" in text and "hocket tune --collective all_reduce --ranks 4" in text
     assert "takes 2 steps and sends 96 KiB; the fewest steps are 1 (direct)" in text
 
 
 def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
-    found = explain(capsys, "broadcast", "-n", "2", "-b", "4K", "--measure")
+    found = json_of(capsys, "explain", "broadcast", "-n", "2", "-b", "4K", "--measure")
     row = next(row for row in found["candidates"] if row["algorithm"] == found["algorithm"])
     assert 0 < row["low"] <= row["measured"] <= row["high"] and row["predicted"] is None
     assert not tuning.file().exists()
-    assert "nothing else does" in text_of(capsys, "gather", "-n", "2", "-b", "4K", "--measure")
+    assert "nothing else does" in text_of(capsys, "explain", "gather", "-n", "2", "-b", "4K", "--measure")
 
 
 # --- who decided ---------------------------------------------------------------------------------------------------
@@ -121,19 +110,19 @@ def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_who_decided(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     call = ("all_reduce", "-n", "4", "-b", "64K")
-    assert "direct_two_shot runs, chosen by the table.\n" in text_of(capsys, *call)
+    assert "direct_two_shot runs, chosen by the table.\n" in text_of(capsys, "explain", *call)
     Path("hocket_tuner.conf").write_text("allreduce,0,1000,ring,simple,-1,-1,4\n")
     expected = "direct_two_shot runs, chosen by the table; no line of the tuner file says otherwise.\n"
-    assert expected in text_of(capsys, *call)
+    assert expected in text_of(capsys, "explain", *call)
     Path("hocket_tuner.conf").write_text("allreduce,0,-1,ring,simple,-1,-1,4\n")
     expected = "ring runs, chosen by the tuner file; the table says direct_two_shot.\n"
-    assert expected in text_of(capsys, *call)
+    assert expected in text_of(capsys, "explain", *call)
     monkeypatch.setenv("HOCKET_ALGO", "tree")
-    assert "tree runs, chosen by HOCKET_ALGO; the table says direct_two_shot.\n" in text_of(capsys, *call)
-    assert explain(capsys, *call)["by"] == "HOCKET_ALGO"
+    assert "tree runs, chosen by HOCKET_ALGO; the table says direct_two_shot.\n" in text_of(capsys, "explain", *call)
+    assert json_of(capsys, "explain", *call)["by"] == "HOCKET_ALGO"
     monkeypatch.setenv("HOCKET_ALGO", "^ring")
     expected = "chosen by the table; HOCKET_ALGO (^ring) allows it; no line of the tuner file says otherwise.\n"
-    assert expected in text_of(capsys, *call)
+    assert expected in text_of(capsys, "explain", *call)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +149,9 @@ def test_arguments_that_are_none(arguments: list[str]) -> None:
 
 
 def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    assert text_of(capsys, "barrier", "-n", "4").startswith("barrier, 4 ranks: direct runs, chosen by the table.")
+    assert text_of(capsys, "explain", "barrier", "-n", "4").startswith(
+        "barrier, 4 ranks: direct runs, chosen by the table."
+    )
 
 
 # --- where it changes ----------------------------------------------------------------------------------------------

@@ -1,6 +1,4 @@
 import itertools
-import json
-from typing import Any
 
 import pytest
 
@@ -9,22 +7,13 @@ from hocket.cli import main
 from hocket.cli.explain_network import ranges, steps_of
 from hocket.cli.simulated import candidates
 from hocket.network.topology import parse
+from tests.cli.printed import json_of, text_of
 
 CALL = ("all_reduce", "-b", "1M", "--topology", "ring:4")
 
 
-def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["explain", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["explain", *arguments]) == 0
-    return capsys.readouterr().out
-
-
 def test_every_candidate_and_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    found = explain(capsys, *CALL, "--reduce", "100GB/s")
+    found = json_of(capsys, "explain", *CALL, "--reduce", "100GB/s")
     rows = found["candidates"]
     assert {row["algorithm"] for row in rows} == set(candidates("all_reduce", parse("ring:4")))
     times = [row["seconds"] for row in rows]
@@ -36,12 +25,12 @@ def test_every_candidate_and_its_parts(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_fastest_by_size(capsys: pytest.CaptureFixture[str]) -> None:
-    fastest = explain(capsys, *CALL)["fastest"]
+    fastest = json_of(capsys, "explain", *CALL)["fastest"]
     assert fastest[0]["min_bytes"] == 0 and fastest[-1]["max_bytes"] is None
     for before, after in itertools.pairwise(fastest):
         assert before["max_bytes"] + 1 == after["min_bytes"] and before["algorithm"] != after["algorithm"]
     at_call = next(one for one in fastest if one["max_bytes"] is None or one["max_bytes"] >= 1 << 20)
-    assert at_call["algorithm"] == explain(capsys, *CALL)["algorithm"]
+    assert at_call["algorithm"] == json_of(capsys, "explain", *CALL)["algorithm"]
 
 
 def test_ranges_join_equal_neighbours() -> None:
@@ -62,13 +51,13 @@ def test_who_sends_what_to_whom() -> None:
 
 
 def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
-    text = text_of(capsys, *CALL)
-    rows = explain(capsys, *CALL)["candidates"]
+    text = text_of(capsys, "explain", *CALL)
+    rows = json_of(capsys, "explain", *CALL)["candidates"]
     assert text.startswith(f"all_reduce, 1 MiB on ring:4, 4 ranks: {rows[0]['algorithm']} is the fastest.")
     assert f"the next best, {rows[1]['algorithm']}, " in text and "times the lower bound" in text
     assert "Fastest by size: " in text and "Who sends what to whom" in text and "  step" in text
-    assert "barrier on ring:4, 4 ranks: " in text_of(capsys, "barrier", "--topology", "ring:4")
-    assert "has nothing to send." in text_of(capsys, "all_reduce", "-b", "8", "--topology", "ring:1")
+    assert "barrier on ring:4, 4 ranks: " in text_of(capsys, "explain", "barrier", "--topology", "ring:4")
+    assert "has nothing to send." in text_of(capsys, "explain", "all_reduce", "-b", "8", "--topology", "ring:1")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,27 +9,16 @@ from hocket.cli import main
 from hocket.cli.simulate_sweep import sweep
 from hocket.cli.simulated import Case, candidates
 from hocket.network.topology import parse
+from tests.cli.printed import json_of, text_of
 
 RING = "ring:4,bandwidth=1GB/s,latency=1us"
 
 
-def simulated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["simulate", *arguments, "--json"]) == 0
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
-
-    return json.loads(capsys.readouterr().out, parse_constant=refuse)
-
-
-def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["simulate", *arguments]) == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize("level", ["closed", "steps", "events"])
 def test_a_ring_on_a_ring(capsys: pytest.CaptureFixture[str], level: str) -> None:
-    row = simulated(capsys, "all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING, "--level", level)
+    row = json_of(
+        capsys, "simulate", "all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING, "--level", level
+    )
     expected = 6 * (1e-6 + 16384 / 1e9)
     assert row["seconds"] == pytest.approx(expected, rel=1e-9)
     assert row["latency"] == pytest.approx(6e-6) and row["bandwidth"] == pytest.approx(6 * 16384e-9)
@@ -45,8 +33,8 @@ def test_switches_that_reduce(capsys: pytest.CaptureFixture[str]) -> None:
     host = "dgx-h100:1,reduces=yes"
     assert "in_switches" in candidates("all_reduce", parse(host))
     assert "in_switches" not in candidates("all_reduce", parse("dgx-h100:1"))
-    row = simulated(capsys, "all_reduce", "--algorithm", "in_switches", "-b", "256M", "--topology", host)
-    ring = simulated(capsys, "all_reduce", "--algorithm", "ring", "-b", "256M", "--topology", host)
+    row = json_of(capsys, "simulate", "all_reduce", "--algorithm", "in_switches", "-b", "256M", "--topology", host)
+    ring = json_of(capsys, "simulate", "all_reduce", "--algorithm", "ring", "-b", "256M", "--topology", host)
     assert row["num_ranks"] == 8 and row["bound_seconds"] == ring["bound_seconds"] <= row["seconds"] < ring["seconds"]
     # Every GPU sends its vector to the switch, and its own eighth of the sum back there.
     assert row["seconds"] == pytest.approx(1.125 * (256 << 20) / 370.8e9, rel=0.1)
@@ -55,47 +43,49 @@ def test_switches_that_reduce(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_a_rank_adds_takes_time(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING, "--level", "steps")
-    plain, slow = simulated(capsys, *call), simulated(capsys, *call, "--reduce", "2GB/s")
+    plain, slow = json_of(capsys, "simulate", *call), json_of(capsys, "simulate", *call, "--reduce", "2GB/s")
     assert slow["seconds"] - plain["seconds"] == pytest.approx(3 * 16384 / 2e9) == pytest.approx(slow["reduction"])
 
 
 def test_without_an_algorithm_the_fastest_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    row = simulated(capsys, "all_reduce", "-b", "1M", "--topology", "torus:2x2")
+    row = json_of(capsys, "simulate", "all_reduce", "-b", "1M", "--topology", "torus:2x2")
     others = {other["algorithm"]: other["seconds"] for other in row["others"]}
     assert {row["algorithm"], *others} == set(candidates("all_reduce", parse("torus:2x2")))
     assert row["seconds"] <= min(others.values())
-    text = text_of(capsys, "all_reduce", "-b", "1M", "--topology", "torus:2x2")
+    text = text_of(capsys, "simulate", "all_reduce", "-b", "1M", "--topology", "torus:2x2")
     assert f"all_reduce {row['algorithm']}, 1 MiB on torus:2x2, 4 ranks: " in text
     assert "no algorithm takes less than" in text and "and so binding: " in text and "parameter_server" in text
 
 
 def test_links_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING)
-    slow = simulated(capsys, *call, "--link", "bandwidth=0.5GB/s,latency=2us")
+    slow = json_of(capsys, "simulate", *call, "--link", "bandwidth=0.5GB/s,latency=2us")
     assert slow["seconds"] == pytest.approx(6 * (2e-6 + 16384 / 0.5e9))
-    one = simulated(capsys, *call, "--link", "nic:latency=0s", "--link", "rank1->rank2:bandwidth=0.1GB/s")
+    one = json_of(capsys, "simulate", *call, "--link", "nic:latency=0s", "--link", "rank1->rank2:bandwidth=0.1GB/s")
     assert one["binding_links"] == ["rank1->rank2"] and one["seconds"] == pytest.approx(6 * 16384 / 0.1e9, rel=0.05)
 
 
 def test_fewer_ranks_and_their_number_in_the_topology(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("broadcast", "--algorithm", "binomial", "-b", "1K", "-n", "3", "--root", "2")
-    assert simulated(capsys, *call, "--topology", "ring:8")["num_ranks"] == 3
-    assert simulated(capsys, *call, "--topology", "switch:N")["topology"] == "switch:3"
+    assert json_of(capsys, "simulate", *call, "--topology", "ring:8")["num_ranks"] == 3
+    assert json_of(capsys, "simulate", *call, "--topology", "switch:N")["topology"] == "switch:3"
 
 
 def test_one_rank_has_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    row = simulated(capsys, "all_reduce", "--topology", "ring:1")
+    row = json_of(capsys, "simulate", "all_reduce", "--topology", "ring:1")
     assert (row["seconds"], row["algbw"], row["busbw"]) == (0, None, None)
-    assert "0.00 us" in text_of(capsys, "all_reduce", "--topology", "ring:1")
+    assert "0.00 us" in text_of(capsys, "simulate", "all_reduce", "--topology", "ring:1")
 
 
 def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "busbw" not in text_of(capsys, "barrier", "--algorithm", "dissemination", "--topology", "ring:4")
+    assert "busbw" not in text_of(capsys, "simulate", "barrier", "--algorithm", "dissemination", "--topology", "ring:4")
 
 
 def test_the_timeline_has_ranks_and_links(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    row = simulated(capsys, "all_reduce", "--algorithm", "ring", "--topology", RING, "-b", "64K", "--trace", str(file))
+    row = json_of(
+        capsys, "simulate", "all_reduce", "--algorithm", "ring", "--topology", RING, "-b", "64K", "--trace", str(file)
+    )
     trace = json.loads(file.read_text())
     spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     end = max(event["ts"] + event["dur"] for event in spans)
@@ -110,7 +100,7 @@ SWEEP = ("all_reduce", "--sweep", "--topology", "ring:N", "--topology", "switch:
 
 
 def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = list(csv.DictReader(io.StringIO(text_of(capsys, *SWEEP, "--algorithm", "ring,direct"))))
+    rows = list(csv.DictReader(io.StringIO(text_of(capsys, "simulate", *SWEEP, "--algorithm", "ring,direct"))))
     cells = [(row["topology"], row["num_ranks"], row["num_bytes"], row["algorithm"]) for row in rows]
     expected = [
         (f"{kind}:{count}", count, size, name)
@@ -134,7 +124,9 @@ def test_a_sweep_is_the_same_in_parallel() -> None:
 
 def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     stem = tmp_path / "all"
-    found = simulated(capsys, *SWEEP, "--algorithm", "ring,direct", "--plot", str(stem), "--csv", f"{stem}.csv")
+    found = json_of(
+        capsys, "simulate", *SWEEP, "--algorithm", "ring,direct", "--plot", str(stem), "--csv", f"{stem}.csv"
+    )
     assert found["pictures"] == [f"{stem}-{name}.svg" for name in ("time", "busbw", "best", "heat")]
     time, _, best, heat = (Path(file).read_text() for file in found["pictures"])
     assert "lower bound" in time and "switch:4, 4 ranks" in time and "64 KiB" in time
@@ -191,5 +183,5 @@ def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFi
 def test_an_algorithm_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(__file__).parents[2] / "examples" / "msccl.xml"
     ranks = parse(RING).num_ranks
-    row = simulated(capsys, "all_reduce", "--algorithm", str(file), "--topology", RING, "-b", "64K")
+    row = json_of(capsys, "simulate", "all_reduce", "--algorithm", str(file), "--topology", RING, "-b", "64K")
     assert row["num_ranks"] == ranks and row["seconds"] > 0

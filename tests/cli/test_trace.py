@@ -151,8 +151,24 @@ def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     other.write_text("{}")
     assert main(["trace", "summary", str(other), "--json"]) == 2
     assert "other.json" in json.loads(capsys.readouterr().out)["error"]
-    assert main(["trace", "view", str(tmp_path / "none.json")]) == 2
-    assert "none.json" in capsys.readouterr().err
+    for none, why in ((tmp_path / "none.json", "No such file"), (tmp_path, "Is a directory")):
+        assert main(["trace", "view", str(none)]) == 2
+        told = capsys.readouterr().err
+        assert f"expected a trace; found '{none}': {why}" in told
+        assert "HOCKET_TRACE=FILE" in told and "Errno" not in told
+
+
+@pytest.mark.parametrize("action", [["merge", "-o"], ["plot", "-o"], ["view", "-o"], ["export", "--hta"]])
+def test_where_nothing_can_be_written_is_told(
+    trace: Path, tmp_path: Path, action: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, option = action
+    for place in (trace / "x.svg", tmp_path / "none" / "x.svg"):
+        if command == "export" and place.parent != trace:
+            continue  # it makes the folder
+        assert main(["trace", command, str(trace), option, str(place)]) == 2
+        told = capsys.readouterr().err
+        assert "expected a" in told and str(place) in told and "Errno" not in told
 
 
 # Other tools -----------------------------------------------------------------------------------------------------
@@ -198,8 +214,9 @@ def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     picture = (tmp_path / "trace.svg").read_text()
     for expected in ("rank 0: host", "rank 1: collectives, ranks 0-1", "forward", "communication"):
         assert f"<!-- {expected} -->" in picture
-    assert main(["trace", "plot", str(trace), "-o", str(tmp_path / "trace.txt")]) == 2
-    assert "txt" in capsys.readouterr().err
+    for name in ("trace.txt", "trace"):
+        assert main(["trace", "plot", str(trace), "-o", str(tmp_path / name)]) == 2
+        assert f"expected a name that ends in .svg, .png, .pdf; found '{tmp_path / name}'" in capsys.readouterr().err
 
 
 def test_plot_without_matplotlib_names_the_extra(

@@ -169,6 +169,38 @@ TEST(a_stream_that_waits_for_itself_is_told_so) {
     CHECK(synchronize(stream).find("told to wait for itself") != std::string::npos);
 }
 
+TEST(a_call_behind_one_that_comes_after_the_stream_that_makes_it_is_refused) {
+    for (bool by_message : {false, true}) {
+        World world(2);
+        world.run([by_message](Rank &rank) {
+            Communicator &communicator = rank.communicator();
+            Numbers x(count);
+            const Message message = message_of(rank.rank == 0, 1 - rank.rank, x);
+            const auto run = [&] {
+                if (by_message) communicator.messages().run({&message, 1}, patience, do_nothing);
+                else communicator.run(sum_of(rank, x), do_nothing);
+            };
+            if (rank.rank == 1) {
+                const auto failure = failure_of(run);
+                CHECK(failure && failure->text.ends_with("wait after that has returned"));
+                return;
+            }
+            Stream stream("test");
+            Gate gate;
+            submit(stream, [&] {
+                gate.wait();
+                run();
+            });
+            const auto end = by_message
+                                 ? communicator.messages().begin({&message, 1}, patience, stream.record()).front()->end
+                                 : communicator.submit(sum_of(rank, x), stream.record())->shared_end();
+            gate.open();
+            CHECK(end->wait(patience) && text_of(end->failure()).find("told to wait for itself") != std::string::npos);
+            CHECK(synchronize(stream).find("told to wait for itself") != std::string::npos);
+        });
+    }
+}
+
 TEST(calls_and_messages_read_what_streams_write_and_streams_what_they_write) {
     World world(2);
     world.run([](Rank &rank) {

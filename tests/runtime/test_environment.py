@@ -161,6 +161,20 @@ def test_a_scope_gives_its_thread_a_place_and_no_other() -> None:
     assert discover(variables={}).source == "alone"
 
 
+def test_a_scope_may_give_all_threads_of_the_process_a_place() -> None:
+    whole, own = (Environment(rank, 2, "ranks meet", "threads", rank, 2) for rank in range(2))
+    found: list[Environment] = []
+    with rank_scope(whole, whole_process=True):
+        thread = threading.Thread(target=lambda: found.append(discover(variables=HOCKET)))
+        thread.start()
+        thread.join()
+        with rank_scope(own):
+            assert discover(variables=HOCKET) == own
+        assert discover(variables=HOCKET) == whole
+    assert found == [whole]
+    assert discover(variables={}).source == "alone"
+
+
 def test_callbacks_hear_how_the_rank_ended() -> None:
     place, heard = Environment(0, 1, "x", "threads", 0, 1), []
     assert not at_rank_end(heard.append)

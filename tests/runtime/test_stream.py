@@ -1,5 +1,6 @@
 """Streams and events without ranks: order, what record and wait mean, errors, threads, and the end of a process."""
 
+import functools
 import gc
 import os
 import subprocess
@@ -277,8 +278,15 @@ def test_bad_arguments_are_refused_at_once() -> None:
         s.submit(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"wait: expected a hocket\.Event or a Work, found a Stream"):
         s.wait(s)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"stream: expected a hocket\.Stream"):
-        hocket.stream("mine")  # type: ignore[arg-type]
+    for use in (hocket.stream, hocket.Event().record, hocket.Event().wait):
+        with pytest.raises(TypeError, match=r"expected a hocket\.Stream, found 'mine'"):
+            use("mine")  # type: ignore[operator]
+    with pytest.raises(TypeError, match=r"record: expected a hocket\.Event, or None for a new one, found 3"):
+        s.record(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"elapsed_time: expected a hocket\.Event, found 3"):
+        s.record().elapsed_time(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Stream: expected a name, or None, found 3"):
+        hocket.Stream(3)  # type: ignore[arg-type]
 
 
 def test_a_stream_cannot_wait_for_itself_by_what_it_runs() -> None:
@@ -308,6 +316,25 @@ def test_an_error_comes_at_the_next_synchronization_with_its_origin() -> None:
     s.submit(done.append, "again")
     s.synchronize()
     assert done == ["again"]
+
+
+class Silent:
+    """Cannot be shown, only called."""
+
+    def __call__(self) -> None:
+        raise KeyError("mine")
+
+    def __repr__(self) -> str:
+        raise AssertionError("nobody has asked")
+
+
+def test_the_origin_of_an_error_is_named_without_showing_its_data() -> None:
+    s = hocket.Stream()
+    for function, name in ((functools.partial(divide, "x" * 1000), "divide"), (Silent(), "Silent")):
+        s.submit(function)
+        with pytest.raises((TypeError, KeyError)) as caught:
+            s.synchronize()
+        assert caught.value.__notes__[0].startswith(f"This was {name}, submitted to a stream at ")
 
 
 def test_events_behind_an_error_have_failed_and_those_before_have_not() -> None:
@@ -359,8 +386,8 @@ def test_an_error_that_nobody_asks_for_is_told_in_the_end() -> None:
     ended = run_program("s = hocket.Stream('mine')\ns.submit(int, 'x')\n")
     assert ended.returncode == 0
     assert ended.stderr == (
-        "hocket: stream mine ended with an error that nobody has asked for: ValueError: invalid literal for int() with "
-        "base 10: 'x'\n"
+        "hocket: stream 'mine' ended with an error that nobody has asked for: ValueError: invalid literal for int() "
+        "with base 10: 'x'\n"
     )
 
 
@@ -376,6 +403,13 @@ def test_a_process_ends_after_what_was_submitted() -> None:
         "del b\n"
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_a_process_ends_after_streams_that_nobody_has_any_more() -> None:
+    """What their threads have of the interpreter goes as long as it is there; several times, as this was a race."""
+    for _ in range(5):
+        ended = run_program("for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n")
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_after_an_uncaught_exception_only_what_runs_is_awaited() -> None:

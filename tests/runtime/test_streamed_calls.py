@@ -414,6 +414,35 @@ def test_abort_cancels_what_waits_for_the_communicator(guilty: int) -> None:
     run_ranks(main, 2, kind="thread")
 
 
+@pytest.mark.parametrize("kind", ["collective", "message"])
+def test_what_a_stream_runs_cannot_make_a_call_behind_one_that_comes_after_it(kind: str) -> None:
+    """It would wait for ever: for its turn, which the other call has first, which waits for the stream."""
+
+    def main() -> None:
+        comm, s, gate, x = hocket.init(), hocket.Stream(), Gate(), np.ones(3)
+        if comm.rank == 1:
+            with pytest.raises(PeerAborted, match="comes after has failed: RuntimeError: a stream was told to wait"):
+                comm.all_reduce(x) if kind == "collective" else comm.recv(x, 0)
+            return
+
+        def call() -> None:
+            gate.wait()
+            comm.all_reduce(x) if kind == "collective" else comm.send(x, 1)
+
+        with hocket.stream(s):
+            s.submit(call)
+            work = comm.all_reduce(x, async_op=True) if kind == "collective" else comm.isend(x, 1)
+        gate.open()
+        for ended in (s.synchronize, work.wait):
+            with pytest.raises(RuntimeError, match="a stream was told to wait for itself") as caught:
+                ended()
+            assert len(caught.value.__notes__) == 1
+        with contextlib.suppress(CommunicationError):
+            comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
 def test_an_error_of_one_communicator_reaches_another_by_a_stream() -> None:
     def main() -> None:
         world = hocket.init()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -221,6 +222,31 @@ def test_streams_have_lanes(tmp_path: Path) -> None:
     assert waits <= {("host", "wait event"), ("host", "wait compute"), ("copy", "wait what comes before")}
 
 
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_what_a_stream_calls_is_traced_as_its_rank(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "out.json"
+    hocket.run_ranks(_compute_on_a_stream, 2, args=(str(file),), kind=kind)
+    trace = trace_file.read(file)
+    for rank in range(2):
+        [item] = [one for one in slices(trace, "compute", rank) if one["name"] == "_submitted"]
+        [inside] = [one for one in slices(trace, "compute", rank) if one["name"] == f"inside of {rank}"]
+        [waited] = [one for one in slices(trace, "wait", rank) if one["name"] == "wait event"]
+        for one in (item, inside, waited):
+            assert lane_of(trace, one) == "compute"
+
+
+def _compute_on_a_stream(file: str) -> None:
+    with hocket.init() as comm, hocket.trace(file):
+        computing, copying = hocket.Stream("compute"), hocket.Stream("copy")
+        computing.submit(_submitted, comm.rank, copying)
+        computing.synchronize()
+
+
+def _submitted(rank: int, other: hocket.Stream) -> None:
+    with hocket.span(f"inside of {rank}"):
+        other.record().synchronize()
+
+
 def test_a_collective_launched_on_a_stream_is_launched_by_the_host(tmp_path: Path) -> None:
     def main(comm: hocket.Communicator) -> None:
         x = np.ones(1000, "f4")
@@ -236,6 +262,28 @@ def test_a_collective_launched_on_a_stream_is_launched_by_the_host(tmp_path: Pat
         [execution] = slices(trace, "communication", rank)
         [(start, end)] = [one for one in arrows(trace, "launch") if one[0]["pid"] == rank]
         assert around(trace, start) == [launch] and around(trace, end) == [execution]
+
+
+def test_a_message_that_comes_after_a_stream_begins_when_it_may(tmp_path: Path) -> None:
+    def main(comm: hocket.Communicator) -> None:
+        computing, may_end = hocket.Stream("compute"), threading.Event()
+        computing.submit(may_end.wait)
+        with hocket.stream(computing):
+            works = [comm.isend(np.ones(3), 1 - comm.rank), comm.irecv(np.ones(3), 1 - comm.rank)]
+        may_end.set()
+        for work in works:
+            work.wait()
+
+    trace = traced(tmp_path, main, 2)
+    for rank in range(2):
+        [waited] = [one for one in slices(trace, "compute", rank) if one["name"].endswith("wait")]
+        messages = slices(trace, "communication", rank)
+        assert len(messages) == 2
+        joined = [(start, end) for start, end in arrows(trace, "launch") if end["pid"] == rank]
+        for one in messages:
+            assert one["ts"] >= waited["ts"] + waited["dur"]
+            assert [start for start, end in joined if (end["tid"], end["ts"]) == (one["tid"], one["ts"])]
+        assert all(start["ts"] < waited["ts"] + waited["dur"] for start, _ in joined)
 
 
 def test_every_communicator_has_a_lane_and_an_identity(tmp_path: Path) -> None:
@@ -378,4 +426,9 @@ def test_a_trace_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     program = "import hocket; hocket.init()"
     variables = os.environ | {"HOCKET_TRACE": str(tmp_path / "nowhere" / "out.json")}
     ended = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False)
-    assert ended.returncode != 0 and "nowhere" in ended.stderr
+    assert ended.returncode != 0 and "nowhere" in ended.stderr and "HOCKET_TRACE asks for" in ended.stderr
+
+
+def test_the_name_of_a_span_is_a_text() -> None:
+    with pytest.raises(TypeError, match="span: expected a text, its name in traces, found 3"):
+        hocket.span(3)

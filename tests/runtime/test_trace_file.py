@@ -50,6 +50,18 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         trace_file.read(tmp_path / "other.json")
 
 
+def test_a_damaged_file_is_refused_and_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json.gz"
+    trace_file.write(file, "run", part(0, *map(str, range(1000))))
+    data = bytearray(file.read_bytes())
+    data[20:60] = bytes([255]) * 40
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="expected a trace that Hocket has written"):
+        trace_file.read(file)
+    trace_file.append(file, "run", part(1, "a"))
+    assert sorted(trace_file.read(file).ranks) == [1]
+
+
 def test_files_of_different_ranks_become_one(tmp_path: Path) -> None:
     files = [tmp_path / f"{rank}.json" for rank in range(2)]
     for rank, file in enumerate(files):

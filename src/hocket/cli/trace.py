@@ -38,10 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
         case "summary":
             _summarise(arguments.file, arguments.json)
         case "merge":
+            from hocket.cli.files import writing
             from hocket.runtime import trace_file
 
             written = arguments.output
-            trace_file.write(arguments.output, "merged", trace_file.merge(arguments.files).events)
+            events = trace_file.merge(arguments.files).events
+            with writing(written):
+                trace_file.write(written, "merged", events)
         case "plot":
             from hocket.cli.trace_plot import plot
 

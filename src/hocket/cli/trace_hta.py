@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hocket.cli.files import writing
 from hocket.cli.trace_timeline import Lane, Slice, Timeline, union, without
 
 _COMPUTE_STREAM, _FIRST_STREAM = 7, 20
@@ -18,15 +19,16 @@ _STEP = "ProfilerStep#"
 
 
 def export(timeline: Timeline, folder: Path) -> Path:
-    """Writes rank_N.json.gz for each rank into the folder, which is made, and returns it; or OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for rank, said in timeline.ranks.items():
-        document = {
-            "schemaVersion": 1,
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": said["size"]},
-            "traceEvents": _Exported(timeline, rank).events,
-        }
-        (folder / f"rank_{rank}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    """Writes rank_N.json.gz for each rank into the folder, which is made; returns it. ValueError where it cannot be."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank, said in timeline.ranks.items():
+            document = {
+                "schemaVersion": 1,
+                "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": said["size"]},
+                "traceEvents": _Exported(timeline, rank).events,
+            }
+            (folder / f"rank_{rank}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
     return folder
 
 

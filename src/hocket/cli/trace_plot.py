@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from hocket.cli.files import writing
 from hocket.cli.trace_timeline import Timeline
 
 _COLOURS = {
@@ -17,13 +18,17 @@ _ROW_INCHES, _WIDTH_INCHES = 0.24, 11.0
 _GAP = 0.5  # rows, between lanes
 _LETTER = 0.0065  # of the width, that each letter of a name needs
 _MOST_ARROWS = 300
+_FORMATS = (".svg", ".png", ".pdf")
 
 
 def plot(timeline: Timeline, output: Path) -> Path:
     """Draws it in the format that the name ends in (.svg, .png, .pdf), and returns where.
 
-    Lanes of steps are left out. ValueError without matplotlib (the extra `plot`), or for another format; OSError.
+    Lanes of steps are left out. ValueError without matplotlib (the extra `plot`), for another format, or where it
+    cannot be written.
     """
+    if output.suffix not in _FORMATS:
+        raise ValueError(f"expected a name that ends in {', '.join(_FORMATS)}; found {str(output)!r}")
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
@@ -64,5 +69,6 @@ def plot(timeline: Timeline, output: Path) -> Path:
     found = {one.category for lane in lanes for one in lane.slices}
     patches = [Patch(color=colour, label=category) for category, colour in _COLOURS.items() if category in found]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches) or 1, frameon=False, fontsize=8)
-    figure.savefig(output)
+    with writing(output):
+        figure.savefig(output)
     return output

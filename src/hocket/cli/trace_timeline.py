@@ -67,7 +67,7 @@ class Timeline:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Of a file that Hocket has written; ValueError for another one, OSError for none."""
+        """Of a file that Hocket has written; ValueError for another one, and for none."""
         traced = trace_file.read(file)
         lanes: dict[tuple[int, int], Lane] = {}
         first = min((event["ts"] for event in traced.events if event["ph"] == "X"), default=0.0)

@@ -13,7 +13,9 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hocket.errors import RendezvousError
 
@@ -79,9 +81,8 @@ def discover(
         if rank is None or size is None:
             raise ValueError(f"rank is {rank} and size is {size}; give both or neither")
         return _explicit(rank, size, address, timeout, variables)
-    scope = getattr(_thread, "scope", None)
-    if scope is not None:
-        found = scope.environment
+    found = here.scope.environment
+    if found is not None:
         address = address or found.address
         return Environment(found.rank, found.size, address, found.source, found.rank, found.size, timeout, found.cancel)
     for read in (_from_hocket, _from_torchrun, _from_mpi, _from_slurm):
@@ -270,20 +271,37 @@ def _starter() -> str:
 # --- ranks that run_ranks started ----------------------------------------------------------------------------------
 
 
-class _Scope:
-    def __init__(self, environment: Environment) -> None:
+class Scope:
+    """What a rank has in this process. values: see PerRank; environment: None where `discover` has to look."""
+
+    def __init__(self, environment: Environment | None) -> None:
         self.environment = environment
         self.callbacks: list[Callable[[BaseException | None], None]] = []
+        self.values: dict[Any, Any] = {}
 
 
-_thread = threading.local()
+class _Here(threading.local):
+    scope = Scope(None)  # the process's, for all threads that are in no other
+
+
+here = _Here()
+"""here.scope: of the rank that the calling thread belongs to."""
+
+
+def scope_entry() -> Callable[[], None]:
+    """What another thread calls to belong to the same rank as the one that calls this."""
+    return partial(setattr, here, "scope", here.scope)
 
 
 @contextlib.contextmanager
-def rank_scope(environment: Environment) -> Iterator[None]:
-    """Makes the calling thread that rank: `discover` finds it, and `at_rank_end` callbacks run when the block ends."""
-    scope, outer = _Scope(environment), getattr(_thread, "scope", None)
-    _thread.scope = scope
+def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iterator[None]:
+    """Makes the calling thread that rank: `discover` finds it, and `at_rank_end` callbacks run when the block ends.
+
+    whole_process: so are all threads of the process that are in no scope of their own.
+    """
+    scope, holder = Scope(environment), _Here if whole_process else here
+    outer = vars(holder).get("scope")
+    holder.scope = scope
     failure: BaseException | None = None
     try:
         yield
@@ -291,8 +309,11 @@ def rank_scope(environment: Environment) -> Iterator[None]:
         failure = error
         raise
     finally:
-        _thread.scope = outer
         with contextlib.ExitStack() as callbacks:
+            if outer is None:
+                callbacks.callback(delattr, holder, "scope")
+            else:
+                callbacks.callback(setattr, holder, "scope", outer)
             if failure is not None:
                 # The rank's own failure says more than what its cleaning up stumbles over.
                 callbacks.enter_context(contextlib.suppress(Exception))
@@ -301,12 +322,12 @@ def rank_scope(environment: Environment) -> Iterator[None]:
 
 
 def at_rank_end(callback: Callable[[BaseException | None], None]) -> bool:
-    """Calls callback(exception or None) in the calling thread when the rank function that runs in it ends.
+    """Calls callback(exception or None) when the rank function that the calling thread belongs to ends.
 
     Returns False, and does nothing, if the thread is no rank of `run_ranks`: then the end of the process is the end.
     """
-    scope = getattr(_thread, "scope", None)
-    if scope is None:
+    scope = here.scope
+    if scope.environment is None:
         return False
     scope.callbacks.append(callback)
     return True

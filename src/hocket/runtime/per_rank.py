@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from hocket import _core
-from hocket.runtime.environment import at_rank_end
+from hocket.runtime.environment import Scope, at_rank_end, here
 
 _Value = TypeVar("_Value")
 
@@ -19,32 +19,31 @@ class PerRank(Generic[_Value]):
 
     def __init__(self, make: Callable[[], _Value], end: Callable[[_Value], None] | None = None) -> None:
         self._make, self._end = make, end
-        self._rank = threading.local()  # of a rank that run_ranks called
-        self._process: tuple[int, _Value] | None = None  # of a process that is one rank, and of which fork
-        self._lock = threading.Lock()  # guards the process's
+        self._lock = threading.Lock()  # of who makes one
         if end is not None:
-            atexit.register(self._end_of_process)
+            atexit.register(self._end_in, here.scope)
 
     def __call__(self) -> _Value:
         """The calling rank's."""
-        if hasattr(self._rank, "value"):
-            of_rank: _Value = self._rank.value
-            return of_rank
-        if at_rank_end(lambda _: self._end_of_rank()):
-            made = self._rank.value = self._make()
-            return made
+        scope = here.scope
+        made: tuple[int, _Value] | None = scope.values.get(self)
+        if made is None or made[0] != _core.fork_generation():
+            return self._make_in(scope)
+        return made[1]
+
+    def _make_in(self, scope: Scope) -> _Value:
         with self._lock:
-            if self._process is None or self._process[0] != _core.fork_generation():
-                self._process = (_core.fork_generation(), self._make())
-            return self._process[1]
+            made: tuple[int, _Value] | None = scope.values.get(self)
+            if made is None or made[0] != _core.fork_generation():
+                made = scope.values[self] = _core.fork_generation(), self._make()
+                at_rank_end(lambda _: self._end_in(scope))
+            return made[1]
 
-    def _end_of_rank(self) -> None:
+    def _end_in(self, scope: Scope) -> None:
+        made: tuple[int, _Value] | None = scope.values.get(self)
+        if self._end is None or made is None or made[0] != _core.fork_generation():
+            return
         try:
-            if self._end is not None:
-                self._end(self._rank.value)
+            self._end(made[1])
         finally:
-            del self._rank.value
-
-    def _end_of_process(self) -> None:
-        if self._end is not None and self._process is not None and self._process[0] == _core.fork_generation():
-            self._end(self._process[1])
+            del scope.values[self]

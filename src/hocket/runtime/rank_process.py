@@ -93,7 +93,7 @@ def _call(preparation: bytes, call: bytes) -> Outcome:
         finally:
             preparing = False
             del current._inheriting
-        with _interruptible(), rank_scope(discover()):
+        with _interruptible(), rank_scope(discover(), whole_process=True):
             return Outcome(value=function(*args))
     except KeyboardInterrupt:
         return Outcome(failed=True, interrupted=True)

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _core
+from hocket.runtime.environment import scope_entry
 from hocket.runtime.trace import recorder, waited
 
 FOREVER_SECONDS = 1e9
@@ -47,7 +48,7 @@ class Event(Marked):
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Marks the point behind all that is in the stream by now; of the current one if it is None."""
-        stream = current_stream() if stream is None else stream
+        stream = current_stream() if stream is None else _checked(stream)
         self._mark = _core.passed_mark() if stream is None else stream._record(self._timing)
 
     def query(self) -> bool:
@@ -59,7 +60,7 @@ class Event(Marked):
 
         What is recorded later does not change what the stream waits for.
         """
-        stream = current_stream() if stream is None else stream
+        stream = current_stream() if stream is None else _checked(stream)
         if stream is None:
             self.synchronize()
         else:
@@ -82,6 +83,8 @@ class Event(Marked):
 
         Both have to be recorded by streams that have come there, and made with timing=True: ValueError.
         """
+        if not isinstance(end, Event):
+            raise TypeError(f"elapsed_time: expected a hocket.Event, found {end!r}")
         for name, one in (("this event", self), ("end", end)):
             if one._mark is None or not one._timing or not one._mark.is_passed():
                 found = "was not recorded" if one._mark is None else "has no time" if not one._timing else "is not over"
@@ -92,14 +95,16 @@ class Event(Marked):
 class Stream:
     """A queue whose work is done in order by a thread of its own, which starts when it is first needed.
 
-    Any thread may use it. What was submitted is done also when nobody has the stream any more. `name` is for messages
-    and traces. In a forked child every use is a ForkedUse.
+    That thread belongs to the rank that makes the stream. Any thread may use it. What was submitted is done also when
+    nobody has the stream any more. `name` is for messages and traces. In a forked child every use is a ForkedUse.
     """
 
     __slots__ = ("__weakref__", "_core")
 
     def __init__(self, name: str | None = None) -> None:
-        self._core = _core.Stream(f"stream {next(_numbers)}" if name is None else name, recorder())
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"Stream: expected a name, or None, found {name!r}")
+        self._core = _core.Stream(f"stream {next(_numbers)}" if name is None else name, recorder(), scope_entry())
 
     @property
     def name(self) -> str:
@@ -111,8 +116,8 @@ class Stream:
 
         What it returns is dropped: results go into arrays, as those of kernels. It may not wait for what comes behind
         it: not for an event that is recorded here later, nor by a call of a communicator on which something was
-        launched here later, as calls take turns. TypeError if it cannot be called; ResourceError if no thread can be
-        started.
+        launched here later, as calls take turns; a blocking one raises RuntimeError then. TypeError if it cannot be
+        called; ResourceError if no thread can be started.
         """
         if not callable(function):
             raise TypeError(f"submit: expected something that can be called, found {function!r}")
@@ -122,6 +127,8 @@ class Stream:
     def record(self, event: Event | None = None) -> Event:
         """Records the event here, a new one if it is None, and returns it."""
         event = Event() if event is None else event
+        if not isinstance(event, Event):
+            raise TypeError(f"record: expected a hocket.Event, or None for a new one, found {event!r}")
         event._mark = self._record(event._timing)
         return event
 
@@ -166,9 +173,7 @@ class stream:  # noqa: N801
     __slots__ = ("_outer", "_stream")
 
     def __init__(self, stream: Stream | None) -> None:
-        if stream is not None and not isinstance(stream, Stream):
-            raise TypeError(f"stream: expected a hocket.Stream, or None for the host, found {stream!r}")
-        self._stream = stream
+        self._stream = None if stream is None else _checked(stream)
         self._outer: list[Stream | None] = []  # it may be entered again inside
 
     def __enter__(self) -> Stream | None:
@@ -180,6 +185,12 @@ class stream:  # noqa: N801
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _core.exchange_current_stream(self._outer.pop())
+
+
+def _checked(stream: Stream) -> Stream:
+    if not isinstance(stream, Stream):
+        raise TypeError(f"expected a hocket.Stream, found {stream!r}")
+    return stream
 
 
 def launch_mark(stream: Stream | None) -> Any:

@@ -49,11 +49,6 @@ def trace(file: str | os.PathLike[str], *, steps: bool = False) -> "Trace":
     return Trace(file, steps)
 
 
-def span(name: str) -> "Span":
-    """Names what the calling thread does inside a `with`, as computing, in the trace; nothing while there is none."""
-    return Span(name, _tracing().recorder)
-
-
 class Trace:
     """A trace of the calling rank: see trace()."""
 
@@ -104,13 +99,18 @@ class Trace:
         self.stop()
 
 
-class Span:
-    """What span() returns."""
+class span:  # noqa: N801
+    """Names what a thread does inside a `with`, as computing, in the trace of the rank that makes the span.
+
+    Nothing while there is none. TypeError unless the name is a text.
+    """
 
     __slots__ = ("_begin", "_name", "_recorder")
 
-    def __init__(self, name: str, recorder: Any) -> None:
-        self._name, self._recorder = name, recorder
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"span: expected a text, its name in traces, found {name!r}")
+        self._name, self._recorder = name, _tracing().recorder
 
     def __enter__(self) -> None:
         self._begin = self._recorder.now() if self._recorder.is_on else 0
@@ -144,4 +144,8 @@ def joined(rank: int, size: int, job: str) -> None:
     tracing.rank, tracing.size, tracing.job = rank, size, job
     file = os.environ.get("HOCKET_TRACE")
     if file and tracing.trace is None and tracing.num_traces == 0:
-        trace(file).start()
+        try:
+            trace(file).start()
+        except OSError as error:
+            error.add_note("HOCKET_TRACE asks for a trace into this file; name one that can be written, or unset it.")
+            raise

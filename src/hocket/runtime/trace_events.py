@@ -3,7 +3,8 @@
 A rank is a process of the trace. Its lanes, in this order: threads of the program, streams, and for each communicator
 its collectives, its messages, and the steps of its schedules, if they were asked for. Names and categories ("cat"):
 
-- communication: a collective, from its begin to its end on this rank; a message, from when it was launched;
+- communication: a collective, from its begin to its end on this rank; a message, from when it was launched or, where it
+  comes after a stream, from when that had come there;
 - blocking: a call of a thread that waits for what it launches; launch: one that does not; wait: for what was launched;
 - compute: a span of the program, or an item of a stream; step: bytes moved by an instruction of a plan.
 

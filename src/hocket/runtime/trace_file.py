@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,13 +65,19 @@ def write(file: Path, run: str, events: Iterable[Event]) -> None:
 
 
 def read(file: Path) -> TraceFile:
-    """Reads a trace of ours. ValueError for another file, OSError for none."""
+    """Reads a trace of ours. ValueError for another file, and for none."""
     try:
         data = file.read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"expected a trace; found {str(file)!r}: {error.strerror}; hocket.trace(FILE) or HOCKET_TRACE=FILE writes "
+            "one"
+        ) from None
+    try:
         document = msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
         events = document["traceEvents"]
         ranks = {event["pid"]: event["args"] for event in events if event["ph"] == "M" and event["name"] == "rank"}
-    except (msgspec.DecodeError, gzip.BadGzipFile, EOFError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, gzip.BadGzipFile, zlib.error, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"expected a trace that Hocket has written; found {file}: {error}") from None
     if not ranks:
         raise ValueError(f"expected a trace that Hocket has written; found {file}, which says nothing of ranks")
@@ -112,7 +119,7 @@ def _first_line(opened: IO[bytes], packed: bool) -> bytes:
     try:
         with gzip.open(opened) as unpacked:
             return unpacked.readline()
-    except (gzip.BadGzipFile, EOFError):
+    except (gzip.BadGzipFile, zlib.error, EOFError):
         return b""
 
 

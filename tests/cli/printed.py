@@ -1,0 +1,20 @@
+"""What a command prints that ends well."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hocket.cli import main
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    assert main([*command]) == 0
+    return capsys.readouterr().out
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text_of(capsys, *command, "--json"), parse_constant=refuse)
