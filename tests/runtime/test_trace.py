@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -432,3 +433,20 @@ def test_a_trace_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
 def test_the_name_of_a_span_is_a_text() -> None:
     with pytest.raises(TypeError, match="span: expected a text, its name in traces, found 3"):
         hocket.span(3)
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
+def test_a_long_trace_is_written_in_little_memory(tmp_path: Path, name: str) -> None:
+    """There may be millions of records: what becomes of them goes to the file as it is made."""
+    num_calls = 10_000
+    x = np.ones(1, "f4")
+    with hocket.init() as comm:
+        trace = hocket.trace(tmp_path / name).start()
+        for _ in range(num_calls):
+            comm.all_reduce(x)
+        tracemalloc.start()
+        trace.stop()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert len(slices(trace_file.read(tmp_path / name), "communication")) == num_calls
+    assert peak < 500 * num_calls

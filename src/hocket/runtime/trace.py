@@ -9,6 +9,7 @@ Every rank traces into the same file, to which it adds its own part as it stops;
 part with it. HOCKET_TRACE=out.json traces a program from hocket.init() on.
 """
 
+import itertools
 import os
 import secrets
 from collections.abc import Callable
@@ -88,7 +89,7 @@ class Trace:
         }
         of_rank = {"ph": "M", "pid": tracing.rank, "tid": 0, "name": "rank", "args": said}
         run = f"{tracing.job}-{tracing.num_traces}"
-        trace_file.append(self.file, run, [of_rank, *events])
+        trace_file.append(self.file, run, itertools.chain([of_rank], events))
 
     def __enter__(self) -> Self:
         return self.start()

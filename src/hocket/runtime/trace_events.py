@@ -11,6 +11,7 @@ its collectives, its messages, and the steps of its schedules, if they were aske
 Arrows go from launch to execution, and from what sends to what receives.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,14 +41,18 @@ _LANES = 1 << 12  # of one lane of the recorder: its messages and its steps have
 _FIRST_STEP = 1 << 8
 _LAST_ID = (1 << 53) - 1  # readers in JavaScript know no larger number
 
+_AT_ONCE = 1024  # records that are Python's objects at a time: there may be millions
+_ARROWS = ("launch", "message", "piece")
+
 
 class Events:
-    """The events of one rank's trace."""
+    """The events of one rank's trace, made as they are asked for."""
 
     def __init__(self, rank: int, records: npt.NDArray[np.uint8], lanes: list[Any], names: list[str]) -> None:
         self.rank, self._lanes, self._names = rank, lanes, names
         self._records = records.view(_RECORD)
-        self._arrows: list[Event] = []
+        # Ends of arrows, four numbers each: twice its place in _ARROWS, and one more where it begins; key; lane; time.
+        self._ends = array("q")
         self._num_arrows = 0
         self._used: dict[int, str] = {}  # lanes of the trace, and their names
         self._titles = self._name_lanes()
@@ -55,16 +60,18 @@ class Events:
     def __iter__(self) -> Iterator[Event]:
         """Slices, by their begin; then arrows, whose ends readers look for among these; then the names of lanes."""
         table = self._records[np.argsort(self._records["begin"], kind="stable")]
-        columns = [table[name].tolist() for name in table.dtype.names or ()]
-        self._message_lanes = dict(self._pack_messages(table))
+        names = table.dtype.names or ()
+        self._message_lanes = self._pack_messages(table)
         made = (
             self._collective, self._message, self._blocking, self._launch, self._wait, self._span, self._move,
         )  # fmt: skip
-        for number, values in enumerate(zip(*columns, strict=True)):
-            record = dict(zip(table.dtype.names or (), values, strict=True))
-            record["number"] = number
-            yield from made[record["what"]](record)
-        yield from self._arrows
+        for first in range(0, len(table), _AT_ONCE):
+            columns = [table[name][first : first + _AT_ONCE].tolist() for name in names]
+            for number, values in enumerate(zip(*columns, strict=True), first):
+                record = dict(zip(names, values, strict=True))
+                record["number"] = number
+                yield from made[record["what"]](record)
+        yield from self._arrows()
         yield from self._lane_names()
 
     def communicators(self) -> dict[str, list[int]]:
@@ -114,7 +121,7 @@ class Events:
         }
         if failed:
             said["failed"] = True
-        lane = self._message_lanes[record["number"]]
+        lane = int(self._message_lanes[record["number"]])
         yield self._slice(record, lane, f"send to {peer}" if sends else f"recv from {peer}", "communication", said)
         self._arrow("launch", None, (record["launcher"] * _LANES, record["launched"]), (lane, record["begin"]))
         if not failed:
@@ -186,19 +193,25 @@ class Events:
         if key is None:
             self._num_arrows += 1
             key = self.rank << 32 | self._num_arrows
-        for phase, (lane, time) in (("s", start), ("f", end)):
-            self._add_end(phase, name, key, lane, time)
+        for begins, (lane, time) in ((True, start), (False, end)):
+            self._add_end(begins, name, key, lane, time)
 
     def _half_arrow(self, name: str, key: tuple[int, ...], lane: int, record: dict[str, Any]) -> None:
         """This rank's end of an arrow that another rank has the other end of, under the same key."""
         number = hash(key) % (_LAST_ID // 2) + _LAST_ID // 2  # numbers hash alike in all processes
         sends = record["flags"] & _SENDS
         # What is received ends after its sending began, whatever the two clocks' readings have lost.
-        self._add_end("s" if sends else "f", name, number, lane, record["begin"] if sends else record["end"] - 1)
+        self._add_end(bool(sends), name, number, lane, record["begin"] if sends else record["end"] - 1)
 
-    def _add_end(self, phase: str, name: str, key: int, lane: int, time: int) -> None:
-        event = {"ph": phase, "pid": self.rank, "tid": lane, "ts": time / 1000, "name": name, "cat": name, "id": key}
-        self._arrows.append(event | {"bp": "e"} if phase == "f" else event)
+    def _add_end(self, begins: bool, name: str, key: int, lane: int, time: int) -> None:
+        self._ends.extend((2 * _ARROWS.index(name) + begins, key, lane, time))
+
+    def _arrows(self) -> Iterator[Event]:
+        ends = iter(self._ends)
+        for what, key, lane, time in zip(ends, ends, ends, ends, strict=True):
+            name = _ARROWS[what // 2]
+            begins = {"ph": "s"} if what % 2 else {"ph": "f", "bp": "e"}
+            yield begins | {"pid": self.rank, "tid": lane, "ts": time / 1000, "name": name, "cat": name, "id": key}
 
     # Lanes -----------------------------------------------------------------------------------------------------------
 
@@ -221,19 +234,20 @@ class Events:
                 titles.append(title if same == 0 else f"{title} #{same + 1}")
         return titles
 
-    def _pack_messages(self, table: Any) -> Iterator[tuple[int, int]]:
-        """A lane for each message, so that those of a lane do not overlap: (number of the record, lane)."""
+    def _pack_messages(self, table: Any) -> npt.NDArray[np.int64]:
+        """A lane for each message, so that those of a lane do not overlap; by the number of the record."""
+        found = np.zeros(len(table), np.int64)
         ends: dict[int, list[int]] = {}  # by communicator: of the last message of each of its lanes
-        for number in np.flatnonzero(table["what"] == _MESSAGE).tolist():
+        for number in np.flatnonzero(table["what"] == _MESSAGE):
             record = table[number]
             base, begin, end = int(record["lane"]), int(record["begin"]), int(record["end"])
             lanes = ends.setdefault(base, [])
             free = next((place for place, last in enumerate(lanes) if last <= begin), len(lanes))
             free = min(free, _FIRST_STEP - 2)
             lanes[free : free + 1] = [end]
-            lane = base * _LANES + 1 + free
+            found[number] = lane = base * _LANES + 1 + free
             self._used.setdefault(lane, f"messages, {self._titles[base]}" + (f", {free + 1}" if free else ""))
-            yield number, lane
+        return found
 
     def _lane_names(self) -> Iterator[Event]:
         order = {_THREAD: 0, _STREAM: 1, _COMMUNICATOR: 2}

@@ -8,14 +8,17 @@ event "rank" of each of them. A name that ends in .gz is compressed.
 
 import fcntl
 import gzip
+import io
 import json
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -45,17 +48,21 @@ def append(file: Path, run: str, events: Iterable[Event]) -> None:
     """
     packed = file.suffix == ".gz"
     end = gzip.compress(_END, mtime=0) if packed else _END
-    # What is written over: the end of the file, which is written again.
-    lines = b",\n".join(map(_encode, events))
-    with file.open("a+b") as opened, _locked(opened):
-        opened.seek(0)
-        if _first_line(opened, packed) == _head(run):
-            opened.truncate(os.fstat(opened.fileno()).st_size - len(end))
-            text = b",\n" + lines
-        else:
-            opened.truncate(0)
-            text = _head(run) + lines
-        opened.write((gzip.compress(text) if packed else text) + end)
+    with tempfile.TemporaryFile() as lines:  # there may be more of them than memory
+        _write_lines(lines, packed, events)
+        lines.seek(0)
+        # What is written over: the end of the file, which is written again.
+        with file.open("a+b") as opened, _locked(opened):
+            opened.seek(0)
+            if _first_line(opened, packed) == _head(run):
+                opened.truncate(os.fstat(opened.fileno()).st_size - len(end))
+                before = b",\n"
+            else:
+                opened.truncate(0)
+                before = _head(run)
+            opened.write(gzip.compress(before, mtime=0) if packed else before)
+            shutil.copyfileobj(lines, opened)
+            opened.write(end)
 
 
 def write(file: Path, run: str, events: Iterable[Event]) -> None:
@@ -111,6 +118,17 @@ def boot() -> str:
 def _head(run: str) -> bytes:
     said = json.dumps({"hocket": __version__, "run": run})
     return f'{{"displayTimeUnit":"ns","otherData":{said},"traceEvents":[\n'.encode()
+
+
+def _write_lines(file: IO[bytes], packed: bool, events: Iterable[Event]) -> None:
+    written = cast(IO[bytes], io.BufferedWriter(gzip.GzipFile(fileobj=file, mode="wb"))) if packed else file
+    before = b""
+    for event in events:
+        written.write(before)
+        written.write(_encode(event))
+        before = b",\n"
+    if packed:
+        written.close()
 
 
 def _first_line(opened: IO[bytes], packed: bool) -> bytes:
