@@ -58,6 +58,7 @@ struct Stream::Threads {
     std::condition_variable changed;
     std::set<State *> running;
     std::size_t num_threads = 0; // also those that have only to let go of their state
+    std::size_t num_starting = 0;
     bool closed = false;
 };
 
@@ -100,7 +101,14 @@ void Stream::start() const {
         // It keeps the state: what was submitted is done also when the stream itself is gone.
         std::thread([kept = state_, &all]() mutable {
             block_signals();
-            kept->around([&kept] { serve(*kept); });
+            kept->around([&kept, &all] {
+                {
+                    const std::scoped_lock begin(all.mutex);
+                    --all.num_starting;
+                    all.changed.notify_all();
+                }
+                serve(*kept);
+            });
             std::unique_lock end(all.mutex);
             all.running.erase(kept.get());
             end.unlock();
@@ -115,6 +123,7 @@ void Stream::start() const {
     }
     all.running.insert(state_.get());
     ++all.num_threads;
+    ++all.num_starting;
     state_->has_thread = true;
 }
 
@@ -236,6 +245,12 @@ void Stream::serve(State &state) {
                      state.name.c_str(), text_of(state.failure).c_str());
     }
     last = std::exchange(state.failure, nullptr); // it goes as long as whoever made it is there
+}
+
+void Stream::await_started() {
+    Threads &all = threads();
+    std::unique_lock lock(all.mutex);
+    all.changed.wait(lock, [&all] { return all.num_starting == 0; });
 }
 
 void Stream::end_all(bool at_once, const Hook &interrupted) {

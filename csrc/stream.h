@@ -49,6 +49,8 @@ class Stream {
     std::exception_ptr take_failure();
     const std::string &name() const;
 
+    /// Before a fork: returns once no thread is inside what its stream's `around` does before it calls `serve`.
+    static void await_started();
     /// At the end of the process: all streams end, once they have done what was submitted or, with `at_once`, what they
     /// are doing now. `interrupted` is asked every tenth of a second. Nothing can be submitted from here on.
     static void end_all(bool at_once, const Hook &interrupted);

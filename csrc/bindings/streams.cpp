@@ -141,6 +141,9 @@ void bind_streams(nb::module_ &m) {
         },
         "stream"_a.none(), "Makes it the current one of this thread; returns what was.");
     m.def(
+        "await_started_streams", [] { Stream::await_started(); }, nb::call_guard<nb::gil_scoped_release>(),
+        "Returns once no stream's thread is making itself known to the interpreter.");
+    m.def(
         "end_streams",
         [](bool at_once) {
             const nb::gil_scoped_release release;

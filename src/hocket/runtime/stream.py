@@ -17,6 +17,7 @@ only what they are doing.
 
 import atexit
 import itertools
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -215,6 +216,11 @@ def checked_seconds(name: str, seconds: float) -> float:
     if not seconds >= 0:
         raise ValueError(f"{name} is {seconds}; expected seconds of at least 0, or None")
     return seconds
+
+
+# A thread that is new to the interpreter holds a lock of it for a moment, which Python 3.11 leaves locked in a child that
+# is forked then: the child would hang inside of fork().
+os.register_at_fork(before=_core.await_started_streams)
 
 
 @atexit.register
