@@ -218,8 +218,8 @@ def checked_seconds(name: str, seconds: float) -> float:
     return seconds
 
 
-# A thread that is new to the interpreter holds a lock of it for a moment, which Python 3.11 leaves locked in a child that
-# is forked then: the child would hang inside of fork().
+# A thread that is new to the interpreter holds a lock of it for a moment, which Python 3.11 leaves locked in a child
+# that is forked then: the child would hang inside of fork().
 os.register_at_fork(before=_core.await_started_streams)
 
 
