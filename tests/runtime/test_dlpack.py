@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import hocket
 from hocket import _core
@@ -203,7 +204,6 @@ def test_memory_shown_by_dlpack_is_given_back() -> None:
 
 
 def test_tensors_of_torch_take_part_and_make_tensors() -> None:
-    torch = pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is")
 
     def main(comm: hocket.Communicator) -> None:
         x = torch.full((3, 4), comm.rank + 1.0)
@@ -243,7 +243,7 @@ OF_TORCH: list[tuple[Callable[[Any], Any], type[Exception] | None, type[Exceptio
 
 @pytest.mark.parametrize(("make", "read", "written", "words"), OF_TORCH)
 def test_tensors_that_are_not_what_their_memory_says(make: Any, read: Any, written: Any, words: str) -> None:
-    x = make(pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is"))
+    x = make(torch)
     for writable, error in ((False, read), (True, written)):
         if error is None:
             assert _core.describe(x, writable, "x")[0] == x.data_ptr()
@@ -261,7 +261,6 @@ def test_advice_for_a_type_that_is_not_among_ours_is_of_its_library() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_of_torch_are_of_the_same_types(dtype: str) -> None:
-    torch = pytest.importorskip("torch", reason="an extra: the tests need no PyTorch, and use it where it is")
     x = torch.zeros((3, 4), dtype=getattr(torch, dtype))
     assert _core.describe(x, True, "x") == (x.data_ptr(), 12, DTYPES.index(dtype))
 
