@@ -1,6 +1,9 @@
 """Plans and their proofs: made once, kept on disk, and never trusted when they are damaged."""
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 import hocket
 from hocket.errors import VerifyError
-from hocket.runtime import plans
+from hocket.runtime import file_lock, plans
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.plans import cache_folder, find, prepare, prove
 
@@ -128,16 +131,48 @@ def test_ranks_that_need_one_proof_at_once_make_it_once(kind: str) -> None:
     assert sum(one > 0 for one in seconds) == 1
 
 
+@contextlib.contextmanager
+def all_locks_held(nothing_known: Path) -> Iterator[None]:
+    """As by processes that were stopped in a proof."""
+    folder = nothing_known / "proofs"
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        for number in range(plans._LOCKS):
+            fcntl.flock(stack.enter_context((folder / f"lock-{number:x}").open("w")), fcntl.LOCK_EX)
+        yield
+
+
+def test_a_prover_that_is_stopped_does_not_hold_the_others_up(
+    nothing_known: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "_PATIENCE_SECONDS", 0.05)
+    with all_locks_held(nothing_known):
+        assert prove_ring() > 0
+        assert len(verdicts(nothing_known)) == 1
+
+
+def test_who_knows_the_verdict_asks_for_no_lock(nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(descriptor: int, seconds: float) -> bool:
+        raise AssertionError
+
+    assert prove_ring() > 0
+    forget(monkeypatch)
+    monkeypatch.setattr(file_lock, "acquire", asked)
+    assert prove_ring() == 0
+
+
 def test_a_prover_that_dies_does_not_hold_the_others_up(nothing_known: Path) -> None:
     """The lock goes with the process that held it."""
     nothing_known.mkdir()
+    folder = plans._proofs()
+    assert folder == nothing_known / "proofs"
     child = os.fork()
     if child == 0:
-        with plans._exclusive("0"):
+        with plans._alone(folder, "0"):
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    with plans._exclusive("0") as folder:
-        assert folder == nothing_known / "proofs"
+    with (folder / "lock-0").open() as lock:
+        assert file_lock.acquire(lock.fileno(), 0)
 
 
 def test_a_proof_that_fails_is_not_kept(nothing_known: Path, tmp_path: Path) -> None:

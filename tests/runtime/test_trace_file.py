@@ -1,5 +1,6 @@
 """Files of traces: parts are added without reading the others, whole at any time; what does not belong is refused."""
 
+import fcntl
 import gzip
 import json
 from pathlib import Path
@@ -27,6 +28,20 @@ def test_ranks_add_their_parts(tmp_path: Path, name: str) -> None:
     data = file.read_bytes()
     document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
     assert document["otherData"]["run"] == "run" and len(document["traceEvents"]) == 6
+
+
+def test_a_rank_that_is_stopped_while_it_writes_holds_nobody_up_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "_PATIENCE_SECONDS", 0.05)
+    file = tmp_path / "trace.json"
+    trace_file.append(file, "run", part(0, "a"))
+    with file.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError, match=r"kept it locked for 0.05 seconds; is a rank stopped\?: .*trace\.json"):
+            trace_file.append(file, "run", part(1, "b"))
+    trace_file.append(file, "run", part(2, "c"))
+    assert sorted(trace_file.read(file).ranks) == [0, 2]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

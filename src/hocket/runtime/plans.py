@@ -2,11 +2,10 @@
 
 A proof is expensive beside a call, so its verdict is kept on disk, under the content of the schedule, what the
 algorithm promises, and the content of the prover itself. Of the ranks that need one proof at the same time, one makes
-it and the others wait for it.
+it and the others wait for it, though not for long: it may have been stopped.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -23,12 +22,14 @@ import msgspec
 from hocket import __version__, _core, algorithms
 from hocket import schedule as prover
 from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.runtime import file_lock
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
 from hocket.schedule.verify import LAWS
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _LOCKS = 16  # files that serialise proofs, chosen by the key
+_PATIENCE_SECONDS = 5.0  # with who proves, more than nearly all proofs take; then each proves for itself
 
 _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
 _of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:NAME"
@@ -126,15 +127,18 @@ def _proved(
     with _lock:
         if key in _in_process:
             return _in_process[key], 0.0
-        with _exclusive(key) as folder:
-            known = _read(folder, key, schedule)
-            seconds = 0.0
-            if known is None:
-                started = perf_counter()
-                known = algorithm.prove(schedule, declared).as_dict()
-                seconds = perf_counter() - started
-                _write(folder, key, known)
-            _in_process[key] = known
+        folder = _proofs()
+        seconds = 0.0
+        known = _read(folder, key, schedule)
+        if known is None:
+            with _alone(folder, key):
+                known = _read(folder, key, schedule)
+                if known is None:
+                    started = perf_counter()
+                    known = algorithm.prove(schedule, declared).as_dict()
+                    seconds = perf_counter() - started
+                    _write(folder, key, known)
+        _in_process[key] = known
         return known, seconds
 
 
@@ -154,21 +158,27 @@ def _prover() -> str:
     return content.hexdigest()
 
 
-@contextlib.contextmanager
-def _exclusive(key: str) -> Iterator[Path | None]:
-    """Holds the lock of the key; gives the folder, or None where none can be written: then each process proves."""
-    folder = cache_folder() / "proofs"
+def _proofs() -> Path | None:
+    """The folder of verdicts; None where none can be written: then each process proves."""
     try:
+        folder = cache_folder() / "proofs"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / f"lock-{int(key, 16) % _LOCKS:x}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except (OSError, RuntimeError):  # RuntimeError: no home directory
-        yield None
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # goes with the descriptor, however this process ends
-        yield folder
-    finally:
-        os.close(descriptor)
+        return None
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path | None, key: str) -> Iterator[None]:
+    """While others that want this proof wait. It spares work and guards nothing: who cannot have it goes on without."""
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            with contextlib.suppress(OSError):  # a folder to be read only; no locks in its file system
+                lock = folder / f"lock-{int(key, 16) % _LOCKS:x}"
+                descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, descriptor)
+                file_lock.acquire(descriptor, _PATIENCE_SECONDS)
+        yield
 
 
 def _read(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:

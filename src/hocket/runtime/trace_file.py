@@ -6,6 +6,7 @@ microseconds of CLOCK_MONOTONIC, which is one clock for all ranks of a host; whe
 event "rank" of each of them. A name that ends in .gz is compressed.
 """
 
+import errno
 import fcntl
 import gzip
 import io
@@ -23,12 +24,14 @@ from typing import IO, Any, cast
 import msgspec
 
 from hocket import __version__
+from hocket.runtime import file_lock
 
 Event = dict[str, Any]
 
 LANES_OF_A_KIND = 1 << 28
 """Threads of the program have a "thread_sort_index" below this; then come streams, then communicators."""
 
+_PATIENCE_SECONDS = 60.0  # with ranks that write their parts; one that was stopped would be waited for for good
 _END = b"\n]}\n"
 _encode = msgspec.json.Encoder().encode
 
@@ -44,7 +47,7 @@ class TraceFile:
 def append(file: Path, run: str, events: Iterable[Event]) -> None:
     """Adds a rank's events to the trace that ranks of this run share, and makes it if it is of another run, or none.
 
-    OSError where it cannot be written.
+    OSError where it cannot be written; TimeoutError, which is one, where another process keeps it locked.
     """
     packed = file.suffix == ".gz"
     end = gzip.compress(_END, mtime=0) if packed else _END
@@ -143,7 +146,9 @@ def _first_line(opened: IO[bytes], packed: bool) -> bytes:
 
 @contextmanager
 def _locked(opened: IO[bytes]) -> Iterator[None]:
-    fcntl.flock(opened, fcntl.LOCK_EX)
+    if not file_lock.acquire(opened.fileno(), _PATIENCE_SECONDS):
+        held = f"another process has kept it locked for {_PATIENCE_SECONDS:g} seconds; is a rank stopped?"
+        raise TimeoutError(errno.ETIMEDOUT, held, opened.name)
     try:
         yield
     finally:
