@@ -41,9 +41,9 @@ class Kernel:
             np.matmul(self.one, self.other, out=self.product)
         self.num_products = max(1, round(20 * seconds / (perf_counter() - started)))
 
-    def run(self, span: Any, then: Callable[[], Any] = lambda: None) -> None:
-        """As the span that it was launched with, so that it is of this rank wherever it runs."""
-        with span:
+    def run(self, name: str, then: Callable[[], Any] = lambda: None) -> None:
+        """As a span of this name in the trace."""
+        with hocket.span(name):
             for _ in range(self.num_products):
                 np.matmul(self.one, self.other, out=self.product)
             then()
@@ -56,7 +56,7 @@ def query(comm: hocket.Communicator) -> Facts:
     """An event is not ready while its stream is busy; a collective that was launched is not, either."""
     kernel, stream, x = Kernel(0.02), hocket.Stream("compute"), np.ones(NUM_FLOATS, "float32")
     begin = stream.record()
-    stream.submit(kernel.run, hocket.span("OP"))
+    stream.submit(kernel.run, "OP")
     end = stream.record()
     ready = end.query()
     work = comm.all_reduce(x, async_op=True)
@@ -78,12 +78,12 @@ def wait(comm: hocket.Communicator) -> Facts:
     read: list[float] = []
     for waits in (False, True):
         x = np.zeros(1)
-        first.submit(writer.run, hocket.span("OP1 writes x"), lambda x=x: x.fill(1.0))
+        first.submit(writer.run, "OP1 writes x", lambda x=x: x.fill(1.0))
         written = first.record()
         if waits:
             second.wait(written)
         second.submit(lambda x=x: read.append(float(x[0])))
-        second.submit(reader.run, hocket.span("OP2 reads x"))
+        second.submit(reader.run, "OP2 reads x")
         first.synchronize()
         second.synchronize()
     return {"without": read[0], "with": read[1]}
@@ -106,24 +106,24 @@ def parallel(comm: hocket.Communicator) -> Facts:
             return lambda: sums.append(float(arrays[number - 4].sum()) if number > 3 else 0.0)
 
         def serial() -> None:
-            kernel.run(hocket.span("OP1"), op(1))
+            kernel.run("OP1", op(1))
             xccl1.all_reduce(arrays[0])
-            kernel.run(hocket.span("OP2"), op(2))
+            kernel.run("OP2", op(2))
             xccl2.all_reduce(arrays[1])
             for number in (3, 4, 5):
-                kernel.run(hocket.span(f"OP{number}"), op(number))
+                kernel.run(f"OP{number}", op(number))
 
         def side_by_side() -> None:
             with hocket.stream(stream):  # nothing here blocks
-                stream.submit(kernel.run, hocket.span("OP1"), op(1))
+                stream.submit(kernel.run, "OP1", op(1))
                 first = xccl1.all_reduce(arrays[0], async_op=True)  # once OP1 has written
-                stream.submit(kernel.run, hocket.span("OP2"), op(2))
+                stream.submit(kernel.run, "OP2", op(2))
                 second = xccl2.all_reduce(arrays[1], async_op=True)
-                stream.submit(kernel.run, hocket.span("OP3"), op(3))
+                stream.submit(kernel.run, "OP3", op(3))
                 first.wait()  # the stream does, not this thread
-                stream.submit(kernel.run, hocket.span("OP4"), op(4))
+                stream.submit(kernel.run, "OP4", op(4))
                 second.wait()
-                stream.submit(kernel.run, hocket.span("OP5"), op(5))
+                stream.submit(kernel.run, "OP5", op(5))
             stream.synchronize()
 
         seconds = {}
@@ -152,7 +152,7 @@ def prefetch(comm: hocket.Communicator) -> Facts:
     def one_after_another() -> None:
         for number in range(NUM_BATCHES):
             comm.recv(slots[0], 1)
-            kernel.run(hocket.span(f"batch {number}"), lambda: means.append(float(slots[0].mean())))
+            kernel.run(f"batch {number}", lambda: means.append(float(slots[0].mean())))
 
     def ahead() -> None:
         used = [hocket.Event(), hocket.Event()]  # not recorded yet, so nobody waits for them
@@ -163,9 +163,7 @@ def prefetch(comm: hocket.Communicator) -> Facts:
                 comm.recv(slot, 1)  # returns at once: the copy stream waits for it
                 filled = copy.record()
             compute.wait(filled)
-            compute.submit(
-                kernel.run, hocket.span(f"batch {number}"), lambda slot=slot: means.append(float(slot.mean()))
-            )
+            compute.submit(kernel.run, f"batch {number}", lambda slot=slot: means.append(float(slot.mean())))
             compute.record(free)
         compute.synchronize()
 

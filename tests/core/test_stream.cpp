@@ -169,6 +169,19 @@ TEST(a_stream_that_waits_for_itself_is_told_so) {
     CHECK(synchronize(stream).find("told to wait for itself") != std::string::npos);
 }
 
+TEST(before_a_fork_threads_that_begin_are_awaited) {
+    std::atomic<bool> is_begun{false};
+    Stream stream("test", [&is_begun](const std::function<void()> &serve) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50)); // as where an interpreter is busy
+        is_begun = true;
+        serve();
+    });
+    submit(stream, [] {});
+    Stream::await_started();
+    CHECK(is_begun);
+    CHECK(synchronize(stream).empty());
+}
+
 TEST(a_call_behind_one_that_comes_after_the_stream_that_makes_it_is_refused) {
     for (bool by_message : {false, true}) {
         World world(2);
