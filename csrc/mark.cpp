@@ -41,7 +41,8 @@ bool Mark::wait(std::chrono::nanoseconds limit) {
     if (is_passed()) return true;
     if (limit.count() <= 0) return false;
     check_awaitable();
-    if (Patience(false, yields_before_sleep).try_until([this] { return is_passed(); })) return true;
+    if (Patience(false, yields_before_sleep, yields_before_sleep).try_until([this] { return is_passed(); }))
+        return true;
     const auto until = Clock::now() + std::min<std::chrono::nanoseconds>(limit, std::chrono::hours(1 << 16));
     for (;;) {
         std::uint32_t found = pending;

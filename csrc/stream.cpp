@@ -215,7 +215,7 @@ void Stream::serve(State &state) {
                 return state.num_items.load(std::memory_order_relaxed) != seen;
             };
             lock.unlock();
-            Patience(false, yields_before_sleep).try_until(has_more);
+            Patience(false, yields_before_sleep, yields_before_sleep).try_until(has_more);
             lock.lock();
         }
         state.sleeping = true;

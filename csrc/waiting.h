@@ -16,6 +16,11 @@ inline constexpr std::chrono::microseconds spin_time{200};
 inline constexpr std::chrono::seconds stall_time{5};
 inline constexpr std::chrono::milliseconds yield_time{10};
 inline constexpr unsigned max_yields = 1000;
+/// Of yields one after another that let nobody run, each shorter than `idle_yield`. Then no rank needs the core, or one
+/// that does belongs to another session or container: the scheduler may divide the core among those first, and there
+/// only sleeping makes room.
+inline constexpr unsigned max_idle_yields = 24;
+inline constexpr std::chrono::microseconds idle_yield{1};
 inline constexpr unsigned polls_per_look = 64; // at the clock, while spinning
 /// Of a thread that hands its work to another one, or gets it from there: to be woken takes longer.
 inline constexpr unsigned yields_before_sleep = 100;
@@ -33,7 +38,8 @@ inline void relax() {
 /// spins, as a sleeper is woken late; others let the others run, until so many times show that none needs the core.
 class Patience {
   public:
-    explicit Patience(bool spins, unsigned yields = max_yields) : spins_(spins), max_yields_(yields) {}
+    explicit Patience(bool spins, unsigned yields = max_yields, unsigned idle_yields = max_idle_yields)
+        : spins_(spins), max_yields_(yields), max_idle_yields_(idle_yields) {}
     /// Of who is told when to look again, or sleeps until it is rung.
     static Patience none() { return Patience(false, 0); }
 
@@ -46,8 +52,14 @@ class Patience {
     /// After a try in vain: whether it is time to look at the clock.
     bool wants_clock() { return polls_++ % (spins_ ? polls_per_look : yields_per_look) == 0 || is_over(); }
     void look(Clock::time_point now) {
-        if (polls_ == 1) try_until_ = now + (spins_ ? std::chrono::nanoseconds(spin_time) : yield_time);
-        over_ = now >= try_until_;
+        if (polls_ == 1) {
+            try_until_ = now + (spins_ ? std::chrono::nanoseconds(spin_time) : yield_time);
+            idle_yields_ = 0;
+        } else {
+            idle_yields_ = now - looked_ < yields_per_look * idle_yield ? idle_yields_ + yields_per_look : 0;
+        }
+        looked_ = now;
+        over_ = over_ || now >= try_until_ || (!spins_ && idle_yields_ >= max_idle_yields_);
     }
     /// Then a sleep comes before each further try, until renew().
     bool is_over() const { return over_ || (!spins_ && polls_ > max_yields_); }
@@ -67,10 +79,10 @@ class Patience {
 
   private:
     bool spins_;
-    unsigned max_yields_;
-    unsigned polls_ = 0;
+    unsigned max_yields_, max_idle_yields_;
+    unsigned polls_ = 0, idle_yields_ = 0;
     bool over_ = false;
-    Clock::time_point try_until_{};
+    Clock::time_point try_until_{}, looked_{};
 };
 
 } // namespace hocket

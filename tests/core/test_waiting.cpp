@@ -50,7 +50,8 @@ TEST(a_spinning_wait_goes_on_for_a_while_and_again_when_something_has_moved) {
 }
 
 TEST(a_yielding_wait_counts_rounds_and_time) {
-    Patience patience(false, 100);
+    constexpr unsigned most_idle = 5 * yields_per_look;
+    Patience patience(false, 100, most_idle);
     const Clock::time_point start = Clock::now();
     const auto rounds_until_over = [&patience, start](std::chrono::nanoseconds per_round) {
         patience.renew();
@@ -60,10 +61,14 @@ TEST(a_yielding_wait_counts_rounds_and_time) {
         }
         return num;
     };
-    CHECK(rounds_until_over(std::chrono::nanoseconds(200)) == 101);
+    CHECK(rounds_until_over(idle_yield) == 101);
     CHECK(patience.wants_clock() && patience.wants_clock() && patience.is_over());
     // Where other programs want the core, the time is over long before the rounds are.
     CHECK(rounds_until_over(yield_time) == yields_per_look + 1);
+    // Where nobody runs meanwhile it is over soon, and stays so when a sleep comes between two looks.
+    CHECK(rounds_until_over(idle_yield / 2) == most_idle + 1);
+    patience.look(start + yield_time / 2);
+    CHECK(patience.is_over());
 }
 
 TEST(a_late_call_rings_those_that_sleep) {
