@@ -67,7 +67,9 @@ class Group:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
+                    # In this session, as those of an mpiexec share one: the scheduler may divide cores among sessions
+                    # first, and then who yields makes no room for a rank of another session.
+                    process_group=0,
                 )
                 self._launchers.append(process)
         deadline = time.monotonic() + START_SECONDS
