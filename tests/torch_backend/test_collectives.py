@@ -2,6 +2,8 @@
 
 import itertools
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from tests.torch_backend.ranks import run
 
 NUM_RANKS = 3
+PATIENCE_SECONDS = 20.0
 
 
 def on_all_ranks(main: Any, *arguments: Any, num_ranks: int = NUM_RANKS) -> Any:
@@ -368,6 +371,39 @@ def futures() -> None:
 
 def test_futures() -> None:
     on_all_ranks(futures, num_ranks=2)
+
+
+def released() -> None:
+    """Whoever knows that an operation is done can count on its memory, though nothing else begins."""
+    rank = dist.get_rank()
+    begin: dict[str, Callable[[Any], Any]] = {
+        "collective": lambda x: dist.all_reduce(x, async_op=True),
+        "message": lambda x: dist.isend(x, 1) if rank == 0 else dist.irecv(x, 0),
+    }
+    end: dict[str, Callable[[Any], Any]] = {
+        "wait": lambda work: work.wait(),
+        "future": lambda work: work.get_future().wait(),
+        "poll": lambda work: wait_until(work.is_completed),
+    }
+    for launch, finish in itertools.product(begin, end):
+        for make in (lambda: torch.ones(3), lambda: torch.ones(2, 3)[:, 1]):
+            tensor = make()
+            seen = weakref.ref(tensor)
+            work = begin[launch](tensor)
+            end[finish](work)
+            del work, tensor
+            wait_until(lambda seen=seen: seen() is None)  # the thread that sets a future still has it for a moment
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_memory_is_released_once_an_operation_is_known_to_be_done() -> None:
+    on_all_ranks(released, num_ranks=2)
 
 
 def waiting_callbacks() -> None:

@@ -33,6 +33,9 @@ def bad_arguments() -> None:
         (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "band"),
         (lambda: dist.group.WORLD.allreduce([torch.ones(1), torch.ones(1)]), "a list of one tensor, found 2"),
         (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "expected out with 2 elements"),
+        (lambda: dist.all_reduce(torch.ones(1).expand(2)), r"memory of their own, .* strides \(0,\)"),
+        (lambda: dist.all_gather([torch.ones(1).expand(2)] * size, torch.ones(2)), "memory of their own"),
+        (lambda: dist.group.WORLD.allreduce([torch.ones(1)], "max"), "expected a torch.distributed.ReduceOp, or"),
     ]
     for call, words in bad:
         with pytest.raises((ValueError, TypeError), match=words):
@@ -84,6 +87,9 @@ def failing_future() -> None:
             work.get_future().wait()
         assert work.is_completed() and not work.is_success() and "timeout" in str(work.exception())
     dist.barrier()
+    # What a callback does may end its group, too.
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: dist.destroy_process_group())
+    assert future.wait() is None and not dist.is_initialized()
 
 
 def test_a_future_fails_with_its_operation() -> None:
@@ -165,6 +171,7 @@ PROGRAM = """
     rank, what = int(sys.argv[1]), sys.argv[3]
     dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
     dist.all_reduce(torch.ones(1))
+    dist.group.WORLD.monitored_barrier()  # the other is out of the collective, too: to give up would end it
     if what == "unanswered":
         work = dist.irecv(torch.ones(1), 1 - rank)
         work.get_future()

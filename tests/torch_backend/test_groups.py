@@ -74,14 +74,21 @@ def test_options_of_a_group() -> None:
 
 
 def of_no_other_backend() -> None:
-    import gc
-
     tensor = torch.ones(4)
     dist.all_reduce(tensor)
     dist.all_gather_object([None, None], 1)
     torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
-    assert not [one for one in gc.get_objects() if isinstance(one, dist.ProcessGroupGloo)]
     assert dist.group.WORLD._get_backend_name() == "hocket"
+    assert not threads_of_gloo()
+    group = dist.new_group(backend="gloo")
+    assert threads_of_gloo()  # where there is one it is seen, whoever made it
+    dist.destroy_process_group(group)
+
+
+def threads_of_gloo() -> list[str]:
+    """Each process group of Gloo has some: objects of C++ alone would not be seen from Python."""
+    names = [thread.read_text() for thread in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
 
 
 def test_no_operation_goes_to_gloo() -> None:
@@ -158,12 +165,26 @@ def test_ranks_that_a_cell_of_a_notebook_forks() -> None:
 
 def test_under_torchrun(tmp_path: Path) -> None:
     program = """
-        import os, torch, torch.distributed as dist
-        dist.init_process_group("hocket")
-        tensor = torch.ones(1)
-        dist.all_reduce(tensor)
-        assert tensor.item() == int(os.environ["WORLD_SIZE"]) == 2
-        dist.destroy_process_group()
+        import os, time, torch, torch.distributed as dist
+        from datetime import timedelta
+        rank = int(os.environ["RANK"])
+        for turn in range(2):  # over one store, that of torchrun, where the groups of both turns have the same names
+            time.sleep(0.5 * turn * (rank == 0))  # so that rank 1 would find what the first one has left there
+            dist.init_process_group("hocket", timeout=timedelta(seconds=20))
+            for group in (dist.group.WORLD, dist.new_group()):
+                tensor = torch.ones(1)
+                dist.all_reduce(tensor, group=group)
+                assert tensor.item() == int(os.environ["WORLD_SIZE"]) == 2
+            if turn == 0:
+                dist.group.WORLD.monitored_barrier()
+            elif rank == 0:
+                try:
+                    dist.group.WORLD.monitored_barrier(timedelta(seconds=0.1))
+                    raise AssertionError("rank 1 came, in the first turn only")
+                except dist.DistBackendError:
+                    pass
+            dist.barrier()
+            dist.destroy_process_group()
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     finish(
@@ -215,6 +236,10 @@ def timeouts() -> None:
     group = dist.new_group(timeout=timedelta(seconds=0.2))
     with pytest.raises(dist.DistBackendError, match=" timeout "):
         dist.recv(torch.ones(1), 1 - dist.get_rank(), group=group)
+    if dist.get_rank() == 1:
+        with pytest.raises(dist.DistBackendError, match=r"rank 0 of 2 did not come to the store .* within 0\.2 s"):
+            dist.new_group([0, 1], timeout=timedelta(seconds=0.2), use_local_synchronization=True)
+    dist.barrier()
 
 
 def test_the_timeout_of_a_group() -> None:

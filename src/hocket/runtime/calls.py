@@ -13,7 +13,7 @@ from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of,
 from hocket.runtime.select import ORDERS, Policy, choose
 from hocket.runtime.settings import Settings, check_order, check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
-from hocket.runtime.work import Work
+from hocket.runtime.work import InFlight, Work
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import ITEM_BYTES
 
@@ -52,12 +52,11 @@ class Calls(_core.Caller):
     _settings: dict[str, Settings]
     _plans: dict[tuple[str, str, int, bool], _core.Launched]
     _token: Any
+    _works: InFlight
 
     if TYPE_CHECKING:
 
         def _usable(self) -> Any: ...
-
-        def _keep(self, work: Work) -> None: ...
 
     def _launch(
         self,
@@ -103,7 +102,7 @@ class Calls(_core.Caller):
             del held
             return result
         work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
-        self._keep(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
+        self._works.add(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
         work.start((*call, launch_mark(stream)))
         return work if async_op else work.wait()
 

@@ -9,7 +9,6 @@ import operator
 import os
 import secrets
 import sys
-import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from hocket.runtime.select import Policy
 from hocket.runtime.settings import Settings, check_order, check_timeout
 from hocket.runtime.stream import stream
 from hocket.runtime.uneven import UnevenCollectives
-from hocket.runtime.work import Work
+from hocket.runtime.work import InFlight
 from hocket.schedule.collective import COLLECTIVES
 
 _MESSAGES = ("send", "recv", "sendrecv", "batch")
@@ -161,9 +160,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._rank, self._size = rank, len(group)
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
         self._plans: dict[tuple[str, str, int, bool], _core.Launched] = {}
-        self._works: list[Work] = []  # not yet seen to be completed: their arrays are in use
-        self._num_pending = 0  # of _works, when they were last looked through
-        self._lock = threading.Lock()  # guards both
+        self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
         self._default, self._settings = Settings(), dict[str, Settings]()
@@ -340,13 +337,9 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     def __repr__(self) -> str:
         return f"<hocket.Communicator rank {self._rank} of {self._size}{' (closed)' if self._core is None else ''}>"
 
-    def _keep(self, work: Work) -> None:
-        with self._lock:
-            self._works = [*(one for one in self._works if not one.is_completed()), work]
-
     def _usable(self) -> Any:
         if self._core is None:
-            raise CommunicationError(f"rank {self._rank}: the communicator is closed; call hocket.init() for a new one")
+            raise CommunicationError(f"rank {self._rank}: the communicator is closed; make a new one")
         return self._core
 
     def _end(self, error: BaseException | None) -> None:

@@ -8,7 +8,6 @@ CollectiveMismatch.
 """
 
 import operator
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from hocket.runtime.arguments import RESIZABLE
 from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
-from hocket.runtime.work import MessageWork, Work
+from hocket.runtime.work import InFlight, MessageWork, Work
 
 ANY_SOURCE = -1
 ANY_TAG = -1
@@ -61,9 +60,7 @@ class PointToPoint:
     _core: Any
     _rank: int
     _size: int
-    _works: list[Work]
-    _lock: threading.Lock  # guards _works and the next one
-    _num_pending = 0  # of _works, when it was last looked through
+    _works: InFlight
 
     @cached
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
@@ -160,12 +157,8 @@ class PointToPoint:
         for x, description in zip(arrays, descriptions, strict=True):
             held = memoryview(x) if type(x) in RESIZABLE else None
             works.append(MessageWork((x, held), not description[0], f"{name} on rank {self._rank}"))
-        with self._lock:
-            # Kept from before they begin, so that nothing that interrupts this lets go of their memory.
-            if len(self._works) > 2 * self._num_pending + 8:
-                self._works = [one for one in self._works if not one.is_completed()]
-                self._num_pending = len(self._works)
-            self._works = [*self._works, *works]
+        for work in works:
+            self._works.add(work)  # from before they begin: nothing that interrupts this lets go of their memory
         begun: list[Any] = [None] * len(works)
         try:
             begun = core.begin_exchange(descriptions, seconds, launch_mark(current_stream()))

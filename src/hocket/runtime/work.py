@@ -7,13 +7,46 @@ from hocket.runtime.failures import name_ranks
 from hocket.runtime.stream import FOREVER_SECONDS, Marked, checked_seconds, current_stream, raise_failure
 
 
+class InFlight:
+    """Works that are under way, whose memory is in use. One that is seen to be done leaves, and its memory with it.
+
+    Who waits for it sees that, and who asks whether it is completed; the rest is looked through now and then.
+    """
+
+    __slots__ = ("_num_pending", "_works")
+
+    def __init__(self) -> None:
+        self._works: set[Any] = set()  # shared by threads: each change of it is one step of the interpreter
+        self._num_pending = 0  # when it was last looked through
+
+    def add(self, work: Any) -> None:
+        """Keeps it until it is done. It has `kept_by`, for this, and `is_completed`, which discards it here."""
+        if len(self._works) > 2 * self._num_pending:
+            self._num_pending = len(self.pending())
+        work.kept_by = self
+        self._works.add(work)
+
+    def discard(self, work: Any) -> None:
+        """It is done."""
+        self._works.discard(work)
+
+    def pending(self) -> list[Any]:
+        """Those that are not done."""
+        return [work for work in list(self._works) if not work.is_completed()]
+
+    def clear(self) -> None:
+        """All are done."""
+        self._works.clear()
+
+
 class Work(Marked):
     """Something launched. Its arrays may neither be written nor, where they are results, read until it is done.
 
     Keeping it is not necessary: the communicator keeps it, and its arrays, alive until it is completed.
     """
 
-    __slots__ = ("_arrays", "_communicator", "_result", "_what", "_work")
+    __slots__ = ("_arrays", "_communicator", "_result", "_what", "_work", "kept_by")
+    kept_by: InFlight
 
     def __init__(self, communicator: Any, arrays: tuple[Any, ...], result: Any, what: str) -> None:
         self._communicator, self._arrays, self._result, self._what = communicator, arrays, result, what
@@ -49,12 +82,16 @@ class Work(Marked):
                 seconds=timeout or 0.0,
                 sequence=sequence,
             )
+        self.kept_by.discard(self)
         raise_failure(self._mark)
         return self._result
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
-        return not self._arrays if self._mark is None else bool(self._mark.is_passed())
+        is_done = not self._arrays if self._mark is None else bool(self._mark.is_passed())
+        if is_done:
+            self.kept_by.discard(self)
+        return is_done
 
     def exception(self) -> BaseException | None:
         """What it raised; None while it runs and when it went well."""

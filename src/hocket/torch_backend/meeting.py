@@ -1,8 +1,16 @@
-"""How the ranks of a process group meet: rank 0 writes an address into the store, and all go to Hocket's rendezvous."""
+"""How the ranks of a process group meet: rank 0 writes an address into the store, and all go to Hocket's rendezvous.
 
+Afterwards the address is taken away: a store may serve several meetings under the same names, as torchrun's does where
+a program destroys its groups and makes them again.
+"""
+
+import contextlib
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import torch.distributed as dist
 
 from hocket.errors import RendezvousError
 from hocket.runtime.communicator import Communicator, init
@@ -24,14 +32,21 @@ class Options:
     timeout: float | None = None
 
 
-def meet(store: Any, rank: int, size: int, seconds: float, options: Options | None) -> Communicator:
-    """The communicator of a new process group. Every rank waits `seconds` at most; RendezvousError says who is missing.
+def meet(store: Any, rank: int, size: int, seconds: float, options: Options | None) -> tuple[Communicator, Any]:
+    """The communicator of a new process group, and the part of the store that is this group's alone.
 
-    options: as a user gave them; TypeError, ValueError for others.
+    Every rank waits `seconds` at most; RendezvousError says who is missing. options: as a user gave them; TypeError,
+    ValueError for others.
     """
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
-    communicator = init(rank, size, address=_address(store, rank, size), timeout=seconds)
+    address = _address(store, rank, size, seconds)
+    try:
+        communicator = init(rank, size, address=address, timeout=seconds)
+    finally:
+        if rank == 0:
+            with contextlib.suppress(RuntimeError):  # of a store that cannot delete
+                store.delete_key(_KEY)
     chosen = options or Options()
     try:
         communicator.configure(
@@ -42,10 +57,10 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     except BaseException:
         communicator.close()
         raise
-    return communicator
+    return communicator, dist.PrefixStore(address, store)
 
 
-def _address(store: Any, rank: int, size: int) -> str:
+def _address(store: Any, rank: int, size: int, seconds: float) -> str:
     """The text that rank 0 gives to all. It names its host too: elsewhere nobody would answer."""
     host = _host()
     if rank == 0:
@@ -53,11 +68,12 @@ def _address(store: Any, rank: int, size: int) -> str:
         store.set(_KEY, f"{host} {address}")
         return address
     try:
+        store.wait([_KEY], timedelta(seconds=seconds))
         text: str = store.get(_KEY).decode()
     except Exception as error:
         raise RendezvousError(
-            f"rank 0 of {size} did not come to the store of this process group, as rank {rank} found; see whether that "
-            f"process started, and whether it ended early ({error})",
+            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
+            f"found; see whether that process started, and whether it ended early ({error})",
             missing=[0],
         ) from error
     found, _, address = text.partition(" ")

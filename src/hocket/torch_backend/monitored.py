@@ -31,14 +31,15 @@ class MonitoredBarrier:
 
     def _gather(self, seconds: float, wait_all_ranks: bool) -> None:
         deadline = time.monotonic() + seconds
-        came, missing = [], []
+        came: list[int] = []
+        missing: list[int] = []
         for rank in range(1, self._size):
-            if self._appears(self._key("arrival", rank), deadline - time.monotonic()):
+            # After the first one that is missing it only looks who is there, and need not wait for the verdict.
+            goes_on = wait_all_ranks or not missing
+            if self._appears(self._key("arrival", rank), deadline - time.monotonic() if goes_on else 0.0):
                 came.append(rank)
-            else:
+            elif goes_on:
                 missing.append(rank)
-                if not wait_all_ranks:
-                    break
         for rank in came:
             self._store.set(self._key("verdict", rank), b"failed" if missing else _OK)
             self._numbers[rank] += 1

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from hocket.errors import HocketError
 from hocket.runtime.repeated import GroupCalls, cached_group_method
 from hocket.runtime.stream import current_stream, stream
+from hocket.runtime.work import InFlight
 from hocket.torch_backend.arguments import check_alike, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching
@@ -51,8 +52,11 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, place: Any, options: Options | None) -> None:
         super().__init__(place.group_rank, place.group_size)
         self._store = place.store
+        self._seconds = place.timeout.total_seconds()
         with told_to_torch():
-            self._comm = meet(place.store, place.group_rank, place.group_size, place.timeout.total_seconds(), options)
+            self._comm, store = meet(place.store, place.group_rank, place.group_size, self._seconds, options)
+        if options is not None and options.timeout is not None:
+            self._seconds = options.timeout
         # Whatever C++ code of PyTorch looks for beside the methods here: it has a name, and refuses to do anything.
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
@@ -60,14 +64,12 @@ class ProcessGroup(dist.ProcessGroup):
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, anchor)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-        self._seconds = place.timeout.total_seconds()
         self._futures = Futures()
-        self._monitored_barrier = MonitoredBarrier(place.store, place.group_rank, place.group_size)
+        self._monitored_barrier = MonitoredBarrier(store, place.group_rank, place.group_size)
         self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
         self._sequence = 0  # of the calls that came to Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
-        self._begun: list[RunningWork] = []  # not yet seen to be completed
-        self._num_pending = 0  # of _begun, when it was last looked through
+        self._begun = InFlight()
         if (handled := sys.exc_info()[1]) is not None:
             vars(handled)[_HANDLED] = True
         _groups.add(self)
@@ -304,7 +306,7 @@ class ProcessGroup(dist.ProcessGroup):
         if error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error):
             self._finish(time.monotonic(), _reason(error))
         else:
-            for work in self._unfinished():
+            for work in self._begun.pending():
                 if work.in_order:
                     work.rest()
             self._finish(time.monotonic() + _GRACE_SECONDS)
@@ -317,9 +319,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _finish(self, deadline: float, reason: str = "it left with operations under way") -> None:
         """Nothing more comes from here. What is under way has until then, as others may be about to do their part."""
-        for work in self._unfinished():
+        for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
-        if self._unfinished():
+        if self._begun.pending():
             self._give_up(reason)
         with contextlib.suppress(HocketError):
             self._comm._finish()
@@ -335,9 +337,6 @@ class ProcessGroup(dist.ProcessGroup):
             self._comm.close()
         self._futures.close()
         self._begun.clear()
-
-    def _unfinished(self) -> list[RunningWork]:
-        return [work for work in self._begun if not work.is_completed()]
 
     # The way into the communicator ------------------------------------------------------------------------------------
 
@@ -401,10 +400,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _kept(self, work: RunningWork) -> Any:
         """The work, which is remembered until it is done."""
-        if len(self._begun) > 2 * self._num_pending + 8:
-            self._begun = self._unfinished()
-            self._num_pending = len(self._begun)
-        self._begun.append(work)
+        self._begun.add(work)
         if self._coalesced is None:
             return work
         self._coalesced.append(work)

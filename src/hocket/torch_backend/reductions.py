@@ -25,11 +25,16 @@ _PREMUL_SUM = hash(dist._make_nccl_premul_sum(1.0))
 
 
 def reduction_of(given: Any) -> Any:
-    """What op= of a collective is, for a ReduceOp, or options that have one; the sum where nothing says it."""
+    """What op= of a collective is, for a ReduceOp, or options that have one; the sum where it is None.
+
+    TypeError, ValueError for what is none of ours.
+    """
     op = getattr(given, "reduceOp", given)
     if type(op) is not ReduceOp:
-        if not isinstance(op, ReduceOp.RedOpType):
+        if op is None:
             return "sum"
+        if not isinstance(op, ReduceOp.RedOpType):
+            raise TypeError(f"expected a torch.distributed.ReduceOp, or options that have one; found {given!r}")
         op = ReduceOp(op)
     number = hash(op)
     if number == _PREMUL_SUM:

@@ -24,7 +24,7 @@ def source(name: str, tensor: Any) -> Any:
 
 def target(name: str, tensor: Any) -> tuple[Any, Finish]:
     """An array for a result of this tensor: of its values, too, as an operation in place reads them."""
-    written = _contiguous(_checked(name, tensor))
+    written = _contiguous(_check_apart(name, _checked(name, tensor)))
     torch._C._increment_version([tensor])
     note_written(tensor)
     return _array(written), None if written is tensor else lambda: _copy(tensor, written)
@@ -48,7 +48,7 @@ def source_of(name: str, tensors: Sequence[Any]) -> Any:
 def target_of(name: str, tensors: Sequence[Any]) -> tuple[Any, Finish]:
     """An array for a result whose parts are these tensors, of one dtype, one behind the other."""
     for tensor in tensors:
-        _checked(name, tensor)
+        _check_apart(name, _checked(name, tensor))
     _check_dtypes(name, tensors)
     torch._C._increment_version(list(tensors))
     joined = _joined(tensors)
@@ -94,6 +94,16 @@ def _checked(name: str, tensor: Any) -> Any:
         )
     if tensor.layout is not torch.strided:
         raise ValueError(f"{name}: expected a dense tensor, found a {tensor.layout} one; pass x.to_dense()")
+    return tensor
+
+
+def _check_apart(name: str, tensor: Any) -> Any:
+    """ValueError where elements of a result share memory."""
+    if not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) == 1:
+        raise ValueError(
+            f"{name}: expected a result tensor whose elements have memory of their own, found an expanded one of "
+            f"strides {tensor.stride()}; pass x.clone()"
+        )
     return tensor
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hocket.errors import CollectiveTimeout, CommunicationError, HocketError
-from hocket.runtime.stream import stream
+from hocket.errors import CollectiveTimeout, CommunicationError, HocketError, RendezvousError
+from hocket.runtime.stream import current_stream, stream
+from hocket.runtime.work import InFlight
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 
@@ -37,6 +38,8 @@ def raise_to_torch(error: BaseException) -> None:
 
 def backend_error(error: HocketError) -> BackendError:
     """The same in PyTorch's words, by which programs tell a time-out and a closed connection from the rest."""
+    if isinstance(error, RendezvousError):
+        return BackendError(f"hocket: the ranks of this process group did not meet: {error}")
     if isinstance(error, CollectiveTimeout):
         return BackendError(f"hocket: a timeout ended this operation: {error}")
     if isinstance(error, CommunicationError):
@@ -88,6 +91,8 @@ class FinishedWork(dist.Work):
 class RunningWork(dist.Work):
     """Of an operation under way: one or several works of the communicator, and how their results get into place."""
 
+    kept_by: InFlight | None = None
+
     def __init__(
         self,
         works: Sequence[Any],
@@ -114,6 +119,8 @@ class RunningWork(dist.Work):
             for work in self.works:
                 work.wait(seconds if seconds > 0 else None)
         on_current_stream(self._finish if self._has_finishes else None)
+        if current_stream() is None:
+            self._leave()
         return True
 
     def is_completed(self) -> bool:
@@ -122,6 +129,7 @@ class RunningWork(dist.Work):
             return False
         if self._failure() is None:
             self._finish()
+        self._leave()
         return True
 
     def is_success(self) -> bool:
@@ -175,6 +183,10 @@ class RunningWork(dist.Work):
         self.wait()
         return self.tensors
 
+    def _leave(self) -> None:
+        if self.kept_by is not None:
+            self.kept_by.discard(self)
+
     def _failure(self) -> Any:
         return next((failure for work in self.works if (failure := work.exception()) is not None), None)
 
@@ -225,7 +237,8 @@ class Futures:
             threads, self._threads, self._in_order = self._threads, [], None
         for thread in threads:
             thread.no_more()
-            thread.join()
+            if thread is not threading.current_thread():  # a callback may end the group
+                thread.join()
 
 
 class _Completing(threading.Thread):
@@ -260,6 +273,7 @@ class _Completing(threading.Thread):
             future, work = item
             work.rest()
             future.set_result(None)
+            del item, future, work  # while nothing is to be done, nothing is kept
             inside, self._inside = self._inside, None
             if inside is not None:
                 inside.no_more()
