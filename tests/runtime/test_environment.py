@@ -4,7 +4,15 @@ from dataclasses import replace
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.runtime.environment import Environment, at_rank_end, discover, new_address, rank_scope, rank_variables
+from hocket.runtime.environment import (
+    Environment,
+    at_rank_end,
+    discover,
+    new_address,
+    rank_scope,
+    rank_variables,
+    torchrun_variables,
+)
 
 HOCKET = {"HOCKET_RANK": "1", "HOCKET_SIZE": "3", "HOCKET_ADDRESS": "meeting"}
 TORCHRUN = {
@@ -141,6 +149,8 @@ def test_child_variables_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert discover(variables=variables) == Environment(2, 5, address, "HOCKET", 2, 5)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in rank_variables(2, 5, address)
+    found = discover(variables=torchrun_variables(2, 5, 29500))
+    assert found == Environment(2, 5, found.address, "torchrun", 2, 5)
 
 
 def test_fresh_addresses_differ() -> None:

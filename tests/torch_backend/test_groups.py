@@ -192,6 +192,23 @@ def test_under_torchrun(tmp_path: Path) -> None:
     )
 
 
+def test_under_hocket_run(tmp_path: Path) -> None:
+    """With the words of a program for torchrun, whichever backend it names."""
+    program = """
+        import os, sys, torch, torch.distributed as dist
+        dist.init_process_group(sys.argv[1])
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.item() == int(os.environ["WORLD_SIZE"]) == 2
+        assert dist.get_rank() == int(os.environ["RANK"]) == int(os.environ["LOCAL_RANK"])
+        dist.destroy_process_group()
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    for backend in ("hocket", "gloo"):
+        run = [sys.executable, "-m", "hocket", "run", "-n", "2", "--", tmp_path / "program.py", backend]
+        finish(run, GLOO_SOCKET_IFNAME="lo")
+
+
 def test_importing_torch_registers_the_backend_and_never_fails_for_it(tmp_path: Path) -> None:
     finish(
         [sys.executable, "-c", "import torch.distributed as dist; assert dist.Backend('hocket') == dist.Backend.HOCKET"]

@@ -110,6 +110,15 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
     return variables
 
 
+def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
+    """The variables by which torchrun tells a process its place: what init_process_group of PyTorch reads.
+
+    port: one of this host that stays free for rank 0's store.
+    """
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    return {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+
+
 def may_attach(variables: Mapping[str, str] | None = None) -> bool:
     """Whether ranks in other processes may read and write this one's memory: not where HOCKET_CMA is 0.
 

@@ -9,12 +9,13 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from hocket.runtime.environment import new_address, rank_variables
+from hocket.runtime.environment import new_address, rank_variables, torchrun_variables
 from hocket.runtime.output import Sink, Source, last_traceback, reports_another
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves, once one has failed
@@ -29,7 +30,8 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout: float | None = None) -> int:
     """Runs command as n ranks and returns the exit code for the shell; blocks until all ended.
 
-    Lines on the ranks' standard output and error are passed on whole and unchanged, with "[rank] " in front if label.
+    Ranks find their place in Hocket's environment variables, and in torchrun's. Lines on their standard output and
+    error are passed on whole and unchanged, with "[rank] " in front if label.
     The code is 0 if all ranks returned 0, else that of the first rank that failed (128 + number for a signal), whose
     traceback is repeated last. timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is
     a terminal; the others have none. Raises OSError if the command cannot be started. For the main thread only.
@@ -66,6 +68,17 @@ def _start_guard() -> tuple[int, int]:
     return process, hold
 
 
+def _reserved_port() -> socket.socket:
+    """A socket that keeps a port of this host from all but those that ask for its number.
+
+    It does not listen, so that the system lets another socket have the port, too, which as this one reuses addresses.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
 class _Supervisor:
     def __init__(self, num_ranks: int, label: bool, timeout: float | None) -> None:
         self.num_ranks, self.label, self.timeout = num_ranks, label, timeout
@@ -78,6 +91,7 @@ class _Supervisor:
         self.timed_out: list[int] = []
         self.ending = False  # we have told ranks to end: what they return now is our doing
         self.escalation: list[tuple[float, signal.Signals]] = []  # what to send to all, and when
+        self._port = _reserved_port()
         self.group, self._guard_pipe = _start_guard()
 
     def __enter__(self) -> "_Supervisor":
@@ -99,9 +113,10 @@ class _Supervisor:
             os.close(descriptor)
         for source in (source for pair in self.sources for source in pair):
             source.close()
+        self._port.close()
 
     def start(self, command: Sequence[str]) -> None:
-        address = new_address()
+        address, port = new_address(), self._port.getsockname()[1]
         for rank in range(self.num_ranks):
             if self.ended_by is not None:
                 break
@@ -111,7 +126,9 @@ class _Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 # Python writes to a pipe in blocks by default, and lines would be seen long after they were printed.
-                env={"PYTHONUNBUFFERED": "1", **os.environ, **rank_variables(rank, self.num_ranks, address)},
+                env={"PYTHONUNBUFFERED": "1", **os.environ}
+                | rank_variables(rank, self.num_ranks, address)
+                | torchrun_variables(rank, self.num_ranks, port),
                 process_group=self.group,
             )
             self.processes.append(process)
