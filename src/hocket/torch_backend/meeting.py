@@ -17,6 +17,7 @@ from hocket.runtime.communicator import Communicator, init
 from hocket.runtime.environment import MAX_ADDRESS_BYTES, new_address
 
 _KEY = "hocket/address"
+_GONE = "hocket-address-is-gone"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
     address = _address(store, rank, size, seconds)
+    own = dist.PrefixStore(address, store)
     try:
         communicator = init(rank, size, address=address, timeout=seconds)
     finally:
@@ -49,6 +51,9 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
                 store.delete_key(_KEY)
     chosen = options or Options()
     try:
+        if rank == 0:
+            own.set(_GONE, "")
+        _await(own, _GONE, rank, size, seconds)  # who is through may come again, and shall not find the old address
         communicator.configure(
             algorithm=chosen.algorithm,
             order=chosen.order,
@@ -57,7 +62,7 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     except BaseException:
         communicator.close()
         raise
-    return communicator, dist.PrefixStore(address, store)
+    return communicator, own
 
 
 def _address(store: Any, rank: int, size: int, seconds: float) -> str:
@@ -67,15 +72,8 @@ def _address(store: Any, rank: int, size: int, seconds: float) -> str:
         address = new_address()
         store.set(_KEY, f"{host} {address}")
         return address
-    try:
-        store.wait([_KEY], timedelta(seconds=seconds))
-        text: str = store.get(_KEY).decode()
-    except Exception as error:
-        raise RendezvousError(
-            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
-            f"found; see whether that process started, and whether it ended early ({error})",
-            missing=[0],
-        ) from error
+    _await(store, _KEY, rank, size, seconds)
+    text: str = store.get(_KEY).decode()
     found, _, address = text.partition(" ")
     if not 0 < len(address) <= MAX_ADDRESS_BYTES:
         raise RendezvousError(f"rank {rank} of {size} found {text!r} in the store; expected a host and an address")
@@ -85,6 +83,18 @@ def _address(store: Any, rank: int, size: int, seconds: float) -> str:
             "later; start all ranks on one host"
         )
     return address
+
+
+def _await(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
+    """Waits until rank 0 has written this."""
+    try:
+        store.wait([key], timedelta(seconds=seconds))
+    except Exception as error:
+        raise RendezvousError(
+            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
+            f"found; see whether that process started, and whether it ended early ({error})",
+            missing=[0],
+        ) from error
 
 
 def _host() -> str:
