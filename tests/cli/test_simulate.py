@@ -3,9 +3,13 @@ import io
 import json
 from pathlib import Path
 
+import joblib
+import numpy as np
 import pytest
+from joblib._parallel_backends import ThreadingBackend
 
 from hocket.cli import main
+from hocket.cli.simulate_plots import positions
 from hocket.cli.simulate_sweep import sweep
 from hocket.cli.simulated import Case, candidates
 from hocket.network.topology import parse
@@ -78,7 +82,17 @@ def test_one_rank_has_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "busbw" not in text_of(capsys, "simulate", "barrier", "--algorithm", "dissemination", "--topology", "ring:4")
+    call = ("simulate", "barrier", "--algorithm", "dissemination", "--topology", "ring:4")
+    assert "busbw" not in text_of(capsys, *call)
+    row = json_of(capsys, *call)
+    assert row["algbw"] is None and row["busbw"] is None
+
+
+def test_a_link_binds_only_if_it_is_busy_most_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", RING, "-b")
+    assert "of the time, and so binding: rank0->rank1" in text_of(capsys, *call, "64M")
+    text = text_of(capsys, *call, "1K")
+    assert "no link is busy most of the time; the busiest, for 20% of it: rank0->rank1" in text
 
 
 def test_the_timeline_has_ranks_and_links(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -116,10 +130,21 @@ def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_sweep_is_the_same_in_parallel() -> None:
     cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
     assert list(sweep(cases, 2, "threading")) == list(sweep(cases))
-    import joblib
-
     with joblib.parallel_config("threading"):
         assert list(sweep(cases, 2)) == list(sweep(cases)), "whoever sets joblib up decides where it runs"
+
+
+class _AllAtOnce(ThreadingBackend):
+    """Gives back nothing before all is done, as Ray's backend does."""
+
+    supports_return_generator = False
+
+
+def test_a_sweep_is_the_same_where_rows_come_all_at_once() -> None:
+    cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
+    joblib.register_parallel_backend("all_at_once", _AllAtOnce)
+    with joblib.parallel_config("all_at_once"):
+        assert list(sweep(cases, 2)) == list(sweep(cases))
 
 
 def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -138,6 +163,32 @@ def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         and "busy, of the whole time" in heat
     )
     assert Path(f"{stem}.csv").read_text().count("\n") == 1 + len(found["rows"]) == 17
+
+
+def test_pictures_leave_out_what_takes_no_time_and_show_the_largest_case(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    call = (
+        "all_reduce",
+        "--sweep",
+        "--topology",
+        "torus:4x4",
+        "-n",
+        "1,2,4,8,16",
+        "-b",
+        "1K,64K",
+        "--algorithm",
+        "ring",
+    )
+    found = json_of(capsys, "simulate", *call, "--plot", str(tmp_path / "few"))
+    time, _, _, heat = (Path(file).read_text() for file in found["pictures"])
+    assert "4x4, 1 ranks" not in time and "4x4, 16 ranks" in time
+    assert "rank15" in heat
+
+
+def test_a_group_on_a_grid_is_drawn_on_the_grid() -> None:
+    grid = parse("torus:3x4")
+    assert np.array_equal(positions(grid.place([0, 1, 7])), positions(grid))
 
 
 def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,23 +90,23 @@ def _with_trees(name: str, topology: Topology, published: dict[str, float], text
 
 def dgx2_chassis(epoch: float = 0.0) -> Topology:
     """Two DGX-2 as TE-CCL has them: odd GPUs of each have a cable to the even ones of the other."""
-    drawing = Drawing()
+    drawing = Drawing("2 DGX-2")
     gpus = drawing.nodes("gpu", 32, forwards=False).reshape(2, 16)
     drawing.cable(gpus, drawing.nodes("nvswitch", 2)[:, None], Link("nvswitch", 125e9, _whole(0.35e-6, epoch)))
     drawing.one_way(gpus[:, 1::2], gpus[::-1, 0::2], Link("nic", 12.5e9, _whole(2.6e-6, epoch)))
-    return drawing.topology("2 DGX-2", gpus.ravel(), ShortestPath())
+    return drawing.topology(gpus.ravel(), ShortestPath())
 
 
 def ndv2_chassis(epoch: float = 0.0) -> Topology:
     """Two NDv2 as in TE-CCL's shipped results: GPU 0 of all 16 forwards only, as a switch, and 15 are ranks."""
     nvlinks = parse("dgx-1v:1").only("nvlink")
-    drawing = Drawing()
+    drawing = Drawing("2 NDv2")
     gpus = drawing.nodes("gpu", 16).reshape(2, 8)
     for source, target, lanes in zip(nvlinks.link_source, nvlinks.link_target, nvlinks.lanes, strict=True):
         link = Link("nvlink", 25e9, _whole(0.7e-6, epoch)).times(int(lanes))
         drawing.one_way(gpus[:, source], gpus[:, target], link)
     drawing.one_way([8, 0], [1, 9], Link("nic", 12.5e9, _whole(1.3e-6, epoch)))
-    return drawing.topology("2 NDv2", gpus.ravel()[1:], ShortestPath())
+    return drawing.topology(gpus.ravel()[1:], ShortestPath())
 
 
 def _whole(seconds: float, epoch: float) -> float:

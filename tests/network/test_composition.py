@@ -48,6 +48,23 @@ def test_a_joint_carries_what_the_fastest_outer_link_does() -> None:
     assert set(topology.seconds[joint]) == {0}
 
 
+def test_networks_of_networks_of_networks() -> None:
+    topology = parse("switch:2@ring:2@ring:3")
+    assert topology.num_ranks == 12
+    all_ways(topology)
+    assert topology.node_names[topology.ranks[-1]] == "2.rank1.rank1"
+
+
+def test_what_leaves_a_host_is_staged_in_its_memory_wherever_the_host_stands() -> None:
+    for inner, ends in (("home:1", (0, 1)), ("pcie:1,nics=8", (0, 15))):
+        alone, composed = parse(f"{inner},fabric=switch".replace(":1", ":2")), parse(f"{inner}@switch:2")
+        names = [
+            [network.node_kinds[node] for node in network.link_target[network.paths(*np.array([ends]).T).links]]
+            for network in (alone, composed)
+        ]
+        assert names[0] == [kind for kind in names[1] if kind != "rank"] and names[1].count("memory") == 2
+
+
 def test_there_is_one_network_for_each_rank() -> None:
     with pytest.raises(TopologyError, match="torus:2x2 has 4 ranks; found 3 networks"):
         compose(parse("torus:2x2"), [parse("ring:2")] * 3)

@@ -81,6 +81,12 @@ def test_slurm_has_a_tree_of_switches() -> None:
     assert lengths[0].tolist() == [0, 2, 2, 4, 4, 4]
 
 
+def test_slurm_names_nodes_by_several_brackets() -> None:
+    topology = load("SwitchName=s Nodes=rack[0-1]node[08-09],tux[1,3]x\n")
+    racks = ("rack0node08", "rack0node09", "rack1node08", "rack1node09")
+    assert topology.node_names[:6] == (*racks, "tux1x", "tux3x")
+
+
 def test_our_own_nodes_and_links() -> None:
     topology = load(OURS)
     all_ways(topology)
@@ -128,7 +134,7 @@ def test_kinds_are_loaded_by_name() -> None:
         ("nodes: {gpu: [a]}\n", "expected topology, or nodes and links, or outer and inner"),
         ("nodes: [a, b]\nlinks: []\n", "expected nodes as names by kind"),
         ("nodes: {gpu: [a, b]}\nlinks: []\n", "disconnected: no way leads from a to b"),
-        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: hdr}]\n", "expected a link, one of ethernet-1g"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: hdr}]\n", r"links\[0\]: expected a link, one of eth"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, c], link: qpi}]\n", r"links\[0\] has an unknown node 'c'"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b]}]\n", r"links\[0\]: expected link:, or class:"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: a, link: qpi}]\n", r"links\[0\]: expected between: \[a, b\]"),
@@ -139,6 +145,7 @@ def test_kinds_are_loaded_by_name() -> None:
             "link a->b has -1e-06 seconds of latency",
         ),
         ("topology: ring:4\nchange: [{link: rank0, latency: 1us}]\n", r"change\[0\]: expected link: a->b"),
+        ("topology: ring:4\nchange: [{link: rank0->rank1}]\n", r"change\[0\]: .* with bandwidth: or latency:"),
         (
             "topology: ring:4\nchange: [{link: rank0->rank2, latency: 1us}]\n",
             r"change\[0\]: ring:4 has no link rank0->rank2",
@@ -169,6 +176,11 @@ def test_kinds_are_loaded_by_name() -> None:
         (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected a span that rises"),
         (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected a span that rises over at most 1048576"),
         (SLURM.replace("[08-10]", "[08-10"), "line 2: expected a host list as tux"),
+        (SLURM.replace("[08-10]", "[08-10]x[1"), "line 2: expected a host list as tux"),
+        # Three numbers, and three in the next line, are no first line of SimAI's.
+        ("8 3 5\n5 6 7\n0 5 200Gbps 0.0005ms 0\n", "expected YAML with entries by name"),
+        (ASTRA.replace("[ 2, 8, 4 ]", "[ 2, 8, 99999999 ]"), "expected at most 16777216"),
+        ("topology: fully-connected:131072\n", "topology: fully-connected:131072: found 17179738112 links or more"),
         (SLURM.replace("s[0-1]", "s[0-7]"), "switch s2 has an unknown switch 's3' below it|is disconnected"),
         (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 stands twice"),
         (SLURM.replace("SwitchName=s1", "BlockName=s1"), "line 3: expected SwitchName="),
@@ -229,6 +241,13 @@ def test_latencies(text: str, value: float) -> None:
     ("text", "message"),
     [
         ("torus:4y4", "'4y4' is no whole number; expected torus:NxM"),
+        ("torus:100000x100000", "torus:100000x100000: found 10000000000 nodes or more; expected at most 16777216"),
+        ("torus:4294967296x4294967296", "found 18446744073709551616 nodes or more"),
+        ("hypercube:24", "hypercube:24: found 25165824 links or more"),
+        ("fat-tree:16,oversubscription=0.0001", "nodes or more; expected at most 16777216"),
+        ("dragonfly:1,1,1000000000,2", "links or more; expected at most 16777216"),
+        ("dragonfly:100000,1,1,2", "links or more; expected at most 16777216"),
+        ("fully-connected:2000@ring:1000", "links or more; expected at most 16777216"),
         ("torus", "found 0 sizes"),
         ("ring:3,foo=1", "unknown option foo; expected ring:RANKS"),
         ("ring:3,latency=1us,latency=2us", "latency stands twice"),

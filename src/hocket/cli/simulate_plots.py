@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links of a picture
+_MOST_BESIDE = 3  # panels in a row
 _MOST_NAMED = 64  # nodes with their names
 
 
@@ -33,11 +34,12 @@ def draw_all(stem: str, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -
     """Draws what the rows have something for, and returns the files."""
     drawn = []
     sizes, counts = {row["num_bytes"] for row in rows}, {row["num_ranks"] for row in rows}
-    if len(sizes) > 1:
+    if len(sizes) > 1 and any(row["busbw"] for row in rows):
         drawn += [over(f"{stem}-{name}.svg", rows, "num_bytes", column) for name, column in _COLUMNS]
     if len(sizes) > 1 and len(counts) > 1:
         drawn.append(best_map(f"{stem}-best.svg", rows, [case.topology for case in cases]))
-    last = max(range(len(rows)), key=lambda number: (rows[number]["num_bytes"], -rows[number]["seconds"]))
+    largest = [(row["num_bytes"], row["num_ranks"], -row["seconds"]) for row in rows]
+    last = largest.index(max(largest))
     result = cases[last].result()
     if np.count_nonzero(result.link_bytes) <= _MOST_DRAWN:
         drawn.append(heat(f"{stem}-heat.svg", result, f"{rows[last]['collective']} {rows[last]['algorithm']}"))
@@ -55,13 +57,18 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
     def panel_of(row: dict[str, Any]) -> str:
         return f"{row['topology']}, {row['num_ranks']} ranks" if over_bytes else name_bytes(row["num_bytes"])
 
+    rows = [row for row in rows if row[ordinate]]  # logarithmic axes have no 0
     panels = list(dict.fromkeys(map(panel_of, rows)))
     names = list(dict.fromkeys(row["algorithm"] for row in rows))
+    across = min(len(panels), _MOST_BESIDE)
+    down = -(-len(panels) // across)
     figure, grid = pyplot.subplots(
-        1, len(panels), figsize=(1.5 + 4.5 * len(panels), 3.8), squeeze=False, sharey=True, layout="constrained"
+        down, across, figsize=(1.5 + 4.5 * across, 3.8 * down), squeeze=False, sharey=True, layout="constrained"
     )
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
     scale = 1e-9 if ordinate == "busbw" else 1e6
-    for axes, panel in zip(grid[0], panels, strict=True):
+    for axes, panel in zip(grid.flat, panels, strict=False):
         axes.grid(alpha=0.3)
         here = [row for row in rows if panel_of(row) == panel]
         for number, name in enumerate(names):
@@ -78,8 +85,9 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
         axes.tick_params("x", rotation=45)
         axes.set_title(panel)
         axes.set_xlabel("" if over_bytes else "ranks")
-    grid[0][0].set_ylabel("busbw in GB/s" if ordinate == "busbw" else "microseconds")
-    grid[0][-1].legend(fontsize="small")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("busbw in GB/s" if ordinate == "busbw" else "microseconds")
+    grid.flat[len(panels) - 1].legend(fontsize="small")
     return saved(figure, file)
 
 
@@ -161,22 +169,21 @@ def _curves(begin: Any, end: Any) -> Any:
 def positions(network: Any) -> Any:
     """Where nodes are drawn: float64[num_nodes, 2].
 
-    Ranks of a grid on it, axes beyond the second drawn aside; others on a circle, or where there are switches in a row,
-    with switches above, each over the middle of what hangs on it.
+    Nodes of a grid on it, whether or not they are ranks, axes beyond the second drawn aside; others on a circle, or
+    where there are switches in a row, with switches above, each over the middle of what hangs on it.
     """
+    from hocket.network.routing import DimensionOrder
+
     places = np.zeros((network.num_nodes, 2))
-    switches = network.num_nodes > network.num_ranks
+    is_grid = isinstance(network.routing, DimensionOrder)
     ranks = network.ranks
-    if not switches and len(network.axes) >= 2:
+    if is_grid and len(network.routing.shape) >= 2:
         steps = np.array([[1.0, 0.0], [0.0, 1.0], [0.37, 0.28], [0.19, -0.31]])
-        places[ranks] = sum(
-            np.outer(network.coordinates[:, axis], steps[axis % 4]) for axis in range(len(network.axes))
-        )
-        return places
-    if not switches:
-        angle = 2 * math.pi * np.arange(network.num_ranks) / network.num_ranks
-        places[ranks] = np.stack((np.sin(angle), np.cos(angle)), axis=1)
-        return places
+        at = np.unravel_index(np.arange(network.num_nodes), network.routing.shape)
+        return sum(np.outer(column, steps[axis % 4]) for axis, column in enumerate(at))
+    if is_grid or network.num_nodes == network.num_ranks:
+        angle = 2 * math.pi * np.arange(network.num_nodes) / network.num_nodes
+        return np.stack((np.sin(angle), np.cos(angle)), axis=1)
     level = _levels(network)
     places[ranks, 0] = np.arange(network.num_ranks)
     for height in range(1, int(level.max()) + 1):

@@ -4,12 +4,13 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hocket.cli.simulated import Case
 
 BACKENDS = ("loky", "threading", "ray", "dask")
+_AT_ONCE = 64  # cases that are handed to a backend which returns nothing before all are done
 
 
 def add_arguments(parser: argparse._ArgumentGroup) -> None:
@@ -63,13 +64,22 @@ def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> I
     except ImportError:
         raise ValueError("--jobs and --backend need joblib: pip install 'hocket[sweep]'") from None
     if backend == "ray":
-        from ray.util.joblib import register_ray
-
-        register_ray()
+        return _on_ray(cases, jobs)
     if backend == "dask":
         return _on_dask(cases, jobs)
     with joblib.parallel_config(backend) if backend else joblib.parallel_config():
-        return _side_by_side(cases, jobs)
+        return iter(_side_by_side(cases, jobs))
+
+
+def _on_ray(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+    """On the cluster that Ray is told of, or one that it starts on this machine."""
+    import joblib
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    with joblib.parallel_config("ray"):
+        for first in range(0, len(cases), _AT_ONCE):
+            yield from _side_by_side(cases[first : first + _AT_ONCE], jobs)
 
 
 def _on_dask(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
@@ -81,10 +91,13 @@ def _on_dask(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
         yield from _side_by_side(cases, jobs)
 
 
-def _side_by_side(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+def _side_by_side(cases: Sequence[Case], jobs: int) -> Iterable[dict[str, Any]]:
+    """The rows as they come, or all in the end where joblib's backend cannot do better."""
     import joblib
+    from joblib.parallel import get_active_backend
 
-    found: Iterator[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator")(
+    as_they_come = get_active_backend()[0].supports_return_generator
+    found: Iterable[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator" if as_they_come else "list")(
         joblib.delayed(Case.row)(case) for case in cases
     )
     return found

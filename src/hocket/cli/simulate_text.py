@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hocket.network.simulate import Result
 
 _MOST_ROWS = 12  # links, or other algorithms
+_BINDING_SHARE = 0.5  # of the time; links that are busy for less are not what it waits for most
 
 
 def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[str, Any]]) -> None:
@@ -35,7 +36,7 @@ def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[st
 def sentences(row: dict[str, Any]) -> list[str]:
     """Bandwidth, bound, what the time is made of, and what binds."""
     lines = []
-    if row["collective"] != "barrier" and row["algbw"] is not None:
+    if row["algbw"] is not None:
         lines.append(f"algbw {bandwidth(row['algbw'])}, busbw {bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
         lines.append(
@@ -50,7 +51,13 @@ def sentences(row: dict[str, Any]) -> list[str]:
     names, count = row["binding_links"], row["num_binding_links"]
     if names:
         more = f" and {count - len(names)} more" if count > len(names) else ""
-        lines.append(f"busy for {row['binding_share']:.0%} of the time, and so binding: {', '.join(names)}{more}")
+        share = f"{row['binding_share']:.0%}"
+        busiest = (
+            f"busy for {share} of the time, and so binding"
+            if row["binding_share"] >= _BINDING_SHARE
+            else f"no link is busy most of the time; the busiest, for {share} of it"
+        )
+        lines.append(f"{busiest}: {', '.join(names)}{more}")
     return lines
 
 

@@ -70,7 +70,7 @@ class Case:
     def row(self) -> dict[str, Any]:
         """What was simulated and what came out, for JSON and CSV; bytes, seconds, and bytes per second.
 
-        None for a ratio or a bandwidth where nothing takes any time.
+        None for a ratio or a bandwidth where nothing takes any time, or no bytes are moved, as in a barrier.
         """
         from hocket.cli.network_arguments import options_of
         from hocket.network.bounds import lower_bound
@@ -84,7 +84,7 @@ class Case:
             root=self.root,
             reduce_seconds_per_byte=1 / options_of(self.reduce).reduce_bytes_per_second,
         ).seconds
-        algbw = _known(result.algorithm_bytes_per_second)
+        algbw = _known(result.algorithm_bytes_per_second) if result.schedule.kind.exactly_once else None
         return {
             "collective": self.collective,
             "algorithm": self.algorithm,

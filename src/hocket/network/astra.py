@@ -36,8 +36,8 @@ def from_astra(entries: dict[str, Any], name: str) -> Topology:
             if not 0 <= number < math.inf or (number == 0 and key == "bandwidth"):
                 raise TopologyError(f"{name}: expected positive numbers as {key}, found {value!r}")
     shape = counts[::-1]
-    drawing = Drawing()
-    ranks = drawing.nodes("npu", int(np.prod(shape)))
+    drawing = Drawing(name)
+    ranks = drawing.nodes("npu", math.prod(shape))
     numbers = ranks.reshape(shape)
     for dimension, block in enumerate(entries["topology"]):
         axis = len(shape) - 1 - dimension
@@ -48,8 +48,7 @@ def from_astra(entries: dict[str, Any], name: str) -> Topology:
             if len(along) > 2:
                 drawing.cable(along[-1], along[0], link)
         elif block == "FullyConnected":
-            one, other = np.triu_indices(len(along), 1)
-            drawing.cable(along[one], along[other], link)
+            drawing.clique(along.T, link)
         elif block == "Switch":
             drawing.cable(along, drawing.nodes("switch", along.shape[1]), link)
         else:
@@ -58,7 +57,6 @@ def from_astra(entries: dict[str, Any], name: str) -> Topology:
     if set(entries["topology"]) == {"Ring"}:
         routing = DimensionOrder(tuple(shape), (True,) * len(shape), ties="up")
     return drawing.topology(
-        name,
         ranks,
         routing,
         axes=[f"dimension {len(shape) - axis}" for axis in range(len(shape))],

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from hocket.errors import TopologyError
+from hocket.network.drawing import expect_room
 from hocket.network.reach import distances
 from hocket.network.routing import NOWHERE, fill
 from hocket.network.topology import Ints, Topology
@@ -19,12 +20,17 @@ from hocket.network.topology import Ints, Topology
 def compose(outer: Topology, inners: Sequence[Topology], *, name: str = "") -> Topology:
     """The outer network with an inner one, of any size, at each of its ranks; ranks count through the inner ones.
 
-    Nodes: those of the outer network under their names, then those of inner network i as "i.name". Raises TopologyError
+    Nodes: those of the outer network under their names, then those of inner network i as "i.name"; where the outer
+    network is composed itself, and so may have such names, with the name of rank i there for i. Raises TopologyError
     unless there is one for each rank.
     """
     name = name or f"{inners[0].name if inners else ''}@{outer.name}"
     if len(inners) != outer.num_ranks:
         raise TopologyError(f"{name}: {outer.name} has {outer.num_ranks} ranks; found {len(inners)} networks for them")
+    num_nodes, num_links = (
+        sum(getattr(part, column) for part in (outer, *inners)) for column in ("num_nodes", "num_links")
+    )
+    expect_room(name, num_nodes, num_links)
     starts = outer.num_nodes + np.cumsum([0, *(inner.num_nodes for inner in inners)])
     joints = [_ports(inner) for inner in inners]
     ports = np.concatenate([start + joint for start, joint in zip(starts, joints, strict=False)])
@@ -60,11 +66,20 @@ def compose(outer: Topology, inners: Sequence[Topology], *, name: str = "") -> T
         routing=_Composed(outer, tuple(inners), starts),
         axes=(*(outer.axes or ("host",)), *(inners[0].axes if same_axes else ())),
         coordinates=np.concatenate([upper[host], inside], axis=1),
-        names=(
-            *outer.node_names,
-            *(f"{place}.{node}" for place, inner in enumerate(inners) for node in inner.node_names),
-        ),
+        names=_names(outer, inners),
     )
+
+
+def _names(outer: Topology, inners: Sequence[Topology]) -> tuple[str, ...]:
+    hosts = [outer.node_names[node] for node in outer.ranks]
+    for prefixes in (range(len(inners)), hosts):
+        made = (
+            *outer.node_names,
+            *(f"{prefix}.{node}" for prefix, inner in zip(prefixes, inners, strict=True) for node in inner.node_names),
+        )
+        if len(set(made)) == len(made):
+            break
+    return made
 
 
 def _moved(parts: Sequence[Topology], offsets: Sequence[int], column: str) -> list[Ints]:

@@ -137,7 +137,10 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
             f"found {entry!r}"
         )
     if "link" in entry:
-        link = find_link(str(entry["link"]))
+        try:
+            link = find_link(str(entry["link"]))
+        except TopologyError as error:
+            raise TopologyError(f"{where}: {error}") from None
     elif {"class", "bandwidth", "latency"} <= entry.keys():
         link = Link(str(entry["class"]), 0.0, 0.0)
     else:
@@ -147,11 +150,12 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
 
 def _changed(topology: Topology, entry: Any, where: str) -> Topology:
     source, arrow, target = str(entry.get("link", "") if isinstance(entry, dict) else "").partition("->")
-    if not arrow or entry.keys() - {"link", "bandwidth", "latency"}:
+    figures = {"bandwidth", "latency"}
+    if not arrow or entry.keys() - {"link", *figures} or not entry.keys() & figures:
         raise TopologyError(f"{where}: expected link: a->b with bandwidth: or latency:; found {entry!r}")
-    figures = _figures(entry, where)
+    bandwidth, latency = _figures(entry, where)
     try:
-        return topology.with_link(source, target, bytes_per_second=figures[0], seconds=figures[1])
+        return topology.with_link(source, target, bytes_per_second=bandwidth, seconds=latency)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import TopologyError
-from hocket.network.drawing import Drawing
+from hocket.network.drawing import Drawing, expect_room
 from hocket.network.hashing import mix
 from hocket.network.links import Link
 from hocket.network.routing import NOWHERE, fill
@@ -52,7 +52,7 @@ class Dragonfly:
                 f"{name}: a group has {self.num_gates} x {self.h} global cables; expected one to each of the "
                 f"{self.g - 1} other groups"
             )
-        drawing = Drawing()
+        drawing = Drawing(name)
         ranks = drawing.nodes("host", self.g * self.a * self.p, forwards=False)
         routers = drawing.nodes("leaf" if self.spines else "router", self.g * self.a)
         drawing.cable(ranks, routers[ranks // self.p], link)
@@ -62,9 +62,9 @@ class Dragonfly:
             gates = drawing.nodes("spine", self.g * self.spines).reshape(self.g, self.spines)
             drawing.cable(in_group[:, :, None], gates[:, None, :], link)
         else:
-            one, other = np.triu_indices(self.a, 1)
-            drawing.cable(in_group[:, one], in_group[:, other], link)
+            drawing.clique(in_group, link)
         if self.g > 1:
+            expect_room(name, drawing.num_nodes, drawing.num_links + self.g * self.cables * (self.g - 1))
             group, port = np.indices((self.g, self.cables * (self.g - 1)))
             peer = (group + 1 + port % (self.g - 1)) % self.g
             once = group < peer
@@ -72,7 +72,7 @@ class Dragonfly:
             drawing.cable(gates[group, port // self.h][once], there[once], global_link)
         router = ranks // self.p
         places = np.stack((router // self.a, router % self.a, ranks % self.p), axis=1)
-        return drawing.topology(name, ranks, self, axes=("group", "router", "port"), coordinates=places)
+        return drawing.topology(ranks, self, axes=("group", "router", "port"), coordinates=places)
 
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
         """See Routing."""

@@ -5,16 +5,27 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import TopologyError
 from hocket.network.links import Link
 from hocket.network.routing import Routing
 from hocket.network.topology import Ints, Topology
 
+_MOST = 1 << 24  # nodes, or links: with that many, a network takes some 2 GB
+
+
+def expect_room(name: str, num_nodes: int, num_links: int) -> None:
+    """TopologyError for a network that is too large to be held; asked before anything is drawn by the million."""
+    for what, number in (("nodes", num_nodes), ("links", num_links)):
+        if number > _MOST:
+            raise TopologyError(f"{name}: found {number} {what} or more; expected at most {_MOST}")
+
 
 class Drawing:
-    """What has been drawn so far."""
+    """What has been drawn so far of the network of this name. Raises TopologyError where it becomes too large."""
 
-    def __init__(self) -> None:
-        self.num_nodes = 0
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.num_nodes = self.num_links = 0
         self._kinds: list[tuple[str, int, bool, bool]] = []
         self._cables: list[tuple[Ints, Ints, Link]] = []
 
@@ -23,6 +34,7 @@ class Drawing:
 
         forwards: whether traffic of others may pass them. reducing: whether they reduce and multicast.
         """
+        expect_room(self.name, self.num_nodes + count, self.num_links)
         self._kinds.append((kind, count, forwards, reducing))
         self.num_nodes += count
         return np.arange(self.num_nodes - count, self.num_nodes)
@@ -32,14 +44,21 @@ class Drawing:
         self.one_way(source, target, link)
         self.one_way(target, source, link)
 
+    def clique(self, nodes: Ints, link: Link) -> None:
+        """Joins every two nodes along the last axis."""
+        expect_room(self.name, self.num_nodes, self.num_links + nodes.size * (nodes.shape[-1] - 1))
+        one, other = np.triu_indices(nodes.shape[-1], 1)
+        self.cable(nodes[..., one], nodes[..., other], link)
+
     def one_way(self, source: npt.ArrayLike, target: npt.ArrayLike, link: Link) -> None:
         """Joins each source with its target, in this direction only; the two broadcast."""
         sources, targets = np.broadcast_arrays(np.asarray(source, np.int64), np.asarray(target, np.int64))
+        self.num_links += sources.size
+        expect_room(self.name, self.num_nodes, self.num_links)
         self._cables.append((sources.ravel(), targets.ravel(), link))
 
     def topology(
         self,
-        name: str,
         ranks: Ints,
         routing: Routing,
         *,
@@ -53,7 +72,7 @@ class Drawing:
         links = [link for _, _, link in self._cables]
         none = np.zeros(0, np.int64)
         return Topology(
-            name=name,
+            name=self.name,
             node_kinds=np.repeat(np.array(kinds, np.str_), sizes),
             ranks=np.asarray(ranks, np.int64),
             link_source=np.concatenate([none, *(source for source, _, _ in self._cables)]),

@@ -47,14 +47,14 @@ class FatTree:
 
     def draw(self, link: Link, name: str) -> Topology:
         """The network: hosts first, then edge, aggregation and core switches."""
-        drawing = Drawing()
+        drawing = Drawing(name)
         ranks = drawing.nodes("host", self.num_ranks, forwards=False)
         edges = drawing.nodes("edge", self.num_edges, reducing=self.reduces)
         drawing.cable(ranks, edges[ranks // self.hosts], link)
         if not self.edges:
             drawing.cable(edges[:, None], drawing.nodes("core", self.ups, reducing=self.reduces)[None, :], link)
             places, axes = (ranks // self.hosts, ranks % self.hosts), ("edge", "port")
-            return drawing.topology(name, ranks, self, axes=axes, coordinates=np.stack(places, axis=1))
+            return drawing.topology(ranks, self, axes=axes, coordinates=np.stack(places, axis=1))
         aggregations = drawing.nodes("aggregation", self.num_pods * self.ups, reducing=self.reduces)
         aggregations = aggregations.reshape(self.num_pods, self.ups)
         drawing.cable(edges[:, None], aggregations[np.arange(self.num_edges) // self.edges], link)
@@ -62,7 +62,6 @@ class FatTree:
         drawing.cable(aggregations[:, :, None], planes, link)
         edge = ranks // self.hosts
         return drawing.topology(
-            name,
             ranks,
             self,
             axes=("pod", "edge", "port"),

@@ -16,7 +16,7 @@ from hocket.network.simai import from_simai
 from hocket.network.slurm import from_slurm
 from hocket.network.topology import Topology
 
-_SIMAI = re.compile(r"\s*(\d+\s+){5}\w+\s*$", re.MULTILINE)
+_SIMAI = re.compile(r"\s*(\d+[ \t]+){5}\w+[ \t]*$", re.MULTILINE)
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 

@@ -16,7 +16,8 @@ class HostRouting:
 
     What leaves a host goes through a card of the source and, where `meets` (the fabric joins any two cards), through
     one of the target, as NCCL binds accelerators to cards; of several, one by the flow's key. What crosses PCIe is
-    written to memory at the source's socket and read from there, and again at the target's, if there are memories.
+    written to memory at the source's socket and read from there, and again at the target's, if there are memories:
+    once where only one end is an accelerator, as on the way to a card that another network lies behind.
 
     gpus: int64[hosts, accelerators]. cards: int64[hosts, accelerators, cards of one]. memories: int64[hosts,
     accelerators], or of no size where cards reach device memory directly.
@@ -31,9 +32,8 @@ class HostRouting:
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
         """See Routing."""
         host = self._by_node(topology, np.broadcast_to(np.arange(len(self.gpus))[:, None], self.gpus.shape))
-        known = (host[source] != NOWHERE) & (host[target] != NOWHERE)
-        leaves = known & (host[source] != host[target])
-        crosses = leaves | (known & self._crosses_pcie(topology, source, target, keys))
+        leaves = (host[source] != NOWHERE) & (host[target] != NOWHERE) & (host[source] != host[target])
+        crosses = leaves | self._crosses_pcie(topology, source, target, keys)
         first, last = self._card(topology, source, keys), self._card(topology, target, keys)
         stops = [source, np.where(leaves, first, NOWHERE), target]
         if self.meets:

@@ -58,7 +58,7 @@ def pod(host: Host, count: int, fabric: str, name: str) -> Topology:
         raise TopologyError(f"{name}: expected 1 host, accelerator, socket and network card or more")
     if max(host.gpus, host.nics) % min(host.gpus, host.nics):
         raise TopologyError(f"{name}: {host.nics} network cards cannot serve {host.gpus} accelerators evenly")
-    drawing = Drawing()
+    drawing = Drawing(name)
     gpus = drawing.nodes(host.kind, count * host.gpus, forwards=host.forwards).reshape(count, host.gpus)
     nics = drawing.nodes("nic", count * host.nics).reshape(count, host.nics)
     _join_directly(drawing, host, gpus)
@@ -76,7 +76,7 @@ def pod(host: Host, count: int, fabric: str, name: str) -> Topology:
         _join_hosts(drawing, host, nics, fabric)
     routing = HostRouting(gpus, _cards_of(gpus, nics), memories, meets=fabric != "rail-only")
     places = np.indices((count, host.gpus)).reshape(2, -1).T
-    return drawing.topology(name, gpus.ravel(), routing, axes=("host", host.kind), coordinates=places)
+    return drawing.topology(gpus.ravel(), routing, axes=("host", host.kind), coordinates=places)
 
 
 def _cards_of(gpus: Ints, nics: Ints) -> Ints:
@@ -105,8 +105,7 @@ def _join_by_pcie(drawing: Drawing, host: Host, pcie: Link, gpus: Ints, nics: In
     """Draws sockets and what hangs on them; returns the memory that each accelerator's traffic is staged in, if any."""
     count, per_socket = len(gpus), -(-host.gpus // host.sockets)
     roots = drawing.nodes("root", count * host.sockets).reshape(count, host.sockets)
-    one, other = np.triu_indices(host.sockets, 1)
-    drawing.cable(roots[:, one], roots[:, other], host.socket)
+    drawing.clique(roots, host.socket)
     socket = np.arange(host.gpus) // per_socket
     above = roots[:, socket]  # what each accelerator hangs on
     if host.switches:

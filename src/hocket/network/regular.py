@@ -3,6 +3,7 @@
 In all but the last two, ranks pass on the traffic of others; ways are found in dimension order.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +24,8 @@ def grid(
     """
     if not shape or min(shape) < 1:
         raise TopologyError(f"{name}: expected sizes of 1 or more along every axis, found {'x'.join(map(str, shape))}")
-    drawing = Drawing()
-    ranks = drawing.nodes("rank", int(np.prod(shape)))
+    drawing = Drawing(name)
+    ranks = drawing.nodes("rank", math.prod(shape))
     numbers = ranks.reshape(shape)
     for axis, size in enumerate(shape):
         if size > 1:
@@ -33,7 +34,6 @@ def grid(
             if rings[axis] and size > 2:
                 drawing.cable(along[-1], along[0], link)
     return drawing.topology(
-        name,
         ranks,
         routing or DimensionOrder(tuple(shape), tuple(rings)),
         axes=[f"axis {axis}" for axis in range(len(shape))],
@@ -43,18 +43,18 @@ def grid(
 
 def fully_connected(num_ranks: int, link: Link, *, name: str) -> Topology:
     """A cable between every two ranks."""
-    drawing = Drawing()
+    drawing = Drawing(name)
     ranks = drawing.nodes("rank", _at_least_1(num_ranks, name), forwards=False)
-    drawing.cable(*np.triu_indices(num_ranks, 1), link)
-    return drawing.topology(name, ranks, ShortestPath())
+    drawing.clique(ranks, link)
+    return drawing.topology(ranks, ShortestPath())
 
 
 def one_switch(num_ranks: int, link: Link, *, name: str, reduces: bool = False) -> Topology:
     """Every rank on one switch that does not block. reduces: whether it reduces and multicasts."""
-    drawing = Drawing()
+    drawing = Drawing(name)
     ranks = drawing.nodes("rank", _at_least_1(num_ranks, name), forwards=False)
     drawing.cable(ranks, drawing.nodes("switch", 1, reducing=reduces), link)
-    return drawing.topology(name, ranks, ShortestPath())
+    return drawing.topology(ranks, ShortestPath())
 
 
 def _at_least_1(num_ranks: int, name: str) -> int:

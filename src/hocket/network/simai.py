@@ -33,7 +33,7 @@ def from_simai(text: str, name: str) -> Topology:
         )
     if len(lines) - 2 != num_cables:
         raise TopologyError(f"{name}: expected {num_cables} lines of cables, as line 1 says; found {len(lines) - 2}")
-    drawing = Drawing()
+    drawing = Drawing(name)
     gpus = drawing.nodes("gpu", num_gpus, forwards=False)
     drawing.nodes("nvswitch", num_nvswitches)
     drawing.nodes("switch", num_others)
@@ -52,7 +52,7 @@ def from_simai(text: str, name: str) -> Topology:
         if link.bytes_per_second <= 0 or link.seconds < 0:
             raise TopologyError(f"{where}: expected a bandwidth above 0 and a latency of 0 or more, found {line[2:4]}")
         drawing.cable(ends[0], ends[1], link)
-    return drawing.topology(name, gpus, ShortestPath())
+    return drawing.topology(gpus, ShortestPath())
 
 
 def _number(word: str, num_nodes: int, where: str) -> int:

@@ -37,7 +37,7 @@ def from_slurm(text: str, name: str) -> Topology:
         hosts = list(_expanded(entries.get("nodes", ""), where))
         nodes.update(dict.fromkeys(hosts))
         below[switch] = [*_expanded(entries.get("switches", ""), where), *hosts]
-    drawing = Drawing()
+    drawing = Drawing(name)
     names = [*nodes, *below]
     ranks = drawing.nodes("host", len(nodes), forwards=False)
     drawing.nodes("switch", len(below))
@@ -47,18 +47,19 @@ def from_slurm(text: str, name: str) -> Topology:
             if child not in numbers:
                 raise TopologyError(f"{name}: switch {switch} has an unknown switch {child!r} below it")
             drawing.cable(numbers[switch], numbers[child], _LINK)
-    return drawing.topology(name, ranks, ShortestPath(), names=names)
+    return drawing.topology(ranks, ShortestPath(), names=names)
 
 
 def _expanded(text: str, where: str) -> Iterator[str]:
-    """The names of a Slurm host list, as "tux[0-3,7],login"."""
+    """The names of a Slurm host list, as "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
     for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside of brackets
-        match = re.fullmatch(r"([^\[\]]*)\[([^\]]*)\]([^\[\]]*)", part)
+        match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](.*)", part)
         if match is None:
             if "[" in part or "]" in part:
                 raise TopologyError(f"{where}: expected a host list as tux[0-3,7]; found {part!r}")
             yield part
             continue
+        behind = [*_expanded(match[3], where)] or [""]
         for span in match[2].split(","):
             first, _, last = span.partition("-")
             last = last or first
@@ -69,4 +70,4 @@ def _expanded(text: str, where: str) -> Iterator[str]:
                     f"{where}: expected a span that rises over at most {_MOST_HOSTS} numbers, found {span!r}"
                 )
             for number in range(int(first), int(last) + 1):
-                yield f"{match[1]}{number:0{len(first)}}{match[3]}"
+                yield from (f"{match[1]}{number:0{len(first)}}{rest}" for rest in behind)
