@@ -196,6 +196,12 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     assert main(["simulate", *SWEEP, "--jobs", "2"]) == 2
     assert "pip install 'hocket[sweep]'" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    for backend, module, packages in (("ray", "ray", "ray"), ("dask", "distributed", "dask distributed")):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+        assert main(["simulate", *SWEEP, "--backend", backend]) == 2
+        assert f"--backend {backend} needs {module}: pip install {packages}" in capsys.readouterr().err
     assert main(["simulate", *SWEEP, "--plot", "x"]) == 2
     assert "pip install 'hocket[plot]'" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import importlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from hocket.cli.simulated import Case
 
 BACKENDS = ("loky", "threading", "ray", "dask")
+_CLUSTERS = {"ray": ("ray", "ray"), "dask": ("distributed", "dask distributed")}  # what they import, what brings it
 _AT_ONCE = 64  # cases that are handed to a backend which returns nothing before all are done
 
 
@@ -55,7 +57,7 @@ def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> I
     """The row of each case, in their order, as they come.
 
     jobs: how many at once, -1 for one a core. backend: of joblib; within joblib.parallel_config(...) leave it out, and
-    that decides. ValueError where joblib is needed and absent (the extra `sweep`).
+    that decides. ValueError where joblib (the extra `sweep`), Ray or Dask is needed and absent.
     """
     if jobs == 1 and backend is None:
         return (case.row() for case in cases)
@@ -63,10 +65,13 @@ def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> I
         import joblib
     except ImportError:
         raise ValueError("--jobs and --backend need joblib: pip install 'hocket[sweep]'") from None
-    if backend == "ray":
-        return _on_ray(cases, jobs)
-    if backend == "dask":
-        return _on_dask(cases, jobs)
+    if backend in _CLUSTERS:
+        module, packages = _CLUSTERS[backend]
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            raise ValueError(f"--backend {backend} needs {module}: pip install {packages}") from None
+        return _on_ray(cases, jobs) if backend == "ray" else _on_dask(cases, jobs)
     with joblib.parallel_config(backend) if backend else joblib.parallel_config():
         return iter(_side_by_side(cases, jobs))
 
