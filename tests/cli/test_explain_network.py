@@ -5,7 +5,8 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
 from hocket.cli.explain_network import ranges, steps_of
-from hocket.cli.simulated import candidates
+from hocket.cli.simulated import Case, candidates
+from hocket.network.simulate import Result
 from hocket.network.topology import parse
 from tests.cli.printed import json_of, text_of
 
@@ -31,6 +32,26 @@ def test_the_fastest_by_size(capsys: pytest.CaptureFixture[str]) -> None:
         assert before["max_bytes"] + 1 == after["min_bytes"] and before["algorithm"] != after["algorithm"]
     at_call = next(one for one in fastest if one["max_bytes"] is None or one["max_bytes"] >= 1 << 20)
     assert at_call["algorithm"] == json_of(capsys, "explain", *CALL)["algorithm"]
+
+
+def test_what_one_link_holds_up_for_too_long_is_not_simulated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    real = Case.result
+
+    def counted(case: Case, *, record: bool = False) -> Result:
+        asked.append((case.algorithm, case.num_bytes))
+        return real(case, record=record)
+
+    monkeypatch.setattr(Case, "result", counted)
+    fastest = json_of(capsys, "explain", *CALL)["fastest"]
+    names, largest = candidates("all_reduce", parse("ring:4")), 1 << 30
+    assert 0 < sum(size == largest for _, size in asked) < len(names) / 2
+    for size in (1 << 8, 1 << 16, largest):
+        best = min(Case("all_reduce", name, size, "ring:4").result().seconds for name in names)
+        chosen = next(one["algorithm"] for one in fastest if one["max_bytes"] is None or size <= one["max_bytes"])
+        assert Case("all_reduce", chosen, size, "ring:4").result().seconds == pytest.approx(best, rel=1e-12)
 
 
 def test_ranges_join_equal_neighbours() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,8 @@ def explain_on_network(call: Case) -> dict[str, Any]:
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
     best = _with(call, rows[0]["algorithm"], call.num_bytes)
     sizes = () if call.collective == "barrier" else _SIZES
-    fastest = [min(names, key=lambda name: _with(call, name, size).result().seconds) for size in sizes]
+    busy = {row["algorithm"]: row["binding_share"] * row["seconds"] / max(call.num_bytes, 1) for row in rows}
+    fastest = [_fastest(call, size, busy) for size in sizes]
     return {
         "collective": call.collective,
         "topology": rows[0]["topology"],
@@ -56,6 +58,16 @@ def explain_on_network(call: Case) -> dict[str, Any]:
         "steps": steps_of(best.schedule(), call.num_bytes),
         "fastest": list(ranges(sizes, fastest)),
     }
+
+
+def _fastest(call: Case, num_bytes: int, busy: dict[str, float]) -> str:
+    """The fastest at a size. busy: of each algorithm, the seconds for each byte that its busiest link needs anyway."""
+    best = (math.inf, "")
+    for name in sorted(busy, key=lambda name: busy[name]):
+        if busy[name] * num_bytes > best[0]:
+            break  # that link alone takes this one, and all behind it, longer
+        best = min(best, (_with(call, name, num_bytes).result().seconds, name))
+    return best[1]
 
 
 def _with(call: Case, algorithm: str, num_bytes: int) -> Case:
