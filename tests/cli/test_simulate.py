@@ -45,6 +45,17 @@ def test_switches_that_reduce(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["busbw"] == pytest.approx(1.75 * row["algbw"])
 
 
+@pytest.mark.parametrize("text", ["fat-tree:16,reduces=yes", "fat-tree:12,levels=2,reduces=yes"])
+def test_a_tree_of_switches_that_reduce(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    call = ("simulate", "all_reduce", "--topology", text, "--algorithm")
+    assert "in_switches" in candidates("all_reduce", parse(text))
+    small, large = (json_of(capsys, *call, "in_switches", "-b", size) for size in ("1K", "256M"))
+    ring = json_of(capsys, *call, "ring", "-b", "256M")
+    # Once up and once down: the vector crosses a host's cable once, where a ring sends it almost twice.
+    assert 1 <= large["ratio"] < 1.1 and large["bound_seconds"] == ring["bound_seconds"] < 0.6 * ring["seconds"]
+    assert 1 <= small["ratio"] < 1.1, "no more hops than there and back"
+
+
 def test_what_a_rank_adds_takes_time(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING, "--level", "steps")
     plain, slow = json_of(capsys, "simulate", *call), json_of(capsys, "simulate", *call, "--reduce", "2GB/s")
@@ -216,7 +227,10 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["gather_v", "--topology", RING], "found 'gather_v'"),
         (["all_reduce", "--topology", "rnig:4"], "'rnig:4' is no file"),
         (["all_reduce", "--topology", RING, "-n", "5"], "has 4 ranks; found 5"),
-        (["all_reduce", "--topology", RING, "--algorithm", "in_switches"], "one switch that reduces"),
+        (
+            ["all_reduce", "--topology", RING, "--algorithm", "in_switches"],
+            "switches that reduce and join all ranks in a tree",
+        ),
         (["all_reduce", "--topology", RING, "--algorithm", "rnig"], "found 'rnig'"),
         (["all_reduce", "--topology", RING, "--link", "bandwidth"], "expected [LINKS:]bandwidth=25GB/s"),
         (["all_reduce", "--topology", RING, "--link", "nvlink:latency=1us"], "one of nic; found 'nvlink'"),

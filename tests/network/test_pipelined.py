@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.pipelined import all_reduce_in_chains, all_reduce_in_switches, on_rails
+from hocket.network.pipelined import all_reduce_in_chains, all_reduce_in_switches, all_reduce_in_tree, on_rails
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import verify
 
@@ -30,6 +30,14 @@ def test_every_rank_gets_the_sum(
     make: Callable[[int, int, int], Schedule], num_ranks: int, num_hosts: int, num_pieces: int
 ) -> None:
     held, began = sums(make(num_ranks, num_hosts, num_pieces))
+    assert (held[:num_ranks] == began[:num_ranks].sum(axis=0)).all(), "switches behind the ranks contribute nothing"
+
+
+@pytest.mark.parametrize("parents", [(2, 2, -1), (4, 4, 5, 6, 5, 6, -1), (3, 4, 5, 4, 5, -1)])
+@pytest.mark.parametrize("num_pieces", [1, 5])
+def test_every_rank_gets_the_sum_of_a_tree(parents: tuple[int, ...], num_pieces: int) -> None:
+    held, began = sums(all_reduce_in_tree(parents, num_pieces))
+    num_ranks = min(parents[:-1])  # what nothing hangs on
     assert (held[:num_ranks] == began[:num_ranks].sum(axis=0)).all(), "switches behind the ranks contribute nothing"
 
 

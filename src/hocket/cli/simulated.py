@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.network.simulate import Result
+    from hocket.network.switch_tree import SwitchTree
     from hocket.network.topology import Topology
     from hocket.schedule.ir import Schedule
 
@@ -45,10 +46,13 @@ class Case:
         from hocket.algorithms import find
 
         if self.algorithm == IN_SWITCHES:
-            from hocket.network.pipelined import all_reduce_in_switches
+            from hocket.network.pipelined import all_reduce_in_switches, all_reduce_in_tree
 
             pieces = max(1, min(_MOST_SWITCH_PIECES, self.num_bytes // _SWITCH_PIECE_BYTES))
-            return all_reduce_in_switches(self.network().num_ranks, int(self.network().reducing.sum()), pieces)
+            network = self.network()
+            if _each_joins_its_own(network):
+                return all_reduce_in_switches(network.num_ranks, int(network.reducing.sum()), pieces)
+            return all_reduce_in_tree(_tree(network).parents, pieces)
         return find(self.algorithm, self.collective, prove=False)[0].build(self.network().num_ranks, self.root)
 
     def result(self, *, record: bool = False) -> "Result":
@@ -61,10 +65,10 @@ class Case:
         if self.algorithm == IN_SWITCHES:
             if not switches_reduce(self.collective, network):
                 raise ValueError(
-                    f"{IN_SWITCHES}: expected an all_reduce, and for equal groups of ranks one switch that reduces "
-                    f"and joins them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
+                    f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
+                    f"equal groups of them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
                 )
-            network = _network_with_switches(network)
+            network = _network_with_switches(network) if _each_joins_its_own(network) else _tree(network).network
         return simulate(self.schedule(), network, self.num_bytes, level=self.level, options=options, record=record)
 
     def row(self) -> dict[str, Any]:
@@ -164,11 +168,20 @@ def candidates(collective: str, network: "Topology") -> list[str]:
 
 
 def switches_reduce(collective: str, network: "Topology") -> bool:
-    """Whether switches of the network can do it: each joins equally many ranks in a row, and they are all ranks."""
+    """Whether switches of the network can do it: each with the ranks of its host, or all in a tree."""
+    from hocket.network.switch_tree import switch_tree
+
+    if collective != "all_reduce" or not network.reducing.any():
+        return False
+    return _each_joins_its_own(network) or switch_tree(network) is not None
+
+
+def _each_joins_its_own(network: "Topology") -> bool:
+    """Whether each switch that reduces joins equally many ranks in a row, and they are all ranks."""
     import numpy as np
 
     switches = np.flatnonzero(network.reducing)
-    if collective != "all_reduce" or not len(switches) or network.num_ranks % len(switches):
+    if network.num_ranks % len(switches):
         return False
     ranks = network.ranks.reshape(len(switches), -1)
     joined = set(zip(network.link_source.tolist(), network.link_target.tolist(), strict=True))
@@ -185,6 +198,15 @@ def _network_with_switches(network: "Topology") -> "Topology":
 
     switches = [network.node_names[node] for node in np.flatnonzero(network.reducing)]
     return network.place([*range(network.num_ranks), *switches])
+
+
+@functools.lru_cache(8)
+def _tree(network: "Topology") -> "SwitchTree":
+    from hocket.network.switch_tree import switch_tree
+
+    found = switch_tree(network)
+    assert found is not None, "switches_reduce has been asked"
+    return found
 
 
 @functools.lru_cache(8)

@@ -55,6 +55,36 @@ def all_reduce_in_switches(num_ranks: int, num_hosts: int, num_pieces: int) -> S
 
 
 @functools.lru_cache(_REMEMBERED)
+def all_reduce_in_tree(parents: tuple[int, ...], num_pieces: int) -> Schedule:
+    """Sums rise through a tree of switches that reduce, and the total is multicast back down (SHARP).
+
+    parents: of each rank, then of each switch, which are ranks behind the others: what it hangs on; -1 of the root.
+    """
+    above, depth = np.array(parents), np.zeros(len(parents), np.int64)
+    at = above.copy()
+    while (at >= 0).any():
+        depth += at >= 0
+        at = np.where(at >= 0, above[at], -1)
+    schedule = Builder("all_reduce", len(parents), num_pieces)
+
+    def rise(below: Ints) -> _Stage:
+        first = np.unique(above[below], return_index=True)[1]  # what a switch gets first it has nothing to add to
+        one, others = below[first], np.delete(below, first)
+
+        def move(piece: int) -> None:
+            schedule.copy(src=one, dst=above[one], chunk=piece)
+            schedule.reduce(src=others, dst=above[others], chunk=piece)
+
+        return move
+
+    def fall(below: Ints) -> _Stage:
+        return lambda piece: schedule.copy(src=above[below], dst=below, chunk=piece)
+
+    levels = [np.flatnonzero(depth == number) for number in range(1, int(depth.max()) + 1)]
+    return _pipelined(schedule, [*map(rise, reversed(levels)), *map(fall, levels)], num_pieces)
+
+
+@functools.lru_cache(_REMEMBERED)
 def all_reduce_in_chains(num_ranks: int, num_hosts: int, num_pieces: int) -> Schedule:
     """A chain in every host up to its head, two trees among heads, and back the same ways.
 
