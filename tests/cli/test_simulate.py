@@ -236,6 +236,14 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--link", "nvlink:latency=1us"], "one of nic; found 'nvlink'"),
         (["all_reduce", "--topology", RING, "--link", "rank0->rank2:latency=1us"], "has no link rank0->rank2"),
         (["all_reduce", "--topology", RING, "--link", "latency=-1us"], "latency"),
+        (["all_reduce", "--topology", RING, "--link", "latency=x"], "--link: expected a latency as 500ns or 1.5us"),
+        (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
+        (
+            ["all_reduce", "--topology", RING, "--algorithm", "ring", "--trace", "/no/x"],
+            "a folder that exists, for /no/x",
+        ),
+        (["all_reduce", "--topology", RING, "--sweep", "--csv", "/no/x"], "a folder that exists, for /no/x"),
+        (["all_reduce", "--topology", RING, "--sweep", "--plot", "/no/x"], "a folder that exists, for /no/x"),
         (["all_reduce", "--topology", RING, "--reduce", "fast"], "--reduce: expected a bandwidth above 0"),
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
         (

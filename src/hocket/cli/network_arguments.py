@@ -70,6 +70,7 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
 
     import numpy as np
 
+    from hocket.errors import TopologyError
     from hocket.network.links import bytes_per_second, seconds
 
     readers = {"bandwidth": ("bytes_per_second", bytes_per_second), "latency": ("seconds", seconds)}
@@ -80,7 +81,10 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
         if name not in readers or not equals:
             raise ValueError(f"--link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or one of both; found {change!r}")
         column, read = readers[name]
-        values[column] = read(value)
+        try:
+            values[column] = read(value)
+        except TopologyError as error:
+            raise ValueError(f"--link: {error} in {change!r}") from None
     source, arrow, target = which.partition("->")
     if arrow:
         return topology.with_link(source, target, **values)

@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulates. ValueError for what there is not, TopologyError for a network that cannot be."""
     from hocket.cli.simulated import cases_of
 
+    if arguments.trace is not None and arguments.level != LEVELS[-1]:
+        raise ValueError(f"--trace: expected --level {LEVELS[-1]}, which alone knows when; found {arguments.level}")
     cases = cases_of(arguments)
     if arguments.sweep:
         return simulate_sweep.run(arguments, cases)
@@ -64,9 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
     best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
     result = cases[best].result(record=arguments.trace is not None)
     if arguments.trace is not None:
+        from hocket.cli.files import writing
         from hocket.network.timeline import write
 
-        write(result, arguments.trace)
+        with writing(arguments.trace):
+            write(result, arguments.trace)
     others = [row for row in rows if row is not rows[best]]
     if arguments.json:
         print(json.dumps(rows[best] | {"others": others}))

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from hocket.cli.simulated import Case
@@ -32,6 +33,9 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
     """Runs the cases, with a bar on a terminal. ValueError where an extra is missing that was asked for."""
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
+    for file in (arguments.csv, arguments.plot):
+        if file is not None and not Path(file).parent.is_dir():  # asked before the sweep, not after
+            raise ValueError(f"expected a folder that exists, for {file}; found none; make it first")
     if arguments.plot is not None:
         from hocket.cli.simulate_plots import require_matplotlib
 
