@@ -89,7 +89,10 @@ def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure is for this machine"),
         (["all_reduce", "-b", "8"], "expected --ranks, or --topology"),
-        (["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"], "--link and --reduce are about a --topology"),
+        (
+            ["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"],
+            "and --overhead are about a --topology",
+        ),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,24 @@ def test_what_a_rank_adds_takes_time(capsys: pytest.CaptureFixture[str]) -> None
     assert slow["seconds"] - plain["seconds"] == pytest.approx(3 * 16384 / 2e9) == pytest.approx(slow["reduction"])
 
 
+def test_each_message_costs_its_ranks_time(capsys: pytest.CaptureFixture[str]) -> None:
+    call = (
+        "all_to_all",
+        "--algorithm",
+        "direct",
+        "-b",
+        "4K",
+        "--topology",
+        "fully-connected:5,bandwidth=1GB/s,latency=1us",
+    )
+    plain, slow = json_of(capsys, "simulate", *call), json_of(capsys, "simulate", *call, "--overhead", "5us")
+    # The last of four messages leaves after four overheads, and is received behind no other.
+    assert plain["seconds"] == pytest.approx(1e-6 + 4096 / 5 / 1e9)
+    assert slow["seconds"] - plain["seconds"] == pytest.approx(5 * 5e-6)
+    explained = json_of(capsys, "explain", "all_to_all", *call[3:], "--overhead", "5us")
+    assert slow["seconds"] in [row["seconds"] for row in explained["candidates"]]
+
+
 def test_without_an_algorithm_the_fastest_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     row = json_of(capsys, "simulate", "all_reduce", "-b", "1M", "--topology", "torus:2x2")
     others = {other["algorithm"]: other["seconds"] for other in row["others"]}
@@ -239,13 +257,15 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--link", "latency=x"], "--link: expected a latency as 500ns or 1.5us"),
         (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
         (
-            ["all_reduce", "--topology", RING, "--algorithm", "ring", "--trace", "/no/x"],
+            ["all_reduce", "--topology", RING, "-b", "1K", "--trace", "/no/x"],
             "a folder that exists, for /no/x",
         ),
         (["all_reduce", "--topology", RING, "--sweep", "--csv", "/no/x"], "a folder that exists, for /no/x"),
         (["all_reduce", "--topology", RING, "--sweep", "--plot", "/no/x"], "a folder that exists, for /no/x"),
         (["all_reduce", "--topology", RING, "--reduce", "fast"], "--reduce: expected a bandwidth above 0"),
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
+        (["all_reduce", "--topology", RING, "--overhead=-1us"], "--overhead: expected seconds, 0 or more, as 0.5us"),
+        (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
         (
             ["all_reduce", "--topology", RING, "-b", "1K,2K"],
             "expected one size, rank count and topology without --sweep",

@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.ranks is None:
         raise ValueError("expected --ranks, or --topology; found neither")
-    if arguments.link or arguments.reduce:
-        raise ValueError("--link and --reduce are about a --topology; found none")
+    if arguments.link or arguments.reduce or arguments.overhead:
+        raise ValueError("--link, --reduce and --overhead are about a --topology; found none")
     if arguments.collective not in COLLECTIVES:
         raise ValueError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {arguments.collective!r}")
     if arguments.ranks < 1:

@@ -28,7 +28,16 @@ def run_on_network(arguments: argparse.Namespace) -> int:
         expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
     size, links = arguments.bytes or 1, tuple(arguments.link)
-    call = Case(arguments.collective, "", size, arguments.topology, arguments.ranks, links, arguments.reduce)
+    call = Case(
+        arguments.collective,
+        "",
+        size,
+        arguments.topology,
+        arguments.ranks,
+        links,
+        arguments.reduce,
+        overhead=arguments.overhead,
+    )
     found = explain_on_network(call)
     if arguments.json:
         print(json.dumps(found))

@@ -12,7 +12,7 @@ _PLACEHOLDER = "N"
 
 
 def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
-    """Declares --topology, --link and --reduce."""
+    """Declares --topology, --link, --reduce and --overhead."""
     parser.add_argument(
         "--topology",
         action="append" if several else "store",
@@ -31,6 +31,13 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
     )
     parser.add_argument(
         "--reduce", default="", metavar="BANDWIDTH", help="what a rank adds, as 200GB/s (default: in no time)"
+    )
+    parser.add_argument(
+        "--overhead",
+        default="",
+        metavar="SECONDS",
+        help="what each message costs the rank that sends it, one after the other, and the one that receives it, as "
+        "0.5us (default: nothing, whatever their number)",
     )
 
 
@@ -51,18 +58,26 @@ def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "T
     return topology.place(range(num_ranks))
 
 
-def options_of(reduce: str) -> "Options":
-    """What --reduce says. ValueError for what is no bandwidth."""
+def options_of(reduce: str, overhead: str = "") -> "Options":
+    """What --reduce and --overhead say. ValueError for what is no bandwidth, or no time."""
+    from dataclasses import replace
+
     from hocket.errors import TopologyError
-    from hocket.network.links import bytes_per_second
+    from hocket.network.links import bytes_per_second, seconds
     from hocket.network.options import Options
 
-    if not reduce:
-        return Options()
+    options = Options()
     try:
-        return Options(reduce_bytes_per_second=bytes_per_second(reduce))
+        if reduce:
+            options = replace(options, reduce_bytes_per_second=bytes_per_second(reduce))
     except (TopologyError, ValueError):
         raise ValueError(f"--reduce: expected a bandwidth above 0, as 200GB/s; found {reduce!r}") from None
+    try:
+        if overhead:
+            options = replace(options, send_seconds=seconds(overhead), receive_seconds=seconds(overhead))
+    except (TopologyError, ValueError):
+        raise ValueError(f"--overhead: expected seconds, 0 or more, as 0.5us; found {overhead!r}") from None
+    return options
 
 
 def _with_links(topology: "Topology", change: str) -> "Topology":

@@ -23,8 +23,8 @@ _SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
 class Case:
     """One call to be simulated; small, so that it can be sent to another process.
 
-    num_ranks: the first ones of the topology; None: all. links: what --link changes; reduce: what --reduce says. The
-    others as on a command line.
+    num_ranks: the first ones of the topology; None: all. links: what --link changes; reduce, overhead: what these
+    options say. The others as on a command line.
     """
 
     collective: str
@@ -36,6 +36,7 @@ class Case:
     reduce: str = ""
     level: str = "events"
     root: int = 0
+    overhead: str = ""
 
     def network(self) -> "Topology":
         """The topology with the ranks placed, remembered from case to case."""
@@ -60,7 +61,7 @@ class Case:
         from hocket.cli.network_arguments import options_of
         from hocket.network.simulate import simulate
 
-        options = options_of(self.reduce)
+        options = options_of(self.reduce, self.overhead)
         network = self.network()
         if self.algorithm == IN_SWITCHES:
             if not switches_reduce(self.collective, network):
@@ -139,6 +140,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
                     arguments.reduce,
                     arguments.level,
                     arguments.root,
+                    arguments.overhead,
                 )
                 for num_bytes in sizes
                 for name in names
