@@ -28,6 +28,9 @@ Work = tuple[Floats, ...]
 _MOST_SWAPPED = 1 << 22
 """Links of all ways, times swaps: to compare more takes longer than it may save."""
 
+_AT_ONCE = 1 << 15
+"""Messages that are moved at a time: memory that is new costs more than the sums."""
+
 _PROBED = 64
 """Messages of each pattern, before all are asked."""
 
@@ -61,26 +64,22 @@ def _image(job: Job, link_seconds: Floats, work: Work, moved: Ints) -> Ints | No
     """The link that a move takes each link to, or -1 where nothing passes; None if the job does not move so."""
     if not all(_may_move(*one, moved) for one in zip(job.traffic.patterns, job.channels, job.paths, strict=True)):
         return None
-    image, origin = (np.full(len(link_seconds), -1) for _ in range(2))
+    image = np.full(len(link_seconds), -1)
     seen: set[int] = set()
     for pattern, pairs, paths, seconds in zip(job.traffic.patterns, job.channels, job.paths, work, strict=True):
-        there = _moved(pattern, pairs, seconds, moved)
-        if there is None:
+        if (seconds[moved] != seconds).any():
             return None
-        lengths = np.diff(paths.offsets)
-        if id(paths) in seen:
-            continue
-        seen.add(id(paths))
-        if (lengths[there] != lengths).any():
-            return None
-        entry = np.repeat(paths.offsets[:-1][there] - paths.offsets[:-1], lengths) + np.arange(len(paths.links))
-        links, images = paths.links, paths.links[entry]
-        for column, keys, values in ((image, links, images), (origin, images, links)):
-            new = column[keys] < 0
-            column[keys[new]] = values[new]
-            if (column[keys] != values).any():
+        for begin in range(0, len(pairs), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            there = _places(pattern, pairs, some, moved)
+            if (there < 0).any() or (pattern.chunks[there] != pattern.chunks[some]).any():
                 return None
+            if id(paths) not in seen and not _add_images(image, paths, begin, there):
+                return None
+        seen.add(id(paths))
     used = np.flatnonzero(image >= 0)
+    if np.bincount(image[used], minlength=1).max() > 1:  # two links become one
+        return None
     rates = job.bytes_per_second
     alike = (rates[used] == rates[image[used]]) & (link_seconds[used] == link_seconds[image[used]])
     return image if alike.all() else None
@@ -103,14 +102,17 @@ def _places(pattern: Pattern, pairs: Ints, messages: Ints | slice, moved: Ints) 
     return np.where(pairs[found] == there, found, -1)
 
 
-def _moved(pattern: Pattern, pairs: Ints, seconds: Floats, moved: Ints) -> Ints | None:
-    """The number of the message that each message becomes; None if there is none for one of them."""
-    if (seconds[moved] != seconds).any():
-        return None
-    if not len(pairs):
-        return pairs
-    found = _places(pattern, pairs, slice(None), moved)
-    return found if (found >= 0).all() and (pattern.chunks[found] == pattern.chunks).all() else None
+def _add_images(image: Ints, paths: Paths, begin: int, there: Ints) -> bool:
+    """Takes the ways of messages, from number `begin` on, to those that they become; whether links have one image."""
+    offsets = paths.offsets[begin : begin + len(there) + 1]
+    lengths = np.diff(offsets)
+    if (paths.offsets[there + 1] - paths.offsets[there] != lengths).any():
+        return False
+    links = paths.links[offsets[0] : offsets[-1]]
+    images = paths.links[np.repeat(paths.offsets[there] - offsets[:-1], lengths) + np.arange(offsets[0], offsets[-1])]
+    before = image[links]
+    image[links] = images
+    return bool(((before < 0) | (before == images)).all() and (image[links] == images).all())
 
 
 def _orbits(images: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -46,18 +46,15 @@ class Job:
         """Each pattern with its paths, their weights, and the rates of `alone`."""
         return zip(self.traffic.patterns, self.paths, self.weights, self.alone, strict=True)
 
-    @cached_property
-    def pattern_link_chunks(self) -> tuple[tuple[Ints, Floats], ...]:
+    def pattern_link_chunks(self) -> Iterator[tuple[Ints, Floats]]:
         """Of each pattern, the links that carry something, and how many chunks each."""
-        return tuple(
-            loads(paths.links, np.repeat(pattern.chunks, np.diff(paths.offsets)) * weights)
-            for pattern, paths, weights, _ in self.patterns()
-        )
+        for pattern, paths, weights, _ in self.patterns():
+            yield loads(paths.links, np.repeat(pattern.chunks, np.diff(paths.offsets)) * weights)
 
     def link_bytes(self) -> Floats:
         """Bytes that each link carries in all: float64[num_links]."""
         total = np.zeros(len(self.bytes_per_second))
-        for repeat, (links, chunks) in zip(self.traffic.repeats().tolist(), self.pattern_link_chunks, strict=True):
+        for repeat, (links, chunks) in zip(self.traffic.repeats().tolist(), self.pattern_link_chunks(), strict=True):
             total[links] += repeat * chunks * self.chunk_bytes
         return total
 
@@ -69,16 +66,30 @@ class Job:
 def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_seconds: float = 0.0) -> Job:
     """The traffic on the network's own ways, a call of num_bytes."""
     channels = tuple(pair_numbers(one.source, one.target, traffic.num_ranks) for one in traffic.patterns)
-    known: dict[bytes, Paths] = {}  # Halving and doubling take the same ways.
-    paths = []
-    for pattern, pairs in zip(traffic.patterns, channels, strict=True):
-        key = sha256(pairs.tobytes()).digest()
-        if key not in known:
-            known[key] = topology.paths(pattern.source, pattern.target)
-        paths.append(known[key])
-    weights = tuple(np.ones(len(one.links)) for one in paths)
+    paths = _ways(traffic, topology, channels)
+    weights = tuple(np.broadcast_to(np.float64(1), len(one.links)) for one in paths)
     chunk_bytes = traffic.chunk_bytes(num_bytes)
-    return Job(traffic, tuple(paths), channels, weights, topology.bytes_per_second, chunk_bytes, start_seconds)
+    return Job(traffic, paths, channels, weights, topology.bytes_per_second, chunk_bytes, start_seconds)
+
+
+def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tuple[Paths, ...]:
+    """The ways of each pattern, all asked for at once; halving and doubling take the same."""
+    keys = [sha256(pairs.tobytes()).digest() for pairs in channels]
+    different = dict(zip(keys, traffic.patterns, strict=True))
+    source, target = (
+        _joined([getattr(one, ends) for one in different.values()], empty=np.zeros(0, np.int64))
+        for ends in ("source", "target")
+    )
+    all_paths = topology.paths(source, target)
+    begins = _begins(list(different.values()), lambda pattern: len(pattern.source)).tolist()
+    parts = {key: _part(all_paths, *ends) for key, ends in zip(different, pairwise(begins), strict=True)}
+    return tuple(parts[key] for key in keys)
+
+
+def _part(paths: Paths, begin: int, end: int) -> Paths:
+    """The ways of some of these flows."""
+    offsets = paths.offsets[begin : end + 1]
+    return Paths(offsets - offsets[0], paths.links[offsets[0] : offsets[-1]], paths.seconds[begin:end])
 
 
 def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
@@ -115,7 +126,7 @@ def engine_arrays(
     pieces = np.array([job.pieces(piece_bytes) for job in jobs], np.int64)
     chunk_bytes = np.array([job.chunk_bytes for job in jobs])
     every_piece = np.where(pieces > 1, piece_bytes, chunk_bytes)
-    weights = _joined([one for job in jobs for one in job.weights])
+    weights = [one for job in jobs for one in job.weights]
     most_channels = 1 + max((int(one.max(initial=0)) for job in jobs for one in job.channels), default=0)
     channels = [one + number * most_channels for number, job in enumerate(jobs) for one in job.channels]
     return {
@@ -127,7 +138,7 @@ def engine_arrays(
         "seconds": _joined([paths.seconds for paths in all_paths]),
         "offsets": _begins_of(_joined([np.diff(paths.offsets) for paths in all_paths])),
         "links": _joined([paths.links for paths in all_paths], empty=np.zeros(0, np.int64)),
-        "weights": np.zeros(0) if (weights == 1).all() else weights,
+        "weights": np.zeros(0) if all((one == 1).all() for one in weights) else _joined(weights),
         "work_begins": _begins(busy, len),
         "work_actor": _joined(
             [ranks + first for ranks, first in zip(busy, actor_of_pattern.tolist(), strict=True)],

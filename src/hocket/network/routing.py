@@ -167,13 +167,11 @@ def fill(columns: Sequence[npt.NDArray[np.int64]]) -> Ints:
     """The nodes of ways from what they visit one after the other: NOWHERE, and a node again, are left out."""
     last = np.asarray(columns[0], np.int64)
     nodes = np.full((len(last), len(columns)), NOWHERE)
-    nodes[:, 0] = last
-    flat, begins = nodes.reshape(-1), np.arange(len(last)) * len(columns)
-    length = np.ones(len(last), np.int64)
+    flat, place = nodes.reshape(-1), np.arange(len(last)) * len(columns)
+    flat[place] = last
     for column in columns[1:]:
-        goes = np.flatnonzero((column != NOWHERE) & (column != last))
-        last = last.copy()
-        last[goes] = column[goes]
-        flat[begins[goes] + length[goes]] = column[goes]
-        length[goes] += 1
+        goes = (column != NOWHERE) & (column != last)
+        last = np.where(goes, column, last)
+        place += goes
+        flat[place] = last
     return nodes

@@ -251,7 +251,7 @@ def _by_steps(job: Job, options: Options) -> float:
     """As if all ranks waited for each other after each step."""
     total, work = options.launch_seconds, _work(job, options)
     for repeat, (pattern, paths, _, _), (links, chunks), seconds in zip(
-        job.traffic.repeats().tolist(), job.patterns(), job.pattern_link_chunks, work, strict=True
+        job.traffic.repeats().tolist(), job.patterns(), job.pattern_link_chunks(), work, strict=True
     ):
         busy = (chunks / job.bytes_per_second[links]).max(initial=0.0) + seconds.max(initial=0.0)
         total += repeat * busy * job.chunk_bytes
