@@ -1,6 +1,7 @@
 #include "network.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace hocket::simulator {
@@ -27,6 +28,9 @@ class Fluid final : public Network {
         for (std::size_t i = 1; i < longest.size(); ++i) longest[i] += longest[i - 1];
         for (std::size_t i = 0; i < channels_.size(); ++i) channels_[i].places = longest[i];
         places_.resize(longest.back());
+        for (std::size_t link = 0; link < links_.size(); ++link) {
+            links_[link].bytes_per_second = problem.bytes_per_second[link];
+        }
     }
 
     void send(std::int32_t travel, double seconds) override {
@@ -68,7 +72,17 @@ class Fluid final : public Network {
         }
         started_.clear();
         touched_.clear();
-        do { solve(); } while (grow());
+        offsets_.assign(1, 0);
+        sharing_.clear();
+        local_links_.clear();
+        local_weights_.clear();
+        capacity_.clear();
+        shared_.clear();
+        std::size_t gathered = 0;
+        do {
+            solve(gathered);
+            gathered = members_.size();
+        } while (grow());
         for (const std::int32_t index : members_) set_rate(index, seconds);
     }
 
@@ -90,25 +104,33 @@ class Fluid final : public Network {
     };
     struct Link {
         std::vector<User> users;
-        double demand = 0;            // of all users at their bounds
-        double load = 0, fastest = 0; // of all users as they are, and would be: where a member is among them
-        std::uint32_t round = 0;
-        std::uint32_t joined = 0; // the stamp at which all users were made members
-        std::int64_t local = 0;
-        bool touched = false;
+        double bytes_per_second = 0;
+        double demand = 0;          // of all users at their bounds
+        bool contested = false;     // whether they would be more than there is room for
+        bool touched = false;       // users of it came or went
+        std::uint32_t joined = 0;   // the stamp at which all users were made members
+        std::uint32_t gathered = 0; // the stamp at which it became part of the problem, as `local`
+        std::int32_t local = 0;
+    };
+    /// A link of the problem: what users take of it, the fastest of them, and the slowest that is no member and was
+    /// held up here.
+    struct Shared {
+        std::int64_t link = -1; // or -1: of one flow alone, as wide as its bound
+        double load = 0, fastest = 0, slowest_held = std::numeric_limits<double>::infinity();
     };
 
     std::size_t message_of(std::int32_t travel) { return static_cast<std::size_t>(travels_[travel].message); }
     std::int32_t channel_of(std::int32_t travel) {
         return static_cast<std::int32_t>(problem_.channel[message_of(travel)]);
     }
-    bool contested(std::size_t link) const {
-        return links_[link].users.size() > 1 && links_[link].demand > problem_.bytes_per_second[link] * slack;
+    static void weigh(Link &link) {
+        link.contested = link.users.size() > 1 && link.demand > link.bytes_per_second * slack;
     }
-    void touch(std::size_t link) {
-        if (links_[link].touched || !contested(link)) return;
-        links_[link].touched = true;
-        touched_.push_back(link);
+    void touch(std::size_t number) {
+        Link &link = links_[number];
+        if (link.touched || !link.contested) return;
+        link.touched = true;
+        touched_.push_back(number);
     }
 
     void start(std::int32_t index, std::int32_t travel, double seconds) {
@@ -131,6 +153,7 @@ class Fluid final : public Network {
             places_[channel.places + entry - begin] = static_cast<std::int32_t>(link.users.size());
             link.users.push_back({index, static_cast<std::int32_t>(entry - begin)});
             link.demand += channel.bound * paths.weight(entry);
+            weigh(link);
             touch(paths.link(entry));
         }
         started_.push_back(index);
@@ -150,6 +173,7 @@ class Fluid final : public Network {
                 place;
             link.users.pop_back();
             link.demand = link.users.empty() ? 0 : link.demand - channel.bound * paths.weight(entry);
+            weigh(link);
         }
         channel.travel = -1;
         ++channel.version;
@@ -187,32 +211,29 @@ class Fluid final : public Network {
     double weight_of(const Channel &channel, const User &user) const {
         return problem_.paths.weight(channel.begin + static_cast<std::size_t>(user.entry));
     }
-    bool is_full(std::size_t link) const { return links_[link].load * slack >= problem_.bytes_per_second[link]; }
-    bool holds_up(std::size_t link, double rate) const { return is_full(link) && rate * slack >= links_[link].fastest; }
+    bool is_full(const Shared &shared) const {
+        return shared.load * slack >= problem_.bytes_per_second[static_cast<std::size_t>(shared.link)];
+    }
+    bool holds_up(const Shared &shared, double rate) const { return is_full(shared) && rate * slack >= shared.fastest; }
 
-    /// Fair rates of the members among themselves, while all others keep theirs.
-    void solve() {
-        ++round_;
-        offsets_.assign(1, 0);
-        used_.clear();
-        sharing_.clear();
-        local_links_.clear();
-        local_weights_.clear();
-        capacity_.clear();
-        for (const std::int32_t index : members_) gather(index);
+    /// Fair rates of the members among themselves, while all others keep theirs. So many of them are in the problem.
+    void solve(std::size_t gathered) {
+        for (std::size_t local = 0; local < shared_.size(); ++local) {
+            if (shared_[local].link >= 0) add_others(local);
+        }
+        for (std::size_t i = gathered; i < members_.size(); ++i) gather(members_[i]);
         rates_.resize(sharing_.size());
         max_min_.solve(capacity_, Flows{offsets_, local_links_, local_weights_, {}}, rates_);
         for (std::size_t i = 0; i < sharing_.size(); ++i) {
-            Channel &channel = channels_[static_cast<std::size_t>(sharing_[i])];
-            channel.fresh = rates_[i];
-            for (std::size_t entry = channel.begin; entry < channel.end; ++entry) {
-                Link &link = links_[problem_.paths.link(entry)];
-                if (link.round != round_) continue;
-                link.load += channel.fresh * problem_.paths.weight(entry);
-                link.fastest = std::max(link.fastest, channel.fresh);
+            channels_[static_cast<std::size_t>(sharing_[i])].fresh = rates_[i];
+            for (std::size_t entry = local_begin(i); entry < local_begin(i + 1); ++entry) {
+                Shared &shared = shared_[static_cast<std::size_t>(local_links_[entry])];
+                shared.load += rates_[i] * local_weights_[entry];
+                shared.fastest = std::max(shared.fastest, rates_[i]);
             }
         }
     }
+    std::size_t local_begin(std::size_t sharing) const { return static_cast<std::size_t>(offsets_[sharing]); }
 
     /// Puts a member into the problem: the contested links of its way, with what others leave of them.
     void gather(std::int32_t index) {
@@ -222,73 +243,86 @@ class Fluid final : public Network {
         double narrowest = std::numeric_limits<double>::infinity(); // of the contested ones, if it had them alone
         for (std::size_t entry = channel.begin; entry < channel.end; ++entry) {
             const std::size_t number = paths.link(entry);
-            if (!contested(number)) continue;
             Link &link = links_[number];
-            if (link.round != round_) {
-                link.round = round_;
-                link.local = static_cast<std::int64_t>(capacity_.size());
-                add_others(link);
-                capacity_.push_back(problem_.bytes_per_second[number] - link.load);
-                used_.push_back(number);
+            if (!link.contested) continue;
+            if (link.gathered != stamp_) {
+                link.gathered = stamp_;
+                link.local = static_cast<std::int32_t>(shared_.size());
+                shared_.push_back({.link = static_cast<std::int64_t>(number)});
+                capacity_.push_back(0);
+                add_others(shared_.size() - 1);
             }
             local_links_.push_back(link.local);
             local_weights_.push_back(paths.weight(entry));
-            narrowest = std::min(narrowest, problem_.bytes_per_second[number] / paths.weight(entry));
+            narrowest = std::min(narrowest, link.bytes_per_second / paths.weight(entry));
         }
         channel.fresh = channel.bound;
+        channel.bottleneck = -1;
         if (local_links_.size() == before) return;
         if (channel.bound < narrowest) { // else no rate could be above the bound
-            local_links_.push_back(static_cast<std::int64_t>(capacity_.size())); // its own link, as wide as its bound
+            local_links_.push_back(static_cast<std::int64_t>(shared_.size()));
             local_weights_.push_back(1);
+            shared_.push_back({});
             capacity_.push_back(channel.bound);
         }
         offsets_.push_back(static_cast<std::int64_t>(local_links_.size()));
         sharing_.push_back(index);
     }
 
-    /// What users of the link that are no members take of it.
-    void add_others(Link &link) const {
-        link.load = link.fastest = 0;
-        if (link.joined == stamp_) return;
-        for (const User &user : link.users) {
-            const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
-            if (is_member(other)) continue;
-            link.load += other.rate * weight_of(other, user);
-            link.fastest = std::max(link.fastest, other.rate);
+    /// What users of a link that are no members take of it, and what they leave.
+    void add_others(std::size_t local) {
+        Shared &shared = shared_[local];
+        const Link &link = links_[static_cast<std::size_t>(shared.link)];
+        shared.load = shared.fastest = 0;
+        shared.slowest_held = std::numeric_limits<double>::infinity();
+        if (link.joined != stamp_) {
+            for (const User &user : link.users) {
+                const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
+                if (is_member(other)) continue;
+                shared.load += other.rate * weight_of(other, user);
+                shared.fastest = std::max(shared.fastest, other.rate);
+                if (other.bottleneck == shared.link) shared.slowest_held = std::min(shared.slowest_held, other.rate);
+            }
         }
+        capacity_[local] = link.bytes_per_second - shared.load;
     }
 
     /// Rates are fair exactly if each flow is held up by a full link on which no other is faster, or by its bound.
     /// Makes members of those for which this no longer holds, or of those who are in the way; whether there were any.
     bool grow() {
         const std::size_t before = members_.size();
-        const Flows &paths = problem_.paths;
-        for (std::size_t i = 0; i < before; ++i) {
-            Channel &channel = channels_[static_cast<std::size_t>(members_[i])];
-            channel.bottleneck = -1;
-            if (channel.fresh * slack >= channel.bound) continue;
-            const std::size_t end = channel.end;
-            std::size_t entry = channel.begin;
-            while (entry < end && !(contested(paths.link(entry)) && holds_up(paths.link(entry), channel.fresh)))
-                ++entry;
-            if (entry < end) {
-                channel.bottleneck = paths.links[entry];
-                continue;
-            }
-            for (entry = channel.begin; entry < end; ++entry) {
-                const std::size_t link = paths.link(entry);
-                if (contested(link) && is_full(link)) join_users(link);
-            }
-        }
-        for (const std::size_t link : used_) {
-            if (links_[link].joined == stamp_) continue;
-            for (const User &user : links_[link].users) {
+        for (std::size_t i = 0; i < sharing_.size(); ++i) find_bottleneck(i);
+        for (const Shared &shared : shared_) {
+            const bool all_are_held = std::isinf(shared.slowest_held) || holds_up(shared, shared.slowest_held);
+            if (shared.link < 0 || all_are_held) continue;
+            const Link &link = links_[static_cast<std::size_t>(shared.link)];
+            if (link.joined == stamp_) continue;
+            for (const User &user : link.users) {
                 const Channel &other = channels_[static_cast<std::size_t>(user.channel)];
-                const bool held_here = other.bottleneck == static_cast<std::int64_t>(link);
-                if (!is_member(other) && held_here && !holds_up(link, other.rate)) join(user.channel);
+                const bool held_here = other.bottleneck == shared.link;
+                if (!is_member(other) && held_here && !holds_up(shared, other.rate)) join(user.channel);
             }
         }
         return members_.size() > before;
+    }
+
+    /// What holds up one of those that share links; if nothing does, all users of the full ones become members.
+    void find_bottleneck(std::size_t sharing) {
+        Channel &channel = channels_[static_cast<std::size_t>(sharing_[sharing])];
+        channel.bottleneck = -1;
+        if (channel.fresh * slack >= channel.bound) return;
+        const auto begin = local_links_.begin() + static_cast<std::ptrdiff_t>(local_begin(sharing));
+        const auto end = local_links_.begin() + static_cast<std::ptrdiff_t>(local_begin(sharing + 1));
+        for (auto local = begin; local != end; ++local) {
+            const Shared &shared = shared_[static_cast<std::size_t>(*local)];
+            if (shared.link < 0 || !holds_up(shared, channel.fresh)) continue;
+            channel.bottleneck = shared.link;
+            return;
+        }
+        for (auto local = begin; local != end; ++local) {
+            const Shared &shared = shared_[static_cast<std::size_t>(*local)];
+            if (shared.link >= 0 && is_full(shared)) join_users(static_cast<std::size_t>(shared.link));
+        }
     }
 
     void set_rate(std::int32_t index, double seconds) {
@@ -311,10 +345,10 @@ class Fluid final : public Network {
     std::vector<std::int32_t> places_;
     std::vector<std::size_t> touched_;  // contested links whose users changed
     std::vector<std::int32_t> started_; // channels whose flow has no rate yet
-    std::uint32_t stamp_ = 0, round_ = 0;
+    std::uint32_t stamp_ = 0;
     std::vector<std::int32_t> members_, sharing_; // flows whose rates may change; those of them that share a link
-    std::vector<std::size_t> used_;               // the links that these share
     // The problem of those that share.
+    std::vector<Shared> shared_;
     std::vector<std::int64_t> offsets_, local_links_;
     std::vector<double> local_weights_, capacity_, rates_;
     MaxMin max_min_;

@@ -25,19 +25,21 @@ void MaxMin::solve(std::span<const double> capacity, const Flows &flows, std::sp
     demand_.assign(num_links, 0.0);
     open_.assign(num_links, 0);
     fixed_.assign(flows.size(), 0);
+    growing_ = 0;
     for (std::size_t flow = 0; flow < flows.size(); ++flow) {
         for (std::size_t entry = flows.begin(flow); entry < flows.end(flow); ++entry) {
-            demand_[flows.link(entry)] += flows.weight(entry) / flows.penalty(flow);
+            demand_[flows.link(entry)] += flows.demand(entry, flow);
             ++open_[flows.link(entry)];
         }
         rates[flow] = std::numeric_limits<double>::infinity();
+        growing_ += flows.begin(flow) < flows.end(flow) ? 1 : 0;
     }
     queue_.clear();
     for (std::size_t link = 0; link < num_links; ++link) {
         if (open_[link] > 0) queue_.emplace_back(left_[link] / demand_[link], link);
     }
     std::ranges::make_heap(queue_, std::greater<>(), &Filling::first);
-    while (!queue_.empty()) {
+    while (growing_ > 0) {
         std::ranges::pop_heap(queue_, std::greater<>(), &Filling::first);
         const std::size_t link = queue_.back().second;
         queue_.pop_back();
@@ -59,11 +61,12 @@ void MaxMin::fix(std::size_t link, double share, const Flows &flows, std::span<d
         const std::size_t flow = users_[user];
         if (fixed_[flow]) continue;
         fixed_[flow] = 1;
+        --growing_;
         rates[flow] = share / flows.penalty(flow);
         for (std::size_t entry = flows.begin(flow); entry < flows.end(flow); ++entry) {
             const std::size_t other = flows.link(entry);
             left_[other] -= flows.weight(entry) * rates[flow];
-            demand_[other] -= flows.weight(entry) / flows.penalty(flow);
+            demand_[other] -= flows.demand(entry, flow);
             --open_[other];
         }
     }

@@ -23,6 +23,9 @@ struct Flows {
     std::size_t link(std::size_t entry) const { return static_cast<std::size_t>(links[entry]); }
     double weight(std::size_t entry) const { return weights.empty() ? 1.0 : weights[entry]; }
     double penalty(std::size_t flow) const { return penalties.empty() ? 1.0 : penalties[flow]; }
+    double demand(std::size_t entry, std::size_t flow) const {
+        return penalties.empty() ? weight(entry) : weight(entry) / penalties[flow];
+    }
 };
 
 /// Progressive filling: rates of all flows grow together, those through the link that is full first stop, and so on.
@@ -42,6 +45,7 @@ class MaxMin {
     std::vector<double> left_, demand_;            // of each link: capacity, and weights of flows that still grow
     std::vector<std::size_t> open_;                // of each link: entries of flows that still grow
     std::vector<char> fixed_;
+    std::size_t growing_ = 0; // flows whose rate is not fixed yet
     std::vector<Filling> queue_;
 };
 
