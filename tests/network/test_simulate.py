@@ -1,6 +1,7 @@
 """What simulated times must be: levels beside each other, beside bounds, and beside an engine in Python."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hocket.algorithms import ALGORITHMS
 from hocket.errors import TopologyError
 from hocket.network.options import Options
 from hocket.network.simulate import LEVELS, Run, simulate, simulate_together
-from hocket.network.topology import parse
+from hocket.network.topology import Ints, Topology, parse
 from hocket.network.traffic import traffic_of
 from hocket.schedule.builder import Builder
 from hocket.schedule.dependencies import REMOTE
@@ -361,3 +362,18 @@ def test_several_collectives_name_the_rank_that_there_is_not() -> None:
         simulate_together(parse("ring:4"), [Run(pair, 1.0, [0, 9])])
     with pytest.raises(ValueError, match="start_seconds: expected 0 or more, found -1"):
         simulate_together(parse("ring:4"), [Run(pair, 1.0, [0, 1], -1.0)])
+
+
+def test_ways_of_all_steps_are_asked_for_at_once() -> None:
+    asked = []
+
+    class Counting:
+        def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
+            asked.append(len(source))
+            return ring.routing.route(topology, source, target, keys)
+
+    ring = parse("ring:8")
+    schedule = ALGORITHMS["all_to_all", "pairwise"].build(8)
+    counted = simulate(schedule, replace(ring, routing=Counting()), MIB)
+    assert asked == [8 * 7]
+    assert counted.seconds == simulate(schedule, ring, MIB).seconds
