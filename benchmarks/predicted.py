@@ -12,7 +12,7 @@ Everything else is predicted.
 import argparse
 import json
 import statistics
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -165,19 +165,24 @@ def staged(schedule: Schedule) -> Schedule:
     return replace(schedule, collective="all_reduce", num_ranks=2 * p, num_chunks=whole, blocks=tuple(blocks))
 
 
-def compare(this: Profile, counts: list[int], seconds: float) -> list[Row]:
-    """Measures every job, and predicts it."""
-    rows = []
+def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:
+    """Measures every job, so many seconds for each rank count, and predicts it.
+
+    The machine may be quicker in one minute than in the next, so its profile is the median of several: one is taken
+    before each rank count.
+    """
+    costs = machine.load() or machine.measure()
+    profiles, found = [], {}
     for num_ranks in counts:
+        profiles.append(profile(costs, seconds / 10))
         jobs = []
         for collective, names in JOBS.items():
             sizes = tuple(exact_bytes(collective, size, num_ranks) for size in SIZES)
             jobs.append(Job(collective, sizes, names, names[:1] * len(sizes)))
         for (collective, name, size), measured in _measured(num_ranks, jobs, seconds).items():
-            rows.append(
-                Row(collective, name, num_ranks, size, measured, predict(this, collective, name, num_ranks, size))
-            )
-    return rows
+            found[collective, name, num_ranks, size] = measured
+    this = Profile(*(statistics.median_low(of_all) for of_all in zip(*map(astuple, profiles), strict=True)))
+    return this, [Row(*call, measured, predict(this, *call)) for call, measured in found.items()]
 
 
 def _measured(num_ranks: int, jobs: list[Job], seconds: float) -> dict[tuple[str, str, int], float]:
@@ -212,8 +217,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40.0, help="for each rank count")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    this = profile(machine.load() or machine.measure(), 5.0)
-    rows = compare(this, [int(count) for count in arguments.ranks.split(",")], arguments.seconds)
+    this, rows = compare([int(count) for count in arguments.ranks.split(",")], arguments.seconds)
     report(this, rows)
     if arguments.json:
         content = {"profile": asdict(this), "median_error": median_error(rows), "rows": [asdict(row) for row in rows]}

@@ -100,8 +100,7 @@ def _percent(share: float) -> str:
 
 def own_times() -> tuple[str, list[str]]:
     """The section about this machine, measured now; and what is off."""
-    this = predicted.profile(predicted.machine.load() or predicted.machine.measure(), 5.0)
-    return section(this, predicted.compare(this, [2, 3, 4, 6, 8], 10.0))
+    return section(*predicted.compare([2, 3, 4, 6, 8], 20.0))
 
 
 def section(this: predicted.Profile, rows: list[predicted.Row]) -> tuple[str, list[str]]:
