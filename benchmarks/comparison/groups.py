@@ -67,8 +67,8 @@ class Group:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    # In this session, as those of an mpiexec share one: the scheduler may divide cores among sessions
-                    # first, and then who yields makes no room for a rank of another session.
+                    # In this session, as those of `hocket run` and of most mpiexec share one: the scheduler may divide
+                    # cores among sessions first, and then who yields makes no room for a rank of another session.
                     process_group=0,
                 )
                 self._launchers.append(process)

@@ -75,7 +75,7 @@ def _reserved_port() -> socket.socket:
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("127.0.0.1", 0))
+    reserved.bind(("", 0))  # of all addresses, as there may be none of the loopback
     return reserved
 
 

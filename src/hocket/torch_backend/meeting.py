@@ -53,7 +53,8 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     try:
         if rank == 0:
             own.set(_GONE, "")
-        _await(own, _GONE, rank, size, seconds)  # who is through may come again, and shall not find the old address
+        else:
+            _await(own, _GONE, rank, size, seconds)  # who is through may come again, and shall not find the old address
         communicator.configure(
             algorithm=chosen.algorithm,
             order=chosen.order,
