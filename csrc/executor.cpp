@@ -394,7 +394,10 @@ bool Executor::run_ready() {
     for (std::size_t i = 0; i < receives_.size(); ++i) {
         while (!receives_[i].done() && budget_ > 0) {
             Task &task = tasks_[receives_[i].task()];
-            if (task.cursors.front() != i || !fold_some(task, receives_[i].task())) {
+            const bool is_first = task.cursors.front() == i;
+            const bool has_some = is_first && !task.remotes.front().carry.empty();
+            if (!has_some && !transport_.may_show(receives_[i].peer)) break;
+            if (!is_first || !fold_some(task, receives_[i].task())) {
                 progress = make_room(task, i) || progress;
                 break;
             }

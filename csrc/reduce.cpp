@@ -66,7 +66,7 @@ void fold(const Fold &what, std::byte *destination, Sources sources, std::span<c
     // Where nothing is scaled, a premul_sum is a sum.
     const Op op = what.op == Op::premul_sum && !scales ? Op::sum : what.op;
     const Kernel kernel = kernel_of(op, what.dtype, kernel_set);
-    if (!has_meaning(what.op, what.dtype)) {
+    if (kernel == nullptr || (op != what.op && !has_meaning(what.op, what.dtype))) {
         throw std::invalid_argument(std::string(name_of(what.op)) + " has no meaning for " + name_of(what.dtype));
     }
     kernel(what, destination, sources, raw, n);

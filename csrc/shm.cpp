@@ -255,12 +255,24 @@ void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t n
     line.tier = message.tier;
     line.num_cells.store(num_cells, std::memory_order_relaxed);
     line.num_head_bytes = message.num_head_bytes;
-    if (message.tier == Endpoint::Tier::in_line) {
-        std::memcpy(line.bytes.data(), message.bytes.data(), message.num_bytes);
-    } else {
-        line.elsewhere = message.elsewhere;
-        line.elsewhere.released = to.received;
-    }
+    line.elsewhere = message.elsewhere;
+    line.elsewhere.released = to.received;
+    complete(line, to);
+}
+
+void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag) {
+    Peer &to = peer_at(peer);
+    Endpoint::Line &line = to.outgoing[to.posted % Endpoint::ring_size];
+    line.tag = tag;
+    line.num_bytes = static_cast<std::uint32_t>(head.size() + bytes.size());
+    line.tier = Endpoint::Tier::in_line;
+    line.num_head_bytes = 0;
+    std::ranges::copy(bytes, std::ranges::copy(head, line.bytes.begin()).out);
+    complete(line, to);
+}
+
+/// The last store of a message: its line is written.
+void ShmTransport::complete(Endpoint::Line &line, Peer &to) {
     ++to.posted;
     line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_release);
     to.may_await = may_await_ = true;
@@ -298,6 +310,10 @@ bool ShmTransport::has_room(std::span<const int> peers) {
 Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                     bool may_lend) {
     if (!has_room(peers)) return {};
+    if (head.size() + bytes.size() <= Endpoint::inline_bytes) {
+        for (int peer : peers) post_in_line(peer, head, bytes, tag);
+        return {.num_bytes = bytes.size()};
+    }
     Endpoint::Line message{};
     message.tag = tag;
     Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
@@ -305,13 +321,6 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
     const Mapping &arena = *context_.arena().mapping();
     const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
     may_lend = may_lend && bytes.size() >= least_lent_bytes;
-    if (head.size() + bytes.size() <= Endpoint::inline_bytes) {
-        message.tier = Endpoint::Tier::in_line;
-        message.num_bytes += static_cast<std::uint32_t>(head.size());
-        std::ranges::copy(bytes, std::ranges::copy(head, message.bytes.begin()).out);
-        for (int peer : peers) post(peer, message);
-        return published;
-    }
     message.num_head_bytes = static_cast<std::uint8_t>(head.size());
     std::ranges::copy(head, message.elsewhere.head.begin());
     if (may_lend && arena.contains(bytes.data(), bytes.size())) {
@@ -341,8 +350,8 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
 
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
+    if (!has_come(from)) return {};
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
-    if (line.number.load(std::memory_order_seq_cst) != static_cast<std::uint32_t>(from.received + 1)) return {};
     // A peer's word is never trusted beyond what this rank knows by itself.
     const auto refuse = [peer] {
         throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
@@ -351,11 +360,15 @@ View ShmTransport::view(int peer) {
     // Read once, as the peer may change them behind a check.
     const std::size_t num_bytes = line.num_bytes;
     const Endpoint::Tier tier = line.tier;
+    if (tier == Endpoint::Tier::in_line) {
+        if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse();
+        return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
+    }
     const std::uint64_t offset = line.elsewhere.offset;
     const std::byte *const address = line.elsewhere.address;
     const std::size_t num_head_bytes = line.num_head_bytes;
     if (num_head_bytes > Endpoint::head_bytes) refuse();
-    if (tier != Endpoint::Tier::in_line) from.seen_released = std::max(from.seen_released, line.elsewhere.released);
+    from.seen_released = std::max(from.seen_released, line.elsewhere.released);
     if (from.consumed < num_head_bytes) {
         const Bytes head(line.elsewhere.head);
         return {.bytes = head.subspan(from.consumed, num_head_bytes - from.consumed), .tag = line.tag};
@@ -363,10 +376,7 @@ View ShmTransport::view(int peer) {
     const std::size_t consumed = from.consumed - num_head_bytes;
     bool attached = false;
     switch (tier) {
-    case Endpoint::Tier::in_line:
-        if (num_bytes > Endpoint::inline_bytes) refuse();
-        start = line.bytes.data();
-        break;
+    case Endpoint::Tier::in_line: break; // see above
     case Endpoint::Tier::address:
         if (!from.shares_process) refuse();
         start = address;
@@ -396,7 +406,6 @@ View ShmTransport::view(int peer) {
     }
     }
     if (start == nullptr) refuse();
-    // Like the number, something that a sleeper looks at once more before it sleeps.
     const std::size_t there =
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
     if (there <= consumed) return {};

@@ -129,6 +129,7 @@ class ShmTransport final : public Transport {
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
+    bool may_show(int peer) const override { return has_come(peer_at(peer)); }
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
     void ring() override;
@@ -217,6 +218,12 @@ class ShmTransport final : public Transport {
 
     Peer &peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+    /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
+    /// more before it sleeps.
+    static bool has_come(const Peer &from) {
+        return from.incoming[from.received % Endpoint::ring_size].number.load(std::memory_order_seq_cst) ==
+               static_cast<std::uint32_t>(from.received + 1);
+    }
     bool attaches(int member) const;
     bool can_share(int peer) const;
     bool stores_are_slow() const { return store_time_ > slow_stores; }
@@ -224,6 +231,8 @@ class ShmTransport final : public Transport {
     bool has_room(std::span<const int> peers);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
+    void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
+    void complete(Endpoint::Line &line, Peer &to);
     void ring_early(std::size_t num_bytes) {
         if (num_bytes >= least_told_bytes) ring();
     }

@@ -72,6 +72,9 @@ class Transport {
     /// Valid until the next release on this channel. Called again before that, it may show more.
     virtual View view(int peer) = 0;
 
+    /// A quick look, for who waits: false only where view() is empty.
+    virtual bool may_show(int /*peer*/) const { return true; }
+
     /// Copies the first `num_bytes` of the view. False: the peer is gone, which others will tell of.
     virtual bool copy(int peer, std::byte *destination, std::size_t num_bytes) {
         std::memcpy(destination, view(peer).bytes.data(), num_bytes);

@@ -25,8 +25,8 @@ inline constexpr unsigned polls_per_look = 64; // at the clock, while spinning
 /// Of a thread that hands its work to another one, or gets it from there: to be woken takes longer.
 inline constexpr unsigned yields_before_sleep = 100;
 inline constexpr unsigned yields_per_look = 8; // fewer, as on a busy machine each may take many milliseconds
-/// Of a call on a rank that spins, before it counts as waiting: some microseconds.
-inline constexpr unsigned polls_before_wait = 300;
+/// Of a call on a rank that spins, before it counts as waiting: some tens of microseconds.
+inline constexpr unsigned polls_before_wait = 500;
 
 inline void relax() {
 #if defined(__x86_64__)

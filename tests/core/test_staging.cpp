@@ -1,4 +1,5 @@
-// Staging: slots that take turns and come back, and messages that are read while they are written.
+// Staging: slots that take turns and come back, and messages that are read while they are written; and those that need
+// no slot, as they travel in their line.
 
 #include "check.h"
 #include "executor.h"
@@ -48,6 +49,7 @@ TEST(staging_shows_as_much_of_a_slot_as_is_there) {
     CHECK(reader.view(1).bytes.size() == cell && reader.view(1).num_coming == data.size() - cell);
     reader.release(1, cell);
     CHECK(reader.view(1).bytes.empty() && reader.released(1) == 0, "the next cell is not there yet");
+    CHECK(reader.may_show(1), "but another may come any time");
     num_cells.store(0);
     CHECK(reader.view(1).bytes.empty(), "a peer's word that cannot be");
     std::array<std::byte, 1> found{};
@@ -61,6 +63,28 @@ TEST(staging_shows_as_much_of_a_slot_as_is_there) {
     CHECK(view.bytes.size() == data.size() - cell && view.num_coming == 0, "never more than was announced");
     reader.release(1, view.bytes.size());
     CHECK(transport_of(world, 1).released(0) == 1 && reader.view(1).bytes.empty());
+}
+
+TEST(short_messages_travel_in_their_line) {
+    World world(2, {.as_processes = true});
+    ShmTransport &reader = transport_of(world, 0);
+    const auto data = counted(Endpoint::inline_bytes);
+    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty());
+    CHECK(publish(world, 1, 0, data) == data.size() && reader.may_show(1));
+    const View all = reader.view(1);
+    Endpoint::Line &line = first_line(world, 1, 0);
+    const auto *const bytes = reinterpret_cast<const std::byte *>(&line);
+    CHECK(all.tag == tag && all.num_coming == 0 && std::ranges::equal(all.bytes, data));
+    CHECK(line.tier == Endpoint::Tier::in_line && !std::ranges::search(std::span(bytes, sizeof line), data).empty());
+    reader.release(1, 40);
+    CHECK(reader.may_show(1) && std::ranges::equal(reader.view(1).bytes, std::span(data).subspan(40)));
+    for (std::uint32_t num_bytes : {0U, 39U, 49U, 0xffffffffU}) {
+        line.num_bytes = num_bytes;
+        CHECK(failure_of([&] { reader.view(1); }).has_value(), num_bytes, "cannot be");
+    }
+    line.num_bytes = static_cast<std::uint32_t>(data.size());
+    reader.release(1, 8);
+    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty() && transport_of(world, 1).released(0) == 1);
 }
 
 TEST(staging_is_read_while_it_is_written) {
