@@ -23,15 +23,16 @@ Matcher::Matcher(Transport &transport, int rank, int num_ranks)
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (exchange->sends) {
-        exchange->ordinal = ++to(exchange->peer).num_messages;
-        to(exchange->peer).posted.push_back(std::move(exchange));
+        Outgoing &out = to(exchange->peer);
+        exchange->ordinal = ++out.num_messages;
+        append(out.posted, std::move(exchange));
         return;
     }
     const auto found = std::ranges::find_if(arrivals_, [&](const std::shared_ptr<Arrival> &arrival) {
         return accepts(*exchange, arrival->source, arrival->header);
     });
     if (found == arrivals_.end()) {
-        receives_.push_back(std::move(exchange));
+        append(receives_, std::move(exchange));
         return;
     }
     const std::shared_ptr<Arrival> arrival = *found;
@@ -47,7 +48,9 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
 bool Matcher::advance() {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
-    for (int peer = 0; peer < num_ranks; ++peer) receive_from(peer);
+    for (int peer = 0; peer < num_ranks; ++peer) {
+        if (transport_.may_show(peer)) receive_from(peer);
+    }
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (has_to_send(peer)) send_to(peer);
     }
@@ -59,6 +62,18 @@ void Matcher::finish(Exchange &exchange) {
     exchange.done = true;
     ++num_done_;
     ++num_moves_;
+}
+
+void Matcher::append(Exchanges &list, std::shared_ptr<Exchange> exchange) {
+    if (spare_.empty()) return list.push_back(std::move(exchange));
+    spare_.front() = std::move(exchange);
+    list.splice(list.end(), spare_, spare_.begin());
+}
+
+std::shared_ptr<Exchange> Matcher::take(Exchanges &list, Exchanges::iterator at) {
+    std::shared_ptr<Exchange> exchange = std::move(*at);
+    spare_.splice(spare_.begin(), list, at);
+    return exchange;
 }
 
 void Matcher::refuse(int peer, const char *what) const {
@@ -221,8 +236,7 @@ void Matcher::take_envelope(int peer, const Header &header) {
         in.target = arrival->kept.data();
         in.arrival = arrival;
     } else {
-        const std::shared_ptr<Exchange> receive = std::move(*found);
-        receives_.erase(found);
+        const std::shared_ptr<Exchange> receive = take(receives_, found);
         match(receive, peer, header, ordinal);
         if (header.kind == Kind::announce) return;
         receive->moved = receive->num_bytes;
@@ -294,8 +308,7 @@ bool Matcher::begin_frame(int peer) {
         if (out.target) out.target->place += exchange->moved;
         out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
     } else if (!out.posted.empty()) {
-        const std::shared_ptr<Exchange> exchange = std::move(out.posted.front());
-        out.posted.pop_front();
+        const std::shared_ptr<Exchange> exchange = take(out.posted, out.posted.begin());
         out.turn_of_data = true;
         Header header{.scope = exchange->scope,
                       .dtype = exchange->dtype,

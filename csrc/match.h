@@ -180,6 +180,10 @@ class Matcher {
     void end_frame(int peer);
     void finish(Exchange &exchange);
 
+    using Exchanges = std::list<std::shared_ptr<Exchange>>;
+    void append(Exchanges &list, std::shared_ptr<Exchange> exchange);
+    std::shared_ptr<Exchange> take(Exchanges &list, Exchanges::iterator at);
+
     Outgoing &to(int peer) { return outgoing_[static_cast<std::size_t>(peer)]; }
     Incoming &from(int peer) { return incoming_[static_cast<std::size_t>(peer)]; }
 
@@ -187,8 +191,9 @@ class Matcher {
     int rank_;
     std::vector<Outgoing> outgoing_;
     std::vector<Incoming> incoming_;
-    std::list<std::shared_ptr<Exchange>> receives_; // posted and not matched, in order
-    std::list<std::shared_ptr<Arrival>> arrivals_;  // that nobody has asked for, in order
+    Exchanges receives_;                           // posted and not matched, in order
+    Exchanges spare_;                              // nodes of such lists, whose memory is used again
+    std::list<std::shared_ptr<Arrival>> arrivals_; // that nobody has asked for, in order
     std::uint64_t num_moves_ = 0, num_done_ = 0;
 };
 

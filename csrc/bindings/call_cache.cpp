@@ -120,10 +120,14 @@ Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &oper
         const std::int64_t tag = has_own ? operands.recv_tag : operands.tag;
         if (message.tag && tag != Operands::no_tag) message.tag = static_cast<std::uint64_t>(tag); // else from any
     }
-    std::array operations{Operation(of.messages.front(), of.timeout), Operation(of.messages.back(), of.timeout)};
-    communicator.messages().run(std::span(operations).first(of.messages.size()), interrupted, before_wait);
-    const Operation &last = operations[of.messages.size() - 1];
-    return {.is_there = !last.sends, .source = last.source, .tag = last.found_tag};
+    const auto run_all = [&](auto... messages) -> Envelope {
+        std::array operations{Operation(*messages, of.timeout)...};
+        communicator.messages().run(operations, interrupted, before_wait);
+        const Operation &last = operations.back();
+        return {.is_there = !last.sends, .source = last.source, .tag = last.found_tag};
+    };
+    const Message *const first = of.messages.data();
+    return of.messages.size() == 1 ? run_all(first) : run_all(first, first + 1);
 }
 
 } // namespace
