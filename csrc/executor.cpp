@@ -149,6 +149,13 @@ bool Executor::outgrows_caches(const Task &task) const {
     return task.num_bytes >= least_bytes_past_caches_ || total_bytes_ >= least_chunks * least_bytes_past_caches_;
 }
 
+/// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
+/// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
+bool Executor::is_to_be_fetched(const Task &task) const {
+    return plan_.shape().only_copies && total_bytes_ >= least_bytes_past_caches_ && task.peers.size() == 1 &&
+           transport_.shares_cores() && transport_.can_attach(task.peers[0]);
+}
+
 /// Sends some of what is left of the piece at hand.
 Published Executor::send_some(Task &task, Bytes rest) {
     const auto publish = [&] {
@@ -157,6 +164,10 @@ Published Executor::send_some(Task &task, Bytes rest) {
         const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
         const bool may_lend =
             !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
+        if (may_lend && is_to_be_fetched(task)) {
+            if (!transport_.lend(task.peers[0], rest, launch_.tag)) return Published{};
+            return Published{.num_bytes = rest.size(), .lent = true};
+        }
         return transport_.publish(task.peers, rest, launch_.tag, may_lend);
     };
     if (!find_targets(task)) {

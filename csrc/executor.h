@@ -134,6 +134,7 @@ class Executor {
     std::size_t piece_size(const Task &task) const;
     bool ready(Task &task);
     bool outgrows_caches(const Task &task) const;
+    bool is_to_be_fetched(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);

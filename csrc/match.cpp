@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -37,7 +39,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     }
     const std::shared_ptr<Arrival> arrival = *found;
     arrivals_.erase(found);
-    match(exchange, arrival->source, arrival->header, arrival->ordinal);
+    match(exchange, arrival->source, arrival->header, arrival->ordinal, arrival->place);
     if (arrival->header.kind == Kind::announce) return;
     arrival->receive = std::move(exchange);
     if (!arrival->complete) return; // end_payload() goes on
@@ -50,6 +52,7 @@ bool Matcher::advance() {
     const int num_ranks = static_cast<int>(incoming_.size());
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (transport_.may_show(peer)) receive_from(peer);
+        fetch_from(peer);
     }
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (has_to_send(peer)) send_to(peer);
@@ -107,14 +110,22 @@ void Matcher::check_alike(const Exchange &receive, int source, const Header &hea
     throw failure;
 }
 
-void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal) {
+void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
+                    std::uint64_t place) {
     check_alike(*receive, source, header);
     receive->ordinal = ordinal;
     receive->source = source;
     receive->found_tag = header.tag;
+    receive->number = header.number;
     ++num_moves_;
     if (header.kind == Kind::eager) {
         from(source).num_owed += units_of(header.num_bytes);
+        return;
+    }
+    if (place != 0) {
+        receive->target = transport_.offered(source, place, header.num_bytes);
+        if (!receive->target) refuse(source, "an offer outside of its memory");
+        from(source).fetched.push_back(receive);
         return;
     }
     std::uint64_t offer = 0;
@@ -191,7 +202,9 @@ void Matcher::take_frame(int peer, const Header &header) {
             found->second->target = transport_.offered(peer, header.tag, found->second->num_bytes);
             if (!found->second->target) refuse(peer, "an offer outside of its memory");
         }
-        if (found->second->num_bytes == 0) finish(*found->second);
+        Exchange &send = *found->second;
+        if (send.offered) transport_.take_back(peer, send.data);
+        if (send.offered || send.num_bytes == 0) finish(send);
         else out.cleared.push_back(std::move(found->second));
         out.announced.erase(found);
         return;
@@ -210,6 +223,7 @@ void Matcher::take_frame(int peer, const Header &header) {
         if (receive.moved == receive.num_bytes) in.expected.erase(found);
         return;
     }
+    case Kind::offer: in.place = header.tag; return;
     case Kind::credit: return;
     }
     refuse(peer, "a frame of no known kind");
@@ -225,11 +239,12 @@ void Matcher::take_envelope(int peer, const Header &header) {
         refuse(peer, "its announcements are not numbered in order");
     }
     const std::uint64_t ordinal = ++in.num_messages;
+    const std::uint64_t place = header.kind == Kind::announce ? std::exchange(in.place, 0) : 0;
     const auto found = std::ranges::find_if(
         receives_, [&](const std::shared_ptr<Exchange> &receive) { return accepts(*receive, peer, header); });
     if (found == receives_.end()) {
         const auto arrival = std::make_shared<Arrival>(
-            Arrival{.source = peer, .header = header, .ordinal = ordinal, .kept = {}, .receive = {}});
+            Arrival{.source = peer, .header = header, .ordinal = ordinal, .place = place, .kept = {}, .receive = {}});
         arrivals_.push_back(arrival);
         if (header.kind == Kind::announce) return;
         arrival->kept.resize(header.num_bytes);
@@ -237,7 +252,7 @@ void Matcher::take_envelope(int peer, const Header &header) {
         in.arrival = arrival;
     } else {
         const std::shared_ptr<Exchange> receive = take(receives_, found);
-        match(receive, peer, header, ordinal);
+        match(receive, peer, header, ordinal, place);
         if (header.kind == Kind::announce) return;
         receive->moved = receive->num_bytes;
         in.target = receive->data;
@@ -266,6 +281,21 @@ void Matcher::end_payload(int peer) {
     }
 }
 
+/// Copies a part of what the peer lets this rank read; when that is all, the peer is told.
+void Matcher::fetch_from(int peer) {
+    Incoming &in = from(peer);
+    if (in.fetched.empty()) return;
+    Exchange &receive = *in.fetched.front();
+    const std::size_t size = std::min(attached_piece_bytes, receive.num_bytes - receive.moved);
+    const Target source{receive.target->place + receive.moved, receive.target->attached};
+    if (!transport_.fetch(peer, source, {receive.data + receive.moved, size})) return;
+    ++num_moves_;
+    if ((receive.moved += size) < receive.num_bytes) return;
+    to(peer).clearances.emplace_back(receive.number, 0);
+    finish(receive);
+    in.fetched.pop_front();
+}
+
 // To a peer -----------------------------------------------------------------------------------------------------------
 
 bool Matcher::has_to_send(int peer) const {
@@ -289,6 +319,20 @@ void Matcher::send_to(int peer) {
     }
 }
 
+/// Where the receiver had better copy a message alone, from where it lies, tells it of that place before it announces
+/// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
+/// copy to make instead of two.
+bool Matcher::offer(int peer, Exchange &send) {
+    const bool may_be_fetched =
+        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_offered_bytes && transport_.shares_cores();
+    constexpr auto any_footprint = std::numeric_limits<std::size_t>::max();
+    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, any_footprint)) return false;
+    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
+    send.offered = word != 0;
+    if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
+    return send.offered;
+}
+
 /// Clearances come first, as a peer waits for them; new messages and pieces of announced ones take turns.
 bool Matcher::begin_frame(int peer) {
     Outgoing &out = to(peer);
@@ -307,6 +351,8 @@ bool Matcher::begin_frame(int peer) {
         out.target = exchange->target;
         if (out.target) out.target->place += exchange->moved;
         out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
+    } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
+        return true;
     } else if (!out.posted.empty()) {
         const std::shared_ptr<Exchange> exchange = take(out.posted, out.posted.begin());
         out.turn_of_data = true;
@@ -424,7 +470,7 @@ std::vector<int> Matcher::waiting_for() const {
         const Incoming &in = incoming_[static_cast<std::size_t>(peer)];
         if (needed[static_cast<std::size_t>(peer)] || !out.posted.empty() || !out.announced.empty() ||
             !out.cleared.empty() || !out.lent.empty() || out.exchange || in.receive || !in.expected.empty() ||
-            (in.arrival && in.arrival->receive)) {
+            !in.fetched.empty() || (in.arrival && in.arrival->receive)) {
             peers.push_back(peer);
         }
     }

@@ -45,8 +45,8 @@ struct Exchange : Message {
     friend class Matcher;
     std::size_t moved = 0;        // bytes
     std::uint32_t number = 0;     // of an announced one
-    bool offered = false;         // of a receive: its memory to the sender, who may write there
-    std::optional<Target> target; // of a send: what was offered
+    bool offered = false;         // its memory to the other end, which writes there, or reads it
+    std::optional<Target> target; // what the other end has offered
     std::uint64_t ticket = 0;     // of the last loan: it is over when the peer has released so many; 0 without one
 };
 
@@ -65,6 +65,9 @@ class Matcher {
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
+    /// From here to there a message is fetched by its receiver where ranks share cores: of a shorter one two copies are
+    /// quicker than the system's one.
+    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
     /// From here on a message stays in no cache: it is written past them, and both ends move pieces of it. Of a shorter
     /// one a put would take lines from the receiver's cache, which may be much slower than what that reads.
     static constexpr std::size_t least_offered_bytes = std::size_t{8} << 20;
@@ -94,16 +97,16 @@ class Matcher {
     std::size_t num_kept_bytes() const;
 
   private:
-    enum class Kind : std::uint8_t { eager, announce, clear, data, credit };
+    enum class Kind : std::uint8_t { eager, announce, clear, data, credit, offer };
 
     /// Goes before each frame.
     struct Header {
         Kind kind = Kind::credit;
         Scope scope = Scope::user;
         Dtype dtype = Dtype::uint8;
-        std::uint8_t credits = 0;    // short messages that were asked for since the last frame
-        std::uint32_t number = 0;    // announce, clear, data: of the announced message, given by its sender
-        std::uint64_t tag = 0;       // eager, announce; clear: what the transport says of an offer, or 0
+        std::uint8_t credits = 0; // short messages that were asked for since the last frame
+        std::uint32_t number = 0; // announce, clear, data: of the announced message, given by its sender
+        std::uint64_t tag = 0;    // eager, announce; clear: what the transport says of an offer, or 0; offer: the same
         std::uint64_t num_bytes = 0; // of the message; data: of the payload
     };
     static_assert(sizeof(Header) == 24);
@@ -113,6 +116,7 @@ class Matcher {
         int source = 0;
         Header header;
         std::uint64_t ordinal = 0;
+        std::uint64_t place = 0; // of an announced one: where it can be fetched, or 0
         std::vector<std::byte> kept;
         bool complete = false;
         std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
@@ -155,6 +159,8 @@ class Matcher {
         std::shared_ptr<Exchange> receive;                           // what the payload is for,
         std::shared_ptr<Arrival> arrival;                            // or where it is kept
         std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
+        std::list<std::shared_ptr<Exchange>> fetched;                // from where they lie, by this rank
+        std::uint64_t place = 0;                                     // of what it announces next
         std::uint32_t next_number = 0;                               // of its announcements
         std::uint64_t num_messages = 0;                              // that came so far, or were announced
         unsigned num_held = 0;                                       // short ones that the peer counts as unmatched
@@ -169,10 +175,13 @@ class Matcher {
     bool write_payload(int peer, const View &view, Bytes bytes);
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
-    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal);
+    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
+               std::uint64_t place);
     void end_payload(int peer);
+    void fetch_from(int peer);
     bool has_to_send(int peer) const;
     void send_to(int peer);
+    bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);

@@ -53,6 +53,7 @@ struct PlanShape {
     bool uneven = false;                                       // blocks differ in length, which each call tells
     std::vector<std::int32_t> input_blocks{}, output_blocks{}; // blocks of `data` that the memories hold, in order
     int num_scratch = 0;
+    bool only_copies = false; // no rank folds anything: whoever receives stores what comes
 };
 
 /// Immutable, and checked on construction: the executor indexes without further tests.

@@ -65,8 +65,8 @@ Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
 // Transport -----------------------------------------------------------------------------------------------------------
 
 ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
-                           Lane lane)
-    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
+                           Lane lane, bool shares_cores)
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane), shares_cores_(shares_cores),
       offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
       reserved_committed_(members_.size()) {
     const int size = static_cast<int>(members_.size());
@@ -294,7 +294,7 @@ const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
 bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }
 
 /// Whether this rank and a peer in another process can reach each other's private memory.
-bool ShmTransport::can_share(int peer) const {
+bool ShmTransport::can_attach(int peer) const {
     return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
 }
 
@@ -390,7 +390,7 @@ View ShmTransport::view(int peer) {
         break;
     }
     case Endpoint::Tier::attach:
-        if (from.attachable.empty()) refuse();
+        if (from.attachable.empty() && !(shares_cores_ && can_attach(peer))) refuse();
         start = address;
         attached = true;
         break;

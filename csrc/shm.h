@@ -115,7 +115,9 @@ class Endpoint {
 class ShmTransport final : public Transport {
   public:
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
-    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
+    /// `shares_cores`: whether there are more ranks than cores.
+    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane,
+                 bool shares_cores = false);
     ~ShmTransport() override;
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
@@ -139,10 +141,13 @@ class ShmTransport final : public Transport {
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
     bool may_grant(int peer, std::uint64_t num_posted) const override;
+    bool shares_cores() const override { return shares_cores_; }
+    bool can_attach(int peer) const override;
     bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory) override;
     void take_back(int peer, const std::byte *memory) override;
     std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
+    bool fetch(int peer, const Target &source, std::span<std::byte> destination) override;
 
     /// Takes memory for the two below.
     void commit_arrivals();
@@ -225,7 +230,6 @@ class ShmTransport final : public Transport {
                static_cast<std::uint32_t>(from.received + 1);
     }
     bool attaches(int member) const;
-    bool can_share(int peer) const;
     bool stores_are_slow() const { return store_time_ > slow_stores; }
     bool had_better_stage();
     bool has_room(std::span<const int> peers);
@@ -248,6 +252,7 @@ class ShmTransport final : public Transport {
     std::vector<int> members_;
     int rank_;
     Lane lane_;
+    bool shares_cores_;
     std::size_t offset_; // of the own endpoint
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;

@@ -10,7 +10,7 @@ namespace hocket {
 void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
-    const bool shares = attached && can_share(peer);
+    const bool shares = attached && can_attach(peer);
     std::uint32_t num_windows = 0;
     for (const Window &window : windows) {
         if (num_windows == Endpoint::Board::max_windows) break;
@@ -71,7 +71,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
         Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
         if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
             target.place = arena.base() + entry.place;
-        } else if (entry.tier == Endpoint::Tier::attach && can_share(peer) && !had_better_stage()) {
+        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !had_better_stage()) {
             target.attached = true;
         } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
             continue;
@@ -128,7 +128,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
 }
 
 bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
-    return can_share(peer) && !stores_are_slow() &&
+    return can_attach(peer) && !stores_are_slow() &&
            peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
 }
 
@@ -180,6 +180,12 @@ std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::u
     const std::uint64_t limit = from.mapping->num_bytes();
     if (word > limit || num_bytes > limit - word) return {};
     return Target{.place = from.mapping->base() + word};
+}
+
+bool ShmTransport::fetch(int peer, const Target &source, std::span<std::byte> destination) {
+    if (source.attached) return read_attached(peer_at(peer).process_id, source.place, destination);
+    copy_bytes(destination.data(), Bytes(source.place, destination.size()));
+    return true;
 }
 
 } // namespace hocket

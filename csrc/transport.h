@@ -117,19 +117,26 @@ class Transport {
                      bool /*past_caches*/, const Making & /*make*/ = {}) {
         return false;
     }
-    /// Lends `bytes` to `peer`, which has granted an attached window for them: its view will be attached. False: no
-    /// credit now.
+    /// Whether ranks share cores. Then both ends of a copy had better not work on it at a time, each waiting for the
+    /// other every now and then, as third ones want the cores meanwhile.
+    virtual bool shares_cores() const { return false; }
+    /// Whether `peer` can reach private memory of this rank, and this rank that of the peer.
+    virtual bool can_attach(int /*peer*/) const { return false; }
+    /// Lends `bytes` to `peer`, which only copies them, and has granted an attached window for them or can attach: its
+    /// view may be attached. False: no credit now.
     virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }
 
     // The same for one message, whose ends tell each other of it.
 
-    /// What `peer` needs to know to write into `memory`, until take_back(); 0: it may not.
+    /// What `peer` needs to know to write into `memory`, or to read it, until take_back(); 0: it may not.
     virtual std::uint64_t offer(int /*peer*/, std::span<std::byte> /*memory*/) { return 0; }
     virtual void take_back(int /*peer*/, const std::byte * /*memory*/) {}
     /// What `peer` has offered by this word; nothing where that cannot be.
     virtual std::optional<Target> offered(int /*peer*/, std::uint64_t /*word*/, std::uint64_t /*num_bytes*/) {
         return {};
     }
+    /// Reads what `peer` has offered. False: the peer is gone, which others will tell of.
+    virtual bool fetch(int /*peer*/, const Target & /*source*/, std::span<std::byte> /*destination*/) { return false; }
 };
 
 } // namespace hocket

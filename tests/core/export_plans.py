@@ -3,7 +3,7 @@
 The reference interpreter says what must come out, to the bit; the file holds a digest of each rank's output. Inputs are
 a formula of (rank, index) that fixtures.cpp repeats. The format is plain text, read by fixtures.cpp:
 
-    schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block uneven id
+    schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block uneven only_copies id
     rank num_input_chunks num_output_chunks num_scratch memory_blocks input_block output_block, the lengths of six
         tables, and the tables: instructions (6 columns), sources (4), destinations (3), dependencies, input_blocks,
         output_blocks   (one line for each rank; memory_blocks are those of the one memory of a call in place,
@@ -101,7 +101,8 @@ def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iter
     """One schedule in one alias mode."""
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
     identity = int(schedule.digest[:16], 16)
-    shape = f"{size} {root} {int(in_place)} {schedule.chunks_per_block} {int(kind.uneven)} {identity}"
+    flags = f"{int(kind.uneven)} {int(not kind.reduces)}"
+    shape = f"{size} {root} {int(in_place)} {schedule.chunks_per_block} {flags} {identity}"
     yield f"schedule {kind.name} {name} {shape}"
     for plan in lower_all(schedule, in_place):
         tables = (plan.instructions, plan.sources, plan.destinations, plan.dependencies)

@@ -52,6 +52,7 @@ void read_rank(std::istream &from, Fixture &fixture, int chunks_per_block) {
     shape.rank = static_cast<int>(fixture.plans.size());
     shape.chunks_per_block = chunks_per_block;
     shape.uneven = fixture.uneven;
+    shape.only_copies = fixture.only_copies;
     const int num_input_chunks = read<int>(from), num_output_chunks = read<int>(from);
     shape.num_scratch = read<int>(from);
     Layout &layout = fixture.layouts.emplace_back();
@@ -96,6 +97,7 @@ void load_fixtures(const char *path) {
             from >> next.collective >> next.algorithm >> next.num_ranks >> next.root >> next.in_place;
             chunks_per_block = read<int>(from);
             next.uneven = read<bool>(from);
+            next.only_copies = read<bool>(from);
             next.id = read<std::uint64_t>(from);
         } else if (word == "rank" && !loaded.empty()) {
             read_rank(from, loaded.back(), chunks_per_block);

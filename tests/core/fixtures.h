@@ -32,7 +32,7 @@ struct Case {
 struct Fixture {
     std::string collective, algorithm;
     int num_ranks = 0, root = 0;
-    bool in_place = false, uneven = false;
+    bool in_place = false, uneven = false, only_copies = false;
     std::uint64_t id = 0;
     std::vector<std::shared_ptr<const Plan>> plans;
     std::vector<Layout> layouts;

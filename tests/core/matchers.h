@@ -11,9 +11,10 @@
 
 namespace hocket::test {
 
-enum class Over { bytes, threads, processes };
+/// The last: processes that share cores and may attach to each other.
+enum class Over { bytes, threads, processes, crowded };
 
-inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes};
+inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes, Over::crowded};
 
 /// Bytes that tell where they come from.
 inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
@@ -34,7 +35,9 @@ struct Machines {
                 transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
             }
         } else {
-            world = std::make_unique<World>(num_ranks, WorldOptions{.as_processes = over == Over::processes});
+            const bool crowded = over == Over::crowded;
+            world = std::make_unique<World>(
+                num_ranks, WorldOptions{.as_processes = over == Over::processes || crowded, .may_attach = crowded});
             std::vector<std::size_t> offsets(size);
             std::vector<int> members(size);
             std::iota(members.begin(), members.end(), 0);
@@ -43,8 +46,8 @@ struct Machines {
                     Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks));
             }
             for (int rank : members) {
-                transports.push_back(
-                    std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets, Lane::messages));
+                transports.push_back(std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets,
+                                                                    Lane::messages, crowded));
             }
         }
         for (int rank = 0; rank < num_ranks; ++rank) {

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -21,7 +23,8 @@ constexpr std::size_t num_bytes = std::size_t{64} << 10;
 
 /// Two ranks in one thread that believe that they are processes; rank 0 grants private memory to rank 1.
 struct Pair {
-    explicit Pair(bool may_attach = true) : world(2, {.as_processes = true, .may_attach = may_attach}) {
+    explicit Pair(bool may_attach = true, bool spin = false)
+        : world(2, {.spin = spin, .as_processes = true, .may_attach = may_attach}) {
         window.target.place = memory.data();
         window.num_bytes = num_bytes;
         std::fill_n(data.data(), num_bytes, std::byte{3});
@@ -119,9 +122,14 @@ TEST(attached_puts_end_when_a_window_is_withdrawn) {
 }
 
 TEST(attached_messages_are_believed_only_where_something_is_granted) {
-    Pair stranger;
-    CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
-    CHECK(is_refused(stranger.reader()), "nothing was granted");
+    for (const bool may_attach : {false, true}) {
+        for (const bool spin : {false, true}) {
+            Pair stranger(may_attach, spin);
+            CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
+            const bool needs_no_grant = may_attach && !spin;
+            CHECK(is_refused(stranger.reader()) == !needs_no_grant, "nothing was granted");
+        }
+    }
     for (const int distance : {-1, 1, 1 << 20}) {
         Pair pair;
         pair.grant();
@@ -185,6 +193,42 @@ TEST(each_end_moves_one_half_of_what_goes_one_way) {
     for (int i = 0; i < 7; ++i) {
         CHECK(ring[i].tier == (i % 2 == 0 ? Endpoint::Tier::attach : Endpoint::Tier::attached_put), i);
     }
+}
+
+// One after the other: nobody grants anything, and whoever comes first does not wait for the other.
+TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
+    constexpr std::size_t count = 100'003; // of int64, in each block
+    constexpr std::size_t least = std::size_t{64} << 10;
+    const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
+    const auto tier_of = [&](const char *collective, bool spin) {
+        const Fixture &plans = fixture(collective, "direct", 2);
+        Pair pair(true, spin);
+        std::vector<std::int64_t> inputs[2], outputs[2];
+        std::vector<std::unique_ptr<Executor>> executors;
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            inputs[rank].resize(2 * count);
+            std::iota(inputs[rank].begin(), inputs[rank].end(), static_cast<std::int64_t>(rank * 10 * count));
+            outputs[rank].resize(2 * count);
+            auto &transport = pair.world[static_cast<int>(rank)].communicator().transport();
+            executors.push_back(std::make_unique<Executor>(*plans.plans[rank], transport, least));
+            Launch run = launch;
+            run.input = reinterpret_cast<std::byte *>(inputs[rank].data());
+            run.output = reinterpret_cast<std::byte *>(outputs[rank].data());
+            executors[rank]->start(run);
+            executors[rank]->advance();
+        }
+        for (bool first = false, second = false; !first || !second;) {
+            if (!first) first = executors[0]->advance();
+            if (!second) second = executors[1]->advance();
+        }
+        CHECK(collective != std::string("all_to_all") || outputs[1][0] == static_cast<std::int64_t>(count));
+        CHECK(collective != std::string("all_to_all") || outputs[0][2 * count - 1] == inputs[1][count - 1]);
+        CHECK(outputs[1].back() != 0 || collective == std::string("reduce_scatter"));
+        return pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
+    };
+    CHECK(tier_of("all_to_all", false) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", true) == Endpoint::Tier::arena);
+    CHECK(tier_of("reduce_scatter", false) == Endpoint::Tier::arena, "it is folded");
 }
 
 TEST(one_way_collectives_are_shared_among_processes) {

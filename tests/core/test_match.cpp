@@ -37,7 +37,7 @@ struct Liar {
 constexpr std::uint64_t word(std::uint64_t kind, std::uint64_t scope, std::uint64_t credits, std::uint64_t number) {
     return kind | scope << 8 | static_cast<std::uint64_t>(Dtype::uint8) << 16 | credits << 24 | number << 32;
 }
-constexpr std::uint64_t eager = 0, announce = 1, clear = 2, data = 3, credit = 4;
+constexpr std::uint64_t eager = 0, announce = 1, clear = 2, data = 3, credit = 4, offer = 5;
 
 } // namespace
 
@@ -45,7 +45,8 @@ TEST(match_carries_any_size_whoever_comes_first) {
     for (Over over : all_transports) {
         Machines machines(2, over);
         std::size_t number = 0;
-        for (std::size_t size : {0U, 1U, 24U, 25U, 48U, 49U, 2048U, 2049U, 8192U, 8193U, 65536U, 65537U, 1048579U}) {
+        for (std::size_t size :
+             {0U, 1U, 24U, 25U, 48U, 49U, 2048U, 2049U, 8192U, 8193U, 65536U, 65537U, 262144U, 1048579U}) {
             if (over == Over::bytes && size > 100'000) size = 70'000;
             for (bool receiver_first : {false, true}) {
                 auto bytes = content(++number, size);
@@ -213,6 +214,36 @@ TEST(match_moves_the_longest_from_both_ends) {
     }
 }
 
+/// Where ranks share cores, the receiver copies a message at once, from wherever it lies, and nothing is sent but
+/// words.
+TEST(match_fetches_where_ranks_share_cores) {
+    Machines machines(2, Over::crowded);
+    const auto &arena = (*machines.world)[0].arena;
+    for (const Memory memory : {Memory::owned, Memory::registered}) {
+        for (const std::size_t size : {Matcher::least_fetched_bytes, Matcher::least_offered_bytes - 1}) {
+            for (const bool receiver_first : {false, true}) {
+                Buffer bytes(arena, memory, size);
+                std::ranges::copy(content(size, size), bytes.data());
+                std::vector<std::byte> found(size);
+                std::shared_ptr<Exchange> received;
+                if (receiver_first) received = machines.receive(1, 0, 5, found);
+                const auto posted = machines.transports[0]->posted(1);
+                const auto sent =
+                    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
+                machines[0].advance();
+                CHECK(machines.transports[0]->posted(1) == posted + 2, "an offer, and an announcement");
+                if (!receiver_first) received = machines.receive(1, 0, 5, found);
+                while (!received->done) CHECK(machines[1].advance());
+                CHECK(!sent->done && std::ranges::equal(found, bytes.bytes()));
+                machines.settle();
+                CHECK(sent->done && machines.transports[0]->posted(1) == posted + 2);
+                const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
+                CHECK(!transport.may_be_used_by(1) && bytes.is_intact());
+            }
+        }
+    }
+}
+
 TEST(match_lets_short_messages_pass_between_the_pieces_of_long_ones) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(2, over);
@@ -306,6 +337,10 @@ TEST(match_does_not_trust_a_peer) {
     Liar offering;
     offering.machines.send(0, 1, 1, bytes);
     CHECK(offering.answer_to({word(clear, 0, 0, 0), 1, 0}).find("outside of its memory") != std::string::npos);
+    Liar inviting;
+    inviting.machines.receive(0, 1, 1, bytes);
+    CHECK(inviting.answer_to({word(offer, 0, 0, 0), 1, 0}).empty());
+    CHECK(inviting.answer_to({word(announce, 0, 0, 0), 1, 70'000}).find("outside of its memory") != std::string::npos);
 }
 
 // Random traffic ------------------------------------------------------------------------------------------------------
@@ -446,7 +481,8 @@ void check_rules(std::vector<Planned> &traffic, unsigned seed) {
 } // namespace
 
 TEST(match_random_traffic_gives_everybody_what_the_model_says) {
-    constexpr std::size_t small[] = {0, 1, 7, 24, 25, 100}, mixed[] = {0, 3, 24, 300, 2049, 8193, 65'536, 140'000};
+    constexpr std::size_t small[] = {0, 1, 7, 24, 25, 100},
+                          mixed[] = {0, 3, 24, 300, 2049, 8193, 65'536, 140'000, 300'000};
     for (Over over : all_transports) {
         const unsigned num_seeds = thread_sanitizer ? 8 : 25;
         for (unsigned seed = 0; seed < num_seeds; ++seed) {
@@ -463,7 +499,7 @@ TEST(match_random_traffic_gives_everybody_what_the_model_says) {
 }
 
 TEST(match_random_traffic_from_any_source_keeps_the_rules) {
-    constexpr std::size_t small[] = {4, 24, 25, 100}, mixed[] = {4, 24, 300, 2049, 8193, 65'536, 140'000};
+    constexpr std::size_t small[] = {4, 24, 25, 100}, mixed[] = {4, 24, 300, 2049, 8193, 65'536, 140'000, 300'000};
     for (Over over : all_transports) {
         const unsigned num_seeds = thread_sanitizer ? 8 : 25;
         for (unsigned seed = 0; seed < num_seeds; ++seed) {

@@ -23,6 +23,7 @@ from hocket import __version__, _core, algorithms
 from hocket import schedule as prover
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.runtime import file_lock
+from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
 from hocket.schedule.verify import LAWS
@@ -87,12 +88,12 @@ def prepare(
     algorithm = find(collective, name)
     schedule = algorithm.build(size, root, dims=dims)
     verdict, _ = _proved(algorithm, schedule, dims)
-    plan = in_core(lower(schedule, rank, in_place), f"{collective} by {algorithm.name}")
+    plan = in_core(lower(schedule, rank, in_place), collective, f"{collective} by {algorithm.name}")
     return Prepared(plan, int(schedule.digest[:16], 16), frozenset(verdict["labels"]))
 
 
-def in_core(plan: Plan, label: str) -> Any:
-    """The plan as the core holds it; `label` is what a stall is reported under."""
+def in_core(plan: Plan, collective: str, label: str) -> Any:
+    """A plan of this collective as the core holds it; `label` is what a stall is reported under."""
     return _core.Plan(
         plan.num_ranks,
         plan.rank,
@@ -101,6 +102,7 @@ def in_core(plan: Plan, label: str) -> Any:
         plan.input_blocks,
         plan.output_blocks,
         plan.num_scratch,
+        not COLLECTIVES[collective].reduces,
         label,
         plan.instructions,
         plan.sources,

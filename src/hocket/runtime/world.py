@@ -71,7 +71,7 @@ def run_world(
         source, target = _memory(plan, lengths, given.dtype)
         if array is not None and source is not None:
             source[:] = array
-        machine = _core.Executor(in_core(plan, schedule.collective), transport)
+        machine = _core.Executor(in_core(plan, schedule.collective, schedule.collective), transport)
         addresses = [0 if memory is None else memory.ctypes.data for memory in (source, target)]
         dtype = DTYPES.index(given.dtype.name)
         held = (lengths[plan.input_blocks].tolist(), lengths[plan.output_blocks].tolist())
