@@ -254,3 +254,30 @@ TEST(one_way_collectives_are_shared_among_processes) {
                             {.may_attach = true});
     }
 }
+
+TEST(exchanges_of_processes_that_share_cores_are_fetched) {
+    const Processes run(
+        3,
+        [](Rank &rank, Board &) {
+            constexpr std::size_t count = 150'001; // of int64, in each block: 11 MB in all
+            const Fixture &plans = fixture("all_to_all", "direct", 3);
+            Buffer input(rank.arena, Memory::owned, 3 * count * 8);
+            Buffer output(rank.arena, Memory::owned, 3 * count * 8);
+            auto *given = reinterpret_cast<std::int64_t *>(input.data());
+            const auto *found = reinterpret_cast<const std::int64_t *>(output.data());
+            for (std::int64_t turn = 0; turn < 4; ++turn) {
+                std::iota(given, given + 3 * count, turn + rank.rank * std::int64_t{1'000'000});
+                rank.communicator().run(
+                    call_of(plans, rank.rank, Dtype::int64, Op::sum, count, input.data(), output.data()), do_nothing);
+                for (std::size_t i = 0; i < 3 * count; ++i) {
+                    const auto source = static_cast<std::int64_t>(i / count);
+                    const auto place =
+                        static_cast<std::int64_t>(static_cast<std::size_t>(rank.rank) * count + i % count);
+                    CHECK(found[i] == turn + source * 1'000'000 + place, i);
+                }
+                CHECK(output.is_intact());
+            }
+            rank.communicator().close(do_nothing);
+        },
+        {.may_attach = true});
+}
