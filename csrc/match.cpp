@@ -198,11 +198,13 @@ void Matcher::take_frame(int peer, const Header &header) {
     case Kind::clear: {
         const auto found = out.announced.find(header.number);
         if (found == out.announced.end()) refuse(peer, "it asked for what was not announced to it");
-        if (header.tag != 0) {
-            found->second->target = transport_.offered(peer, header.tag, found->second->num_bytes);
-            if (!found->second->target) refuse(peer, "an offer outside of its memory");
-        }
         Exchange &send = *found->second;
+        if (header.tag != 0) {
+            send.target = transport_.offered(peer, header.tag, send.num_bytes);
+            if (!send.target) refuse(peer, "an offer outside of its memory");
+            const bool is_cached = send.num_bytes <= most_cached_bytes && transport_.stores_are_slow();
+            if (send.target->attached && is_cached) send.target.reset();
+        }
         if (send.offered) transport_.take_back(peer, send.data);
         if (send.offered || send.num_bytes == 0) finish(send);
         else out.cleared.push_back(std::move(found->second));

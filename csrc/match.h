@@ -71,6 +71,9 @@ class Matcher {
     /// From here on a message stays in no cache: it is written past them, and both ends move pieces of it. Of a shorter
     /// one a put would take lines from the receiver's cache, which may be much slower than what that reads.
     static constexpr std::size_t least_offered_bytes = std::size_t{8} << 20;
+    /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
+    /// in its own: there private memory is not written by the sender.
+    static constexpr std::size_t most_cached_bytes = std::size_t{16} << 20;
 
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
     Matcher(Transport &transport, int rank, int num_ranks);

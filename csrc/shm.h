@@ -128,6 +128,7 @@ class ShmTransport final : public Transport {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
     }
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
+    bool stores_are_slow() const override { return store_time_ > slow_stores; }
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
@@ -230,7 +231,6 @@ class ShmTransport final : public Transport {
                static_cast<std::uint32_t>(from.received + 1);
     }
     bool attaches(int member) const;
-    bool stores_are_slow() const { return store_time_ > slow_stores; }
     bool had_better_stage();
     bool has_room(std::span<const int> peers);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);

@@ -64,6 +64,8 @@ class Transport {
     /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
     /// on `footprint` bytes in all.
     virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
+    /// Whether it is known that stores into what lies in another core's cache are slow just now, as loads of it are.
+    virtual bool stores_are_slow() const { return false; }
 
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
