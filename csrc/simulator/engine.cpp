@@ -1,9 +1,12 @@
 #include "network.h"
 #include "problem.h"
 #include "queue.h"
+#include "snapshot.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 namespace hocket::simulator {
 
@@ -13,7 +16,10 @@ constexpr double same_time = 1 + 1e-12; // what differs by less is told before r
 
 class Engine final : public Listener {
   public:
-    Engine(const Problem &problem, bool record) : problem_(problem), record_(record) {
+    Engine(const Problem &problem, bool record)
+        : problem_(problem), record_(record),
+          may_leave_out_(!record && problem.packet_bytes <= 0 && problem.job_pieces.size() == 1),
+          repeats_(problem.block_repeat.begin(), problem.block_repeat.end()) {
         network_ = problem.packet_bytes > 0 ? make_forwarding(problem, travels_, queue_, *this)
                                             : make_fluid(problem, travels_, queue_, *this);
         outcome_.finished.resize(problem.num_actors());
@@ -36,6 +42,7 @@ class Engine final : public Listener {
                 handle(event);
             }
             network_->settle(seconds);
+            if (due_) look(*std::exchange(due_, std::nullopt));
         }
         if (num_running_ > 0) throw std::logic_error("events ran out before all ranks had finished");
         return std::move(outcome_);
@@ -173,7 +180,7 @@ class Engine final : public Listener {
         Lane &lane = lanes_[static_cast<std::size_t>(index)];
         if (lane.entry == entry_begins_[static_cast<std::size_t>(lane.actor) + 1]) {
             double &finished = outcome_.finished[static_cast<std::size_t>(lane.actor)];
-            finished = std::max(finished, seconds);
+            finished = std::max(finished, seconds + skipped_seconds_);
             lane.step = -1;
             --num_running_;
             return;
@@ -222,11 +229,93 @@ class Engine final : public Listener {
     void advance(std::int32_t index, double seconds) {
         Lane &lane = lanes_[static_cast<std::size_t>(index)];
         const auto block = static_cast<std::size_t>(entries_[static_cast<std::size_t>(lane.entry)].block);
-        if (++lane.repetition == problem_.block_repeat[block]) {
+        if (++lane.repetition == repeats_[block]) {
             lane.repetition = 0;
             ++lane.entry;
+        } else if (may_leave_out_) {
+            watch(index, static_cast<std::int64_t>(block), seconds);
         }
         begin(index, seconds);
+    }
+
+    /// Repetitions of a block are counted by the lane that is first to begin the second one.
+    void watch(std::int32_t index, std::int64_t block, double seconds) {
+        if (block > watched_block_) {
+            watched_block_ = block;
+            watched_ = index;
+            marked_ = 0;
+        }
+        if (index == watched_) due_ = seconds;
+    }
+
+    /// Brent's search for a period, at the time when the lane that is watched has begun a repetition: all is compared
+    /// with what it was at the last one whose number is a power of two. If only time has passed since, and all that are
+    /// in the block have gone through as many repetitions of it, then the same follows again and again, until the first
+    /// of them has come to the last one. So whole periods are left out: the block has fewer repetitions, and
+    /// what comes then comes later.
+    void look(double seconds) {
+        const auto block = static_cast<std::size_t>(watched_block_);
+        const std::int32_t begin = step_begins_[block], repeat = static_cast<std::int32_t>(repeats_[block]);
+        const std::int32_t step = lanes_[static_cast<std::size_t>(watched_)].step, repetition = step - begin;
+        if (repetition < 1 || repetition >= repeat) return; // it has gone on at once
+        const Moment moment{.seconds = seconds, .step = step, .block_begin = begin, .block_end = begin + repeat};
+        const std::int32_t period = repetition - marked_;
+        if (marked_ > 0 && repeat - repetition > period) {
+            snapshot_.compare(moment);
+            list();
+            if (snapshot_.finish()) {
+                skip(moment, period);
+                return;
+            }
+        }
+        if ((repetition & (repetition - 1)) != 0) return;
+        snapshot_.write(moment);
+        list();
+        snapshot_.finish();
+        marked_ = repetition;
+        marked_seconds_ = seconds;
+    }
+
+    void skip(const Moment &moment, std::int32_t period) {
+        std::int32_t last = moment.step;
+        for (const Lane &lane : lanes_) {
+            if (lane.step < moment.block_end) last = std::max(last, lane.step);
+        }
+        const std::int32_t times = (moment.block_end - 1 - last) / period;
+        repeats_[static_cast<std::size_t>(watched_block_)] -= times * period;
+        skipped_seconds_ += times * (moment.seconds - marked_seconds_);
+        watched_ = -1; // What is left of the block is too short.
+    }
+
+    /// All that is known, for the snapshot.
+    void list() {
+        network_->list(snapshot_);
+        for (const Lane &lane : lanes_) {
+            if (!snapshot_.same()) return;
+            snapshot_.step(lane.step);
+            snapshot_.whole(lane.missing);
+            snapshot_.time(lane.until);
+            for (std::int32_t number = lane.early; number >= 0; number = early_[number].next) {
+                snapshot_.whole(early_[number].count);
+                snapshot_.step(early_[number].step);
+                snapshot_.time(early_[number].until);
+            }
+            snapshot_.whole(0);
+        }
+        for (const double until : worked_until_) snapshot_.time(until);
+        for (const Event &event : queue_.events()) {
+            const auto kind = static_cast<std::int64_t>(event.kind);
+            switch (event.kind) {
+            case Kind::send:
+            case Kind::arrive: snapshot_.pending(kind, travels_[event.subject], event.seconds); break;
+            case Kind::start:
+            case Kind::gathered:
+            case Kind::worked: snapshot_.pending(kind, event.subject, event.seconds); break;
+            case Kind::flown:
+            case Kind::served:
+            case Kind::hop: break; // Some flows that have ended are out of date: the network knows the others.
+            }
+        }
     }
 
     Early &early_of(Lane &lane, std::int32_t step) {
@@ -263,6 +352,16 @@ class Engine final : public Listener {
     std::vector<double> worked_until_; // of each actor
     std::size_t num_running_ = 0;
     Outcome outcome_;
+    // The search for a period: not among packets, as rounding says which one is first of those that come at once.
+    const bool may_leave_out_;
+    std::vector<std::int64_t> repeats_; // of each block: without those left out
+    double skipped_seconds_ = 0;
+    std::int64_t watched_block_ = -1;
+    std::int32_t watched_ = -1; // the lane
+    std::optional<double> due_; // when it has begun a repetition, at this time
+    std::int32_t marked_ = 0;   // the repetition that the snapshot is of, or 0
+    double marked_seconds_ = 0;
+    Snapshot snapshot_;
 };
 
 } // namespace

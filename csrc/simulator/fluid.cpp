@@ -86,6 +86,19 @@ class Fluid final : public Network {
         for (const std::int32_t index : members_) set_rate(index, seconds);
     }
 
+    void list(Snapshot &snapshot) override {
+        for (const Channel &channel : channels_) {
+            if (!snapshot.same()) return;
+            if (channel.travel >= 0) {
+                snapshot.travel(travels_[channel.travel]);
+                snapshot.amount(channel.rate);
+                snapshot.time(channel.since + channel.left / channel.rate);
+                channel.waiting.visit(travels_, [&snapshot](const Travel &travel) { snapshot.travel(travel); });
+            }
+            snapshot.whole(-1);
+        }
+    }
+
   private:
     struct Channel {
         std::int32_t travel = -1; // whose flow this is now

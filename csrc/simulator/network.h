@@ -3,6 +3,7 @@
 
 #include "problem.h"
 #include "queue.h"
+#include "snapshot.h"
 
 #include <memory>
 #include <vector>
@@ -26,6 +27,8 @@ class Network {
     virtual void handle(const Event &event) = 0;
     /// All that happens at this time has been told.
     virtual void settle(double) {}
+    /// All that is known, but for events: of flows, as of nothing else repetitions are left out.
+    virtual void list(Snapshot &) {}
 };
 
 /// Flows through all links of their way at once, at max-min fair rates; what is sent arrives a latency later. A channel

@@ -45,6 +45,8 @@ class Queue {
     }
     bool empty() const { return heap_.empty(); }
     double next_seconds() const { return heap_.front().seconds; }
+    /// All that are to come, in no order.
+    const std::vector<Event> &events() const { return heap_; }
 
   private:
     std::vector<Event> heap_;
@@ -90,6 +92,9 @@ struct Line {
         const std::int32_t number = first;
         first = pool[number].next;
         return number;
+    }
+    template <typename T, typename Each> void visit(Pool<T> &pool, const Each &each) const {
+        for (std::int32_t number = first; number >= 0; number = pool[number].next) each(pool[number]);
     }
 };
 

@@ -1,6 +1,7 @@
 """The event engine without compiled code: the same events in the same order as csrc/simulator, and far slower.
 
-What the parts of it do is said there: problem.h has the arrays, network.h the two kinds of networks.
+What the parts of it do is said there: problem.h has the arrays, network.h the two kinds of networks. Every repetition
+of a step is gone through here, which makes it what the other one, that leaves some out, is held against.
 """
 
 import heapq

@@ -10,7 +10,9 @@ Three levels, each for steps that all ranks go through in order:
   pieces, one behind the other; messages share links max-min fairly while they meet (csrc/simulator, or events.py).
 
 Symmetric traffic is simulated among few ranks that stand for all (collapse.py), and repeated steps without contention
-are not gone through one by one (periodic.py). Sizes of chunks are taken as equal, fractions of bytes included.
+are not gone through one by one (periodic.py). With contention the compiled engine leaves out repetitions once all is as
+it was some of them before, but for the time; not where messages are recorded, or sent in packets. Sizes of chunks are
+taken as equal, fractions of bytes included.
 """
 
 import math

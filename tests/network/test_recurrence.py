@@ -1,0 +1,148 @@
+"""Repetitions that the compiled event engine leaves out, held against going through every one of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.algorithms import ALGORITHMS
+from hocket.network.events import run_events
+from hocket.network.jobs import make_job
+from hocket.network.options import Options
+from hocket.network.periodic import never_contends
+from hocket.network.topology import Topology, parse
+from hocket.network.traffic import Floats, Pattern, Traffic, traffic_of
+
+OPTIONS = {
+    "whole": Options(piece_bytes=math.inf),
+    "pieces": Options(piece_bytes=20000),
+    "work": Options(piece_bytes=20000, reduce_bytes_per_second=1e10),
+    "overheads": Options(
+        piece_bytes=30000, send_seconds=1e-7, receive_seconds=3e-7, reduce_bytes_per_second=1e10, launch_seconds=1e-6
+    ),
+    "packets": Options(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
+    "ticks": Options(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
+}
+FLOWS = [name for name, one in OPTIONS.items() if one.store_and_forward_bytes is None]
+CHUNK_BYTES = 90000.0
+
+
+def ends(traffic: Traffic, topology: Topology, options: Options, *, every: bool) -> Floats:
+    """When each rank has finished, by the event engine; where every message is recorded, no repetition is left out."""
+    job = make_job(traffic, topology, CHUNK_BYTES * traffic.chunks_per_vector, options.launch_seconds)
+    work = tuple(one.reduced / options.reduce_bytes_per_second for one in traffic.patterns)
+    (found,), _ = run_events([job], topology.seconds, options, [work], record=every)
+    return found
+
+
+def transposed(num_ranks: int) -> Topology:
+    """Neighbours in different groups of a fat tree with too few links between these."""
+    size = math.isqrt(num_ranks)
+    order = np.arange(num_ranks).reshape(size, size).T.ravel().tolist()
+    return parse(f"fat-tree:{num_ranks},radix={2 * size},oversubscription={size}").place(order)
+
+
+def ring(num_ranks: int, *repeats: int) -> Traffic:
+    """A ring of as many steps as is asked for."""
+    traffic = traffic_of(ALGORITHMS["all_reduce", "ring"].build(num_ranks))
+    return replace(traffic, blocks=tuple(enumerate(repeats)))
+
+
+@st.composite
+def traffics(draw: st.DrawFn, num_ranks: int, most: int) -> Traffic:
+    """A round through all ranks and a few messages more, repeated, then another one."""
+    random = np.random.default_rng(draw(st.integers(0, 9999)))
+
+    def pattern() -> Pattern:
+        order = random.permutation(num_ranks)
+        more = random.integers(0, num_ranks, (2, draw(st.integers(0, 4))))
+        pairs = np.concatenate((np.stack((order, np.roll(order, -1))), more), axis=1)
+        source, target = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
+        apart = np.argsort(source * num_ranks + (target - source) % num_ranks)
+        reduced = random.integers(0, 3, num_ranks)
+        chunks = random.integers(1, 3, len(source))
+        return Pattern(source[apart], target[apart], chunks, reduced, np.zeros_like(reduced))
+
+    patterns = (pattern(), pattern())
+    blocks = tuple((number % 2, draw(st.integers(1, most))) for number in range(draw(st.integers(1, 3))))
+    return Traffic(num_ranks, patterns, blocks, num_ranks)
+
+
+KINDS = ("ring:7", "mesh:2x3", "torus:2x3", "switch:5", "fat-tree:8,radix=4,oversubscription=2", "dragonfly:2,1,1,3")
+
+
+def varied(topology: Topology, seed: int) -> Topology:
+    """No two links alike, so that nothing comes at once, where rounding would say who goes first."""
+    speeds = topology.bytes_per_second * np.random.default_rng(seed).uniform(0.8, 1.2, len(topology.bytes_per_second))
+    return replace(topology, bytes_per_second=speeds)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=st.data(), kind=st.sampled_from(KINDS), options=st.sampled_from(FLOWS), seed=st.integers(0, 999))
+def test_what_is_left_out_changes_nothing(data: st.DataObject, kind: str, options: str, seed: int) -> None:
+    topology = varied(parse(kind), seed)
+    traffic = data.draw(traffics(topology.num_ranks, 200))
+    few, every = (ends(traffic, topology, OPTIONS[options], every=each) for each in (False, True))
+    assert few == pytest.approx(every, rel=1e-11, abs=0)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)  # Without work, pieces may come at once.
+@given(
+    data=st.data(),
+    kind=st.sampled_from(KINDS),
+    options=st.sampled_from(["whole", "work", "overheads"]),
+    seed=st.integers(0, 999),
+)
+def test_the_plain_engine_that_leaves_out_nothing_says_the_same(
+    data: st.DataObject, kind: str, options: str, seed: int
+) -> None:
+    topology = varied(parse(kind), seed)
+    traffic = data.draw(traffics(topology.num_ranks, 20))
+    few = ends(traffic, topology, OPTIONS[options], every=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hocket.network.compiled.simulator", None)
+        every = ends(traffic, topology, OPTIONS[options], every=False)
+    assert few == pytest.approx(every, rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize("options", [pytest.param(OPTIONS[name], id=name) for name in FLOWS])
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_contended_ring_that_nobody_could_go_through(options: Options, *, slow: bool) -> None:
+    topology, num_ranks = transposed(16), 16
+    if slow:
+        up = tuple(topology.node_names[int(column[3])] for column in (topology.link_source, topology.link_target))
+        topology = topology.with_link(*up, bytes_per_second=1e9)
+    assert not never_contends(make_job(ring(num_ranks, 1, 1), topology, 1e6), options)
+    few, first, more = (
+        ends(ring(num_ranks, *repeats), topology, options, every=True)
+        for repeats in ((960, 960), (1200, 960), (960, 1200))
+    )
+    found = ends(ring(num_ranks, 960 + 240_000_000, 960 + 480_000_000), topology, options, every=False)
+    assert found == pytest.approx(few + 1e6 * (first - few) + 2e6 * (more - few), rel=1e-9, abs=0)
+
+
+def test_pieces_of_a_ring_that_contends_are_followed_to_the_end() -> None:
+    """More ranks, of which those at the end of groups wait for others; several repetitions before all is alike."""
+    topology, options = transposed(64).place(range(56)), OPTIONS["pieces"]
+    traffic = ring(56, 55, 55)
+    few, every = (ends(traffic, topology, options, every=each) for each in (False, True))
+    assert few == pytest.approx(every, rel=1e-11, abs=0)
+    assert (few != every).any(), "rounding shows that something was left out"
+
+
+@pytest.mark.parametrize("options", ["packets", "ticks"])
+def test_of_packets_no_repetition_is_left_out(options: str) -> None:
+    few, every = (ends(ring(16, 300, 300), transposed(16), OPTIONS[options], every=each) for each in (False, True))
+    assert (few == every).all()
+
+
+def test_of_several_collectives_at_once_no_repetition_is_left_out() -> None:
+    topology, options = transposed(16), OPTIONS["pieces"]
+    jobs = [make_job(ring(16, repeat), topology, 1e6, start) for repeat, start in ((300, 0.0), (200, 1e-4))]
+    works = [tuple(np.zeros(16) for _ in job.traffic.patterns) for job in jobs]
+    few, every = (run_events(jobs, topology.seconds, options, works, record=each)[0] for each in (False, True))
+    for one, other in zip(few, every, strict=True):
+        assert (one == other).all()
