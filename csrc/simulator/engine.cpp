@@ -4,6 +4,7 @@
 #include "snapshot.h"
 
 #include <algorithm>
+#include <compare>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -42,6 +43,7 @@ class Engine final : public Listener {
                 handle(event);
             }
             network_->settle(seconds);
+            start_work();
             if (due_) look(*std::exchange(due_, std::nullopt));
         }
         if (num_running_ > 0) throw std::logic_error("events ran out before all ranks had finished");
@@ -92,6 +94,14 @@ class Engine final : public Listener {
         std::int32_t missing = 0; // messages of it that have not left yet, or are not there
         double until = 0;         // when all that arrived has been received
         std::int32_t early = -1;
+    };
+
+    /// A lane whose messages are there, before its actor has begun to work.
+    struct Ready {
+        std::int32_t actor = 0, step = 0, piece = 0;
+        double seconds = 0;
+
+        auto operator<=>(const Ready &) const = default;
     };
 
     std::size_t job_of(std::int32_t actor) const {
@@ -218,12 +228,23 @@ class Engine final : public Listener {
         if (lane.until > seconds) { // what arrived is still being received
             queue_.push(lane.until, Kind::gathered, index);
         } else if (entry.work > 0) {
-            double &until = worked_until_[static_cast<std::size_t>(lane.actor)];
-            until = std::max(until, seconds) + entry.work * problem_.chunk_bytes(job_of(lane.actor), lane.piece);
-            queue_.push(until, Kind::worked, index);
+            ready_.push_back({lane.actor, lane.step, lane.piece, seconds});
         } else {
             advance(index, seconds);
         }
+    }
+
+    /// Of several lanes of an actor that are ready at one time, the earlier step goes first, then the earlier piece.
+    void start_work() {
+        if (!std::ranges::is_sorted(ready_)) std::ranges::sort(ready_);
+        for (const Ready &one : ready_) {
+            const std::int32_t index = lane_of(one.actor, one.piece);
+            const Entry &entry = entries_[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(index)].entry)];
+            double &until = worked_until_[static_cast<std::size_t>(one.actor)];
+            until = std::max(until, one.seconds) + entry.work * problem_.chunk_bytes(job_of(one.actor), one.piece);
+            queue_.push(until, Kind::worked, index);
+        }
+        ready_.clear();
     }
 
     void advance(std::int32_t index, double seconds) {
@@ -350,6 +371,7 @@ class Engine final : public Listener {
     std::vector<std::int32_t> lane_begins_; // of each actor
     Pool<Early> early_;
     std::vector<double> worked_until_; // of each actor
+    std::vector<Ready> ready_;         // at this instant
     std::size_t num_running_ = 0;
     Outcome outcome_;
     // The search for a period: not among packets, as rounding says which one is first of those that come at once.

@@ -36,22 +36,22 @@ class Fluid final : public Network {
     void send(std::int32_t travel, double seconds) override {
         const std::int32_t index = channel_of(travel);
         Channel &channel = channels_[static_cast<std::size_t>(index)];
-        if (channel.travel >= 0) {
-            channel.waiting.push(travels_, travel);
-        } else {
-            start(index, travel, seconds);
+        if (channel.instant != instant_) {
+            channel.instant = instant_;
+            channel.before = channel.waiting.empty() ? -1 : channel.waiting.last;
         }
+        travels_[travel].started = seconds;
+        channel.waiting.insert(travels_, channel.before, travel);
+        if (channel.travel < 0) open(index);
     }
 
     void handle(const Event &event) override {
         Channel &channel = channels_[static_cast<std::size_t>(event.subject)];
         if (channel.travel < 0 || channel.version != event.version) return;
         const std::int32_t travel = channel.travel;
-        if (channel.waiting.empty()) {
-            stop(event.subject);
-        } else {
-            replace(event.subject, channel.waiting.pop(travels_), event.seconds);
-        }
+        channel.travel = -1;
+        channel.ended = event.seconds;
+        open(event.subject);
         listener_.has_left(travel, event.seconds);
         const double latency = problem_.seconds[message_of(travel)];
         if (latency > 0) {
@@ -62,6 +62,12 @@ class Fluid final : public Network {
     }
 
     void settle(double seconds) override {
+        ++instant_;
+        for (const std::int32_t index : opening_) {
+            if (!goes_on(index)) stop(index);
+        }
+        for (const std::int32_t index : opening_) begin_next(index);
+        opening_.clear();
         if (touched_.empty() && started_.empty()) return;
         ++stamp_;
         members_.clear();
@@ -101,7 +107,12 @@ class Fluid final : public Network {
 
   private:
     struct Channel {
-        std::int32_t travel = -1; // whose flow this is now
+        std::int32_t travel = -1;  // whose flow this is now
+        std::int64_t message = -1; // that has its place on the links: an ended one keeps it for the instant
+        double ended = 0;          // when the last flow has
+        bool opens = false;        // whether another may begin at the end of the instant
+        std::uint32_t instant = 0; // of the last that came to wait
+        std::int32_t before = -1;  // the last in the line of those that came before it
         std::uint32_t version = 0, stamp = 0;
         double left = 0, rate = 0, since = 0; // bytes left when the rate began
         double bound = 0;                     // the rate it has alone
@@ -146,16 +157,44 @@ class Fluid final : public Network {
         touched_.push_back(number);
     }
 
-    void start(std::int32_t index, std::int32_t travel, double seconds) {
+    /// Who begins next is known once all that comes at this time has come.
+    void open(std::int32_t index) {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
-        const Flows &paths = problem_.paths;
-        const std::size_t message = message_of(travel), begin = paths.begin(message), end = paths.end(message);
-        channel.begin = begin;
-        channel.end = end;
+        if (channel.opens) return;
+        channel.opens = true;
+        opening_.push_back(index);
+    }
+
+    /// Whether the next flow is of the same message: it goes the same way at the same rate, and nobody notices.
+    bool goes_on(std::int32_t index) {
+        const Channel &channel = channels_[static_cast<std::size_t>(index)];
+        return !channel.waiting.empty() && travels_[channel.waiting.first].message == channel.message;
+    }
+
+    void begin_next(std::int32_t index) {
+        Channel &channel = channels_[static_cast<std::size_t>(index)];
+        channel.opens = false;
+        if (channel.waiting.empty()) return;
+        const std::int32_t travel = channel.waiting.pop(travels_);
+        const double seconds = std::max(channel.ended, travels_[travel].started);
         channel.travel = travel;
         channel.left = travels_[travel].bytes;
-        channel.rate = 0;
         channel.since = travels_[travel].started = seconds;
+        if (channel.message < 0) {
+            start(index);
+        } else {
+            queue_.push(seconds + channel.left / channel.rate, Kind::flown, index, ++channel.version);
+        }
+    }
+
+    void start(std::int32_t index) {
+        Channel &channel = channels_[static_cast<std::size_t>(index)];
+        const Flows &paths = problem_.paths;
+        const std::size_t message = message_of(channel.travel), begin = paths.begin(message), end = paths.end(message);
+        channel.message = static_cast<std::int64_t>(message);
+        channel.begin = begin;
+        channel.end = end;
+        channel.rate = 0;
         channel.bound = std::numeric_limits<double>::infinity();
         for (std::size_t entry = begin; entry < end; ++entry) {
             const double alone = problem_.bytes_per_second[paths.link(entry)] / paths.weight(entry);
@@ -174,6 +213,7 @@ class Fluid final : public Network {
 
     void stop(std::int32_t index) {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
+        if (channel.message < 0) return;
         const Flows &paths = problem_.paths;
         const std::size_t begin = channel.begin;
         for (std::size_t entry = begin; entry < channel.end; ++entry) {
@@ -188,23 +228,8 @@ class Fluid final : public Network {
             link.demand = link.users.empty() ? 0 : link.demand - channel.bound * paths.weight(entry);
             weigh(link);
         }
-        channel.travel = -1;
+        channel.message = -1;
         ++channel.version;
-    }
-
-    /// A flow ends, and the next one begins. One of the same message goes the same way at the same rate: nobody
-    /// notices.
-    void replace(std::int32_t index, std::int32_t travel, double seconds) {
-        Channel &channel = channels_[static_cast<std::size_t>(index)];
-        if (travels_[travel].message != travels_[channel.travel].message || channel.rate <= 0) {
-            stop(index);
-            start(index, travel, seconds);
-            return;
-        }
-        channel.travel = travel;
-        channel.left = travels_[travel].bytes;
-        channel.since = travels_[travel].started = seconds;
-        queue_.push(seconds + channel.left / channel.rate, Kind::flown, index, ++channel.version);
     }
 
     void join(std::int32_t index) {
@@ -356,6 +381,8 @@ class Fluid final : public Network {
     std::vector<Link> links_;
     std::vector<Channel> channels_;
     std::vector<std::int32_t> places_;
+    std::uint32_t instant_ = 1;         // the number of it
+    std::vector<std::int32_t> opening_; // channels that are free, or were until something came, at this instant
     std::vector<std::size_t> touched_;  // contested links whose users changed
     std::vector<std::int32_t> started_; // channels whose flow has no rate yet
     std::uint32_t stamp_ = 0;

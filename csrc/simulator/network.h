@@ -32,7 +32,7 @@ class Network {
 };
 
 /// Flows through all links of their way at once, at max-min fair rates; what is sent arrives a latency later. A channel
-/// has one flow at a time.
+/// has one flow at a time; of travels that come to it at one time, the first by Travel's order goes first.
 std::unique_ptr<Network> make_fluid(const Problem &problem, Pool<Travel> &travels, Queue &queue, Listener &listener);
 
 /// Packets that are received whole before they are sent on, each link first in first out.

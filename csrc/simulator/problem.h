@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <tuple>
 #include <vector>
 
 namespace hocket::simulator {
@@ -57,7 +58,12 @@ struct Travel {
     std::int32_t message = 0, step = 0, piece = 0;
     std::int32_t next = -1; // in a list
     double bytes = 0;
-    double started = 0, sent = 0;
+    double started = 0, sent = 0; // until it starts: when it came to wait for that
+
+    /// Who goes first of those that come to one place at one time.
+    bool operator<(const Travel &other) const {
+        return std::tie(step, piece, message) < std::tie(other.step, other.piece, other.message);
+    }
 };
 
 /// One line for each piece of each message that arrived.

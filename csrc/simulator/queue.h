@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace hocket::simulator {
@@ -87,6 +88,16 @@ struct Line {
             pool[last].next = number;
         }
         last = number;
+    }
+    /// Puts one into what is behind another (or -1: all), which is in the order of T::operator<.
+    template <typename T> void insert(Pool<T> &pool, std::int32_t behind, std::int32_t number) {
+        if (empty() || last == behind || !(pool[number] < pool[last])) {
+            push(pool, number);
+            return;
+        }
+        std::int32_t *place = behind < 0 ? &first : &pool[behind].next;
+        while (pool[*place] < pool[number]) place = &pool[*place].next;
+        pool[number].next = std::exchange(*place, number);
     }
     template <typename T> std::int32_t pop(Pool<T> &pool) {
         const std::int32_t number = first;

@@ -34,6 +34,10 @@ class _Travel:
     started: float = 0.0
     sent: float = 0.0
 
+    def order(self) -> tuple[int, int, int]:
+        """Who goes first of those that come to one place at one time."""
+        return self.step, self.piece, self.message
+
 
 class _Queue:
     def __init__(self) -> None:
@@ -51,18 +55,31 @@ class _Fluid:
         self.problem, self.queue, self.ranks = problem, queue, ranks
         self.waiting: dict[int, deque[_Travel]] = {}
         self.flows: dict[int, list[Any]] = {}  # by channel: travel, bytes left, rate, since when
+        self.coming: list[_Travel] = []  # at this instant
+        self.freed: dict[int, float] = {}  # channels whose flow has ended at this instant, and when
         self.changed = False
 
     def send(self, travel: _Travel, seconds: float) -> None:
-        channel = int(self.problem["channel"][travel.message])
-        if channel in self.flows:
+        travel.started = seconds
+        self.coming.append(travel)
+
+    def start_flows(self) -> None:
+        channels = list(self.freed)
+        for travel in sorted(self.coming, key=_Travel.order):
+            channel = int(self.problem["channel"][travel.message])
             self.waiting.setdefault(channel, deque()).append(travel)
-        else:
-            travel.started = seconds
-            self.flows[channel] = [travel, travel.num_bytes, 0.0, seconds]
-            self.changed = True
+            channels.append(channel)
+        for channel in channels:
+            if channel not in self.flows and self.waiting.get(channel):
+                travel = self.waiting[channel].popleft()
+                travel.started = max(travel.started, self.freed.get(channel, 0.0))
+                self.flows[channel] = [travel, travel.num_bytes, 0.0, travel.started]
+                self.changed = True
+        self.coming.clear()
+        self.freed.clear()
 
     def settle(self, seconds: float) -> None:
+        self.start_flows()
         if not self.changed:
             return
         self.changed = False
@@ -89,9 +106,8 @@ class _Fluid:
             if flow is None or flow[0] is not travel or flow[2] != rate or flow[3] + flow[1] / rate != seconds:
                 return  # another rate since then
             del self.flows[channel]
+            self.freed[channel] = seconds
             self.changed = True
-            if self.waiting.get(channel):
-                self.send(self.waiting[channel].popleft(), seconds)
             self.ranks.has_left(travel, seconds)
             latency = float(self.problem["seconds"][travel.message])
             self.queue.push(seconds + latency, partial(self.ranks.has_arrived, travel))
@@ -185,6 +201,7 @@ class _Ranks:
         self.records: list[tuple[float, ...]] | None = [] if record else None
         num_actors = len(problem["actor_job"])
         self.finished, self.worked_until = np.zeros(num_actors), np.zeros(num_actors)
+        self.ready: list[tuple[_Lane, float]] = []  # to work, at this instant
         self.programs = _programs(problem)
         self.lanes = {
             (actor, piece): _Lane(actor, piece)
@@ -248,11 +265,18 @@ class _Ranks:
         if lane.until > seconds:
             self.queue.push(lane.until, partial(self.work, lane))
         elif work > 0:
+            self.ready.append((lane, seconds))
+        else:
+            self.advance(lane, seconds)
+
+    def start_work(self) -> None:
+        """An actor works on one piece at a time: of those ready at one time, the earlier step first, then piece."""
+        for lane, seconds in sorted(self.ready, key=lambda one: (one[0].step, one[0].piece)):
+            work = self.programs[lane.actor][lane.entry][4]
             until = max(float(self.worked_until[lane.actor]), seconds) + work * self.chunk_bytes(lane)
             self.worked_until[lane.actor] = until
             self.queue.push(until, partial(self.advance, lane))
-        else:
-            self.advance(lane, seconds)
+        self.ready.clear()
 
     def advance(self, lane: _Lane, seconds: float) -> None:
         lane.repetition += 1
@@ -289,6 +313,7 @@ def run(
             seconds, _, event = heapq.heappop(queue.heap)
             event(seconds)
         ranks.network.settle(seconds)
+        ranks.start_work()
     columns = np.array(ranks.records or np.zeros((0, 6))).reshape(-1, 6).T
     return ranks.finished, (*columns[:3].astype(np.int64), *columns[3:])
 
