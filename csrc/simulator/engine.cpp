@@ -4,9 +4,9 @@
 #include "snapshot.h"
 
 #include <algorithm>
-#include <compare>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace hocket::simulator {
@@ -98,10 +98,8 @@ class Engine final : public Listener {
 
     /// A lane whose messages are there, before its actor has begun to work.
     struct Ready {
-        std::int32_t actor = 0, step = 0, piece = 0;
+        std::int32_t lane = 0, step = 0, piece = 0;
         double seconds = 0;
-
-        auto operator<=>(const Ready &) const = default;
     };
 
     std::size_t job_of(std::int32_t actor) const {
@@ -228,7 +226,7 @@ class Engine final : public Listener {
         if (lane.until > seconds) { // what arrived is still being received
             queue_.push(lane.until, Kind::gathered, index);
         } else if (entry.work > 0) {
-            ready_.push_back({lane.actor, lane.step, lane.piece, seconds});
+            ready_.push_back({index, lane.step, lane.piece, seconds});
         } else {
             advance(index, seconds);
         }
@@ -236,13 +234,16 @@ class Engine final : public Listener {
 
     /// Of several lanes of an actor that are ready at one time, the earlier step goes first, then the earlier piece.
     void start_work() {
-        if (!std::ranges::is_sorted(ready_)) std::ranges::sort(ready_);
+        const auto earlier = [](const Ready &one, const Ready &other) {
+            return std::tie(one.step, one.piece) < std::tie(other.step, other.piece);
+        };
+        if (!std::ranges::is_sorted(ready_, earlier)) std::ranges::stable_sort(ready_, earlier);
         for (const Ready &one : ready_) {
-            const std::int32_t index = lane_of(one.actor, one.piece);
-            const Entry &entry = entries_[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(index)].entry)];
-            double &until = worked_until_[static_cast<std::size_t>(one.actor)];
-            until = std::max(until, one.seconds) + entry.work * problem_.chunk_bytes(job_of(one.actor), one.piece);
-            queue_.push(until, Kind::worked, index);
+            const Lane &lane = lanes_[static_cast<std::size_t>(one.lane)];
+            const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
+            double &until = worked_until_[static_cast<std::size_t>(lane.actor)];
+            until = std::max(until, one.seconds) + entry.work * problem_.chunk_bytes(job_of(lane.actor), lane.piece);
+            queue_.push(until, Kind::worked, one.lane);
         }
         ready_.clear();
     }

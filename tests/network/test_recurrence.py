@@ -75,7 +75,7 @@ KINDS = ("ring:7", "mesh:2x3", "torus:2x3", "switch:5", "fat-tree:8,radix=4,over
 
 
 def varied(topology: Topology, seed: int) -> Topology:
-    """No two links alike, so that nothing comes at once, where rounding would say who goes first."""
+    """No two links alike: of much symmetry, rounding grows as paces settle, until it says who goes first."""
     speeds = topology.bytes_per_second * np.random.default_rng(seed).uniform(0.8, 1.2, len(topology.bytes_per_second))
     return replace(topology, bytes_per_second=speeds)
 
@@ -89,13 +89,8 @@ def test_what_is_left_out_changes_nothing(data: st.DataObject, kind: str, option
     assert few == pytest.approx(every, rel=1e-11, abs=0)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)  # Without work, pieces may come at once.
-@given(
-    data=st.data(),
-    kind=st.sampled_from(KINDS),
-    options=st.sampled_from(["whole", "work", "overheads"]),
-    seed=st.integers(0, 999),
-)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data(), kind=st.sampled_from(KINDS), options=st.sampled_from(FLOWS), seed=st.integers(0, 999))
 def test_the_plain_engine_that_leaves_out_nothing_says_the_same(
     data: st.DataObject, kind: str, options: str, seed: int
 ) -> None:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import TopologyError
+from hocket.network.events import run_events
+from hocket.network.jobs import make_job
 from hocket.network.options import Options
 from hocket.network.simulate import LEVELS, Run, simulate, simulate_together
 from hocket.network.topology import Ints, Topology, parse
-from hocket.network.traffic import traffic_of
+from hocket.network.traffic import Pattern, Traffic, traffic_of
 from hocket.schedule.builder import Builder
 from hocket.schedule.dependencies import REMOTE
 from hocket.schedule.ir import Schedule
@@ -178,6 +180,41 @@ def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
         patched.setattr("hocket.network.compiled.simulator", None)
         plain = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
     assert compiled == pytest.approx(plain, rel=1e-9, abs=0)
+
+
+def sent_by(traffic: Traffic, kind: str, *, engine: str, reduces: float = math.inf) -> list[tuple[float, ...]]:
+    """Start, source, target, step and piece of all that is sent, in two pieces per chunk, each of 1 KiB: by start."""
+    topology, options = parse(kind), Options(piece_bytes=1024.0)
+    job = make_job(traffic, topology, 2048.0 * traffic.chunks_per_vector)
+    work = tuple(one.reduced / reduces for one in traffic.patterns)
+    with pytest.MonkeyPatch.context() as patched:
+        if engine == "plain":
+            patched.setattr("hocket.network.compiled.simulator", None)
+        _, found = run_events([job], topology.seconds, options, [work], record=True)
+    assert found is not None
+    columns = (found.started, found.source, found.target, found.step, found.piece)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def message(source: int, target: int, chunks: int, reducing: int = 0) -> Pattern:
+    """A step of one message, after which rank 0 reduces chunks."""
+    return Pattern(*(np.array([one]) for one in (source, target, chunks)), np.array([reducing, 0, 0]), np.zeros(3, int))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "plain"])
+def test_of_pieces_that_come_to_a_channel_at_once_that_of_the_earlier_step_goes_first(engine: str) -> None:
+    """From 1 s to 3 s, the second piece to rank 0 and the first one to rank 1 share a link; what follows goes to 1."""
+    traffic = Traffic(3, (message(2, 0, 1), message(2, 1, 1)), ((0, 1), (1, 2)), 3)
+    sent = sent_by(traffic, "switch:3,bandwidth=1024B/s,latency=1s", engine=engine)
+    assert sent == [(0, 2, 0, 0, 0), (1, 2, 0, 0, 1), (1, 2, 1, 1, 0), (3, 2, 1, 1, 1), (4, 2, 1, 2, 0), (5, 2, 1, 2, 1)]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "plain"])
+def test_of_pieces_that_a_rank_could_work_on_at_once_that_of_the_earlier_step_goes_first(engine: str) -> None:
+    """At 5 s, the second piece from rank 1 comes to rank 0, and so does the first one from rank 2, of the next step."""
+    traffic = Traffic(3, (message(1, 0, 2, 1), message(2, 0, 4, 1), message(0, 1, 1)), ((0, 1), (1, 1), (2, 1)), 3)
+    sent = sent_by(traffic, "fully-connected:3,bandwidth=1024B/s,latency=1s", engine=engine, reduces=1024.0)
+    assert sent[-2:] == [(7, 0, 1, 2, 0), (10, 0, 1, 2, 1)]
 
 
 @pytest.mark.parametrize("kind", ["torus:3x3", "fat-tree:8,radix=4,oversubscription=2"])
