@@ -14,6 +14,7 @@ namespace hocket::simulator {
 namespace {
 
 constexpr double same_time = 1 + 1e-12; // what differs by less is told before rates are worked out anew
+constexpr double long_enough = 1e-3;    // for a period, of the time so far: paces that differ have parted by then
 
 class Engine final : public Listener {
   public:
@@ -282,7 +283,8 @@ class Engine final : public Listener {
         if (repetition < 1 || repetition >= repeat) return; // it has gone on at once
         const Moment moment{.seconds = seconds, .step = step, .block_begin = begin, .block_end = begin + repeat};
         const std::int32_t period = repetition - marked_;
-        if (marked_ > 0 && repeat - repetition > period) {
+        const bool is_long = seconds - marked_seconds_ > long_enough * seconds;
+        if (marked_ > 0 && is_long && repeat - repetition > period) {
             snapshot_.compare(moment);
             list();
             if (snapshot_.finish()) {

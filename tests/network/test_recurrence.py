@@ -128,6 +128,19 @@ def test_pieces_of_a_ring_that_contends_are_followed_to_the_end() -> None:
     assert (few != every).any(), "rounding shows that something was left out"
 
 
+def test_paces_that_differ_by_little_are_not_taken_for_one() -> None:
+    """Two pairs with nothing in common; in the time of a repetition they part by no more than rounding after many."""
+    topology, nothing = parse("fully-connected:4"), np.zeros(4, np.int64)
+    slow = 1 - 1e-8 * ((topology.link_source >= 2) & (topology.link_target >= 2))
+    topology = replace(topology, bytes_per_second=topology.bytes_per_second * slow)
+    pairs = Pattern(np.arange(4), np.arange(4) ^ 1, np.ones(4, np.int64), nothing, nothing)
+    few, more, most = (
+        ends(Traffic(4, (pairs,), ((0, repeat),), 4), topology, OPTIONS["whole"], every=False)
+        for repeat in (1, 1001, 3_000_001)
+    )
+    assert most == pytest.approx(few + 3000 * (more - few), rel=1e-9, abs=0)
+
+
 @pytest.mark.parametrize("options", ["packets", "ticks"])
 def test_of_packets_no_repetition_is_left_out(options: str) -> None:
     few, every = (ends(ring(16, 300, 300), transposed(16), OPTIONS[options], every=each) for each in (False, True))

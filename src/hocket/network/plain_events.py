@@ -64,6 +64,7 @@ class _Fluid:
         self.coming.append(travel)
 
     def start_flows(self) -> None:
+        """Each channel that is free takes the next one, once all that comes at this instant has come."""
         channels = list(self.freed)
         for travel in sorted(self.coming, key=_Travel.order):
             channel = int(self.problem["channel"][travel.message])
