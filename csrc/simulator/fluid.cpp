@@ -50,7 +50,7 @@ class Fluid final : public Network {
         if (channel.travel < 0 || channel.version != event.version) return;
         const std::int32_t travel = channel.travel;
         channel.travel = -1;
-        channel.ended = event.seconds;
+        channel.since = event.seconds;
         open(event.subject);
         listener_.has_left(travel, event.seconds);
         const double latency = problem_.seconds[message_of(travel)];
@@ -108,13 +108,12 @@ class Fluid final : public Network {
   private:
     struct Channel {
         std::int32_t travel = -1;  // whose flow this is now
-        std::int64_t message = -1; // that has its place on the links: an ended one keeps it for the instant
-        double ended = 0;          // when the last flow has
-        bool opens = false;        // whether another may begin at the end of the instant
+        std::int32_t message = -1; // that has its place on the links: an ended one keeps it for the instant
         std::uint32_t instant = 0; // of the last that came to wait
         std::int32_t before = -1;  // the last in the line of those that came before it
         std::uint32_t version = 0, stamp = 0;
-        double left = 0, rate = 0, since = 0; // bytes left when the rate began
+        bool opens = false;                   // whether another may begin at the end of the instant
+        double left = 0, rate = 0, since = 0; // bytes left when the rate began, or the last flow ended
         double bound = 0;                     // the rate it has alone
         double fresh = 0;                     // of a member: the rate that it is to have
         std::int64_t bottleneck = -1;         // the link that holds it up, or -1: its bound
@@ -176,7 +175,7 @@ class Fluid final : public Network {
         channel.opens = false;
         if (channel.waiting.empty()) return;
         const std::int32_t travel = channel.waiting.pop(travels_);
-        const double seconds = std::max(channel.ended, travels_[travel].started);
+        const double seconds = std::max(channel.since, travels_[travel].started);
         channel.travel = travel;
         channel.left = travels_[travel].bytes;
         channel.since = travels_[travel].started = seconds;
@@ -191,7 +190,7 @@ class Fluid final : public Network {
         Channel &channel = channels_[static_cast<std::size_t>(index)];
         const Flows &paths = problem_.paths;
         const std::size_t message = message_of(channel.travel), begin = paths.begin(message), end = paths.end(message);
-        channel.message = static_cast<std::int64_t>(message);
+        channel.message = travels_[channel.travel].message;
         channel.begin = begin;
         channel.end = end;
         channel.rate = 0;

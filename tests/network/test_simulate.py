@@ -158,7 +158,7 @@ def test_compiled_collapsed_or_neither_all_say_the_same(
 
 @settings(
     max_examples=40, deadline=None, derandomize=True
-)  # Where pieces come at once, rounding may say who goes first.
+)  # Rounding may grow until it says who goes first.
 @given(
     one=st.sampled_from(sorted(ALGORITHMS)),
     num_ranks=st.integers(2, 9),
@@ -206,7 +206,8 @@ def test_of_pieces_that_come_to_a_channel_at_once_that_of_the_earlier_step_goes_
     """From 1 s to 3 s, the second piece to rank 0 and the first one to rank 1 share a link; what follows goes to 1."""
     traffic = Traffic(3, (message(2, 0, 1), message(2, 1, 1)), ((0, 1), (1, 2)), 3)
     sent = sent_by(traffic, "switch:3,bandwidth=1024B/s,latency=1s", engine=engine)
-    assert sent == [(0, 2, 0, 0, 0), (1, 2, 0, 0, 1), (1, 2, 1, 1, 0), (3, 2, 1, 1, 1), (4, 2, 1, 2, 0), (5, 2, 1, 2, 1)]
+    assert sent[:3] == [(0, 2, 0, 0, 0), (1, 2, 0, 0, 1), (1, 2, 1, 1, 0)]
+    assert sent[3:] == [(3, 2, 1, 1, 1), (4, 2, 1, 2, 0), (5, 2, 1, 2, 1)]
 
 
 @pytest.mark.parametrize("engine", ["compiled", "plain"])
