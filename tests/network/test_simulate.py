@@ -156,9 +156,7 @@ def test_compiled_collapsed_or_neither_all_say_the_same(
         assert np.sort(third.messages.arrived) == pytest.approx(np.sort(other.messages.arrived), rel=1e-9, abs=0), name
 
 
-@settings(
-    max_examples=40, deadline=None, derandomize=True
-)  # Rounding may grow until it says who goes first.
+@settings(max_examples=40, deadline=None, derandomize=True)  # Rounding may grow until it says who goes first.
 @given(
     one=st.sampled_from(sorted(ALGORITHMS)),
     num_ranks=st.integers(2, 9),
