@@ -3,8 +3,8 @@
 #include "copy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -327,8 +327,7 @@ void Matcher::send_to(int peer) {
 bool Matcher::offer(int peer, Exchange &send) {
     const bool may_be_fetched =
         send.num_bytes >= least_fetched_bytes && send.num_bytes < least_offered_bytes && transport_.shares_cores();
-    constexpr auto any_footprint = std::numeric_limits<std::size_t>::max();
-    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, any_footprint)) return false;
+    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});

@@ -300,6 +300,36 @@ TEST(exchanges_of_processes_that_share_cores_are_fetched) {
         {.may_attach = true});
 }
 
+/// Where ranks share cores, the receiver copies a message at once, from wherever it lies, and nothing is sent but
+/// words.
+TEST(match_fetches_where_ranks_share_cores) {
+    Machines machines(2, Over::crowded);
+    const auto &arena = (*machines.world)[0].arena;
+    for (const Memory memory : {Memory::owned, Memory::registered}) {
+        for (const std::size_t size : {Matcher::least_fetched_bytes, Matcher::least_offered_bytes - 1}) {
+            for (const bool receiver_first : {false, true}) {
+                Buffer bytes(arena, memory, size);
+                std::ranges::copy(content(size, size), bytes.data());
+                std::vector<std::byte> found(size);
+                std::shared_ptr<Exchange> received;
+                if (receiver_first) received = machines.receive(1, 0, 5, found);
+                const auto posted = machines.transports[0]->posted(1);
+                const auto sent =
+                    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
+                machines[0].advance();
+                CHECK(machines.transports[0]->posted(1) == posted + 2, "an offer, and an announcement");
+                if (!receiver_first) received = machines.receive(1, 0, 5, found);
+                while (!received->done) CHECK(machines[1].advance());
+                CHECK(!sent->done && std::ranges::equal(found, bytes.bytes()));
+                machines.settle();
+                CHECK(sent->done && machines.transports[0]->posted(1) == posted + 2);
+                const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
+                CHECK(!transport.may_be_used_by(1) && bytes.is_intact());
+            }
+        }
+    }
+}
+
 TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
     const auto streams = std::make_shared<ByteStreams>(2);
     Reluctant one(streams, 0), other(streams, 1);
