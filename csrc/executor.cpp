@@ -340,10 +340,11 @@ template <auto Try> bool Executor::tried(Task &task, std::size_t index) {
         return (this->*Try)(task, index);
     const std::size_t piece = task.done, before = task.within, size = piece_size(task);
     const std::uint64_t begin = ticks();
-    const bool is_complete = (this->*Try)(task, index);
+    const bool progress = (this->*Try)(task, index);
+    const bool is_complete = task.done > piece; // else a part of the piece has moved, or nothing
     const std::size_t after = is_complete ? size : task.within;
     if (after > before) record_move(task, index, begin, piece, after - before, is_complete);
-    return is_complete;
+    return progress;
 }
 
 /// Writes down that bytes of a piece have moved since `begin`, once for each peer.
