@@ -1,10 +1,15 @@
 // The recorder: that no record is lost or torn while threads write, traces begin and end; and what calls write down.
 
+#include "byte_stream.h"
 #include "check.h"
+#include "executor.h"
 #include "trace.h"
 #include "world.h"
 
+#include <array>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -151,6 +156,48 @@ TEST(what_one_rank_sends_in_a_step_another_receives) {
     }
     CHECK(!sent.empty() && sent == received);
     CHECK(std::set<Piece>(sent.begin(), sent.end()).size() == sent.size()); // so each arrow has one start and one end
+}
+
+/// Byte by byte, so that each piece moves in many parts, of which only the last one completes it.
+TEST(parts_of_a_piece_add_up_to_it_and_it_ends_once) {
+    constexpr std::size_t count = 6; // of int64: chunks of 24 bytes
+    const Fixture &plans = fixture("all_reduce", "ring", 2);
+    const auto streams = std::make_shared<ByteStreams>(2);
+    std::array<Recorder, 2> recorders;
+    std::array<std::vector<std::int64_t>, 2> inputs, outputs;
+    std::array<std::optional<ByteStreamTransport>, 2> transports;
+    std::array<std::optional<Executor>, 2> executors;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        inputs[rank].assign(count, 1);
+        outputs[rank].resize(count);
+        transports[rank].emplace(streams, static_cast<int>(rank));
+        executors[rank].emplace(*plans.plans[rank], *transports[rank]);
+        recorders[rank].start(true);
+        executors[rank]->record(&recorders[rank]);
+        executors[rank]->start({.dtype = Dtype::int64,
+                                .block = count,
+                                .input = reinterpret_cast<const std::byte *>(inputs[rank].data()),
+                                .output = reinterpret_cast<std::byte *>(outputs[rank].data()),
+                                .tag = 1});
+    }
+    for (bool first = false, second = false; !first || !second;) {
+        first = first || executors[0]->advance();
+        second = second || executors[1]->advance();
+    }
+    for (Recorder &recorder : recorders) {
+        std::map<std::int32_t, std::size_t> num_bytes, num_ends, num_parts; // of each instruction
+        for (const Record &move : of_kind(recorder.take(), Record::What::move)) {
+            CHECK(move.output == 0, "all in one piece");
+            num_bytes[move.instruction] += move.input;
+            num_ends[move.instruction] += (move.flags & Record::completes) != 0;
+            if (move.peer >= 0) ++num_parts[move.instruction];
+        }
+        CHECK(num_parts.size() == 4, num_parts.size());
+        for (const auto &[instruction, bytes] : num_bytes) {
+            CHECK(bytes == count / 2 * sizeof(std::int64_t) && num_ends[instruction] == 1, instruction, bytes);
+        }
+        for (const auto &[instruction, parts] : num_parts) CHECK(parts > 1, instruction);
+    }
 }
 
 TEST(messages_have_the_same_number_at_both_ends) {
