@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
-    : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives, !spin),
+    : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
       paced_(PacedTransport::over(transport_, *context_)), members_(context_, members, rank, transport_),
       lane_(context_->recorder(), identity(members[0], offsets[0]), members),
       messages_(*context_, members, offsets, members_, spin, lane_), spin_(spin), first_ticks_(ticks()),

@@ -61,7 +61,7 @@ class Work {
 /// After a failure only close() works.
 class Communicator {
   public:
-    /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether every rank has a core.
+    /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether this rank has a core.
     Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                  std::span<const std::size_t> offsets, bool spin);
     Communicator(const Communicator &) = delete;

@@ -60,7 +60,8 @@ Context::~Context() {
     for (const Slot &slot : free_slots_) arena_->free(slot.offset); // others may still be read by a peer: they stay
 }
 
-void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets) {
+void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
+                   bool shares_cores) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
@@ -80,6 +81,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
     max_slots_ = std::min(max_slots_, std::max(most_slots - num_reserved, least_pool));
     rank_ = rank;
+    shares_cores_ = shares_cores;
     ranks_ = std::move(ranks);
     presence_->attaches.store(attaches ? 1 : 0, std::memory_order_release);
     phase_.store(watching, std::memory_order_seq_cst);

@@ -55,8 +55,10 @@ class Context {
     /// Where this rank's Presence lies in its arena: peers need it to join.
     std::size_t presence_offset() const { return presence_offset_; }
 
-    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's.
-    void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets);
+    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. `shares_cores`: whether any two
+    /// ranks have to; all say the same.
+    void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
+              bool shares_cores);
 
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -70,6 +72,7 @@ class Context {
     bool shares_process(int rank) const { return at(rank).shares_process; }
     /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
     bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
+    bool shares_cores() const { return shares_cores_; }
     pid_t process_id(int rank) const { return at(rank).process_id; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
@@ -124,6 +127,7 @@ class Context {
     bool may_attach_;
     std::unique_ptr<Link> link_;
     int rank_ = -1;
+    bool shares_cores_ = false;
     std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
     std::mutex mutex_;        // guards the endpoints and the slots
     std::vector<OwnEndpoint> endpoints_;

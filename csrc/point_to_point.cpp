@@ -40,8 +40,7 @@ void Operation::finish(std::exception_ptr cause) {
 
 PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
                            Members &members, bool spin, CommunicatorLane &lane)
-    : members_(members), lane_(lane), spin_(spin),
-      transport_(context, ranks, members.rank(), offsets, Lane::messages, !spin),
+    : members_(members), lane_(lane), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
       paced_(PacedTransport::over(transport_, context)),
       carrier_(paced_ ? static_cast<Transport &>(*paced_) : transport_),
       matcher_(carrier_, members.rank(), members.size()) {}

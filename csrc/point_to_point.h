@@ -47,7 +47,7 @@ using Operations = std::vector<std::shared_ptr<Operation>>;
 /// and take over when it leaves. A thread of its own drives what isend and irecv have begun while nobody waits.
 class PointToPoint {
   public:
-    /// `ranks` are those of the members in the context, `offsets` lead to their endpoints. `spin`: whether every rank
+    /// `ranks` are those of the members in the context, `offsets` lead to their endpoints. `spin`: whether this rank
     /// has a core. `members` must outlive this, and so must `lane`, the communicator's in traces.
     PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
                  Members &members, bool spin, CommunicatorLane &lane);

@@ -65,8 +65,8 @@ Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
 // Transport -----------------------------------------------------------------------------------------------------------
 
 ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
-                           Lane lane, bool shares_cores)
-    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane), shares_cores_(shares_cores),
+                           Lane lane)
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
       offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
       reserved_committed_(members_.size()) {
     const int size = static_cast<int>(members_.size());
@@ -390,7 +390,7 @@ View ShmTransport::view(int peer) {
         break;
     }
     case Endpoint::Tier::attach:
-        if (from.attachable.empty() && !(shares_cores_ && can_attach(peer))) refuse();
+        if (from.attachable.empty() && !(shares_cores() && can_attach(peer))) refuse();
         start = address;
         attached = true;
         break;

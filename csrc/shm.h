@@ -115,9 +115,7 @@ class Endpoint {
 class ShmTransport final : public Transport {
   public:
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
-    /// `shares_cores`: whether there are more ranks than cores.
-    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane,
-                 bool shares_cores = false);
+    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
     ~ShmTransport() override;
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
@@ -142,7 +140,7 @@ class ShmTransport final : public Transport {
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
     bool may_grant(int peer, std::uint64_t num_posted) const override;
-    bool shares_cores() const override { return shares_cores_; }
+    bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
     bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory) override;
@@ -252,7 +250,6 @@ class ShmTransport final : public Transport {
     std::vector<int> members_;
     int rank_;
     Lane lane_;
-    bool shares_cores_;
     std::size_t offset_; // of the own endpoint
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;

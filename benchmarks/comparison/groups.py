@@ -16,6 +16,7 @@ from typing import Any
 
 from comparison import contenders
 from comparison.contenders import Setting
+from hocket.runtime.cores import bound
 
 START_SECONDS = 60.0
 TASK_SECONDS = 120.0
@@ -59,18 +60,21 @@ class Group:
         listener.bind(os.fspath(address))
         listener.listen(2 * self.num_ranks)
         lines, environment = contenders.commands(group, self.setting, self.num_ranks, address, place, python)
+        # Ours are started as `hocket run` starts them, those of MPI by their mpiexec, those of Gloo as torchrun does.
+        placed = bound if group in contenders.OWN_ENVIRONMENT else contextlib.nullcontext
         with (self._folder / "log").open("wb") as log:
-            for line in lines:
-                process = subprocess.Popen(
-                    line,
-                    env=os.environ | environment | {"PYTHONPATH": f"{contenders.BENCHMARKS}{os.pathsep}{build}"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    # In this session, as those of `hocket run` and of most mpiexec share one: the scheduler may divide
-                    # cores among sessions first, and then who yields makes no room for a rank of another session.
-                    process_group=0,
-                )
+            for rank, line in enumerate(lines):
+                with placed(rank, self.num_ranks):
+                    process = subprocess.Popen(
+                        line,
+                        env=os.environ | environment | {"PYTHONPATH": f"{contenders.BENCHMARKS}{os.pathsep}{build}"},
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        # In this session, as those of most mpiexec share one: the scheduler may divide cores among
+                        # sessions first, and then who yields makes no room for a rank of another session.
+                        process_group=0,
+                    )
                 self._launchers.append(process)
         deadline = time.monotonic() + START_SECONDS
         listener.settimeout(0.1)

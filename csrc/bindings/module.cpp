@@ -326,10 +326,9 @@ NB_MODULE(_core, m) {
         .def("abandon_endpoint", &Context::abandon_endpoint, "offset"_a)
         .def(
             "join",
-            [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets) {
-                self.join(rank, descriptors, offsets);
-            },
-            "rank"_a, "descriptors"_a, "presence_offsets"_a);
+            [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets,
+               bool shares_cores) { self.join(rank, descriptors, offsets, shares_cores); },
+            "rank"_a, "descriptors"_a, "presence_offsets"_a, "shares_cores"_a);
 
     bind_streams(m);
     nb::class_<Work>(m, "Work")

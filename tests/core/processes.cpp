@@ -89,7 +89,7 @@ void Processes::join(Rank &own) {
         descriptors.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
         CHECK(descriptors.back() >= 0, "cannot open", path);
     }
-    own.context->join(own.rank, descriptors, presences);
+    own.context->join(own.rank, descriptors, presences, !options_.spin);
     for (int descriptor : descriptors) close(descriptor);
     for (int i = 0; i < options_.num_communicators; ++i) {
         board_->endpoint[at].store(

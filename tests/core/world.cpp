@@ -68,7 +68,7 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
             if (options.may_attach) *reinterpret_cast<std::uint64_t *>(presence->token_address.load()) = token;
         }
     }
-    for (Rank &rank : ranks_) rank.context->join(rank.rank, descriptors, presences);
+    for (Rank &rank : ranks_) rank.context->join(rank.rank, descriptors, presences, !options.spin);
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {
             rank.communicators.push_back(

@@ -1,13 +1,15 @@
 """Who may spin: ranks that have as many cores as there are of them, whoever has bound them to which."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hocket
 from hocket.runtime import cores
-from hocket.runtime.cores import has_core, own_cores
+from hocket.runtime.cores import have_cores, own_cores
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
     ],
 )
 def test_a_rank_has_a_core_where_no_more_ranks_share_them(ranks: list[dict[str, Any]], expected: list[bool]) -> None:
-    assert [has_core(rank, ranks) for rank in range(len(ranks))] == expected
+    assert have_cores(ranks) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,47 @@ def test_the_limit_of_a_container_is_read(
     assert cores.quota() == expected
 
 
+def affinity() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def test_where_there_are_more_ranks_than_cores_neighbours_share_one() -> None:
+    usual = affinity()
+    cores = sorted(usual)
+    expected = [{core} for core in cores for _ in range(2)]
+    assert hocket.run_ranks(affinity, 2 * len(cores), kind="process") == expected
+    assert hocket.run_ranks(affinity, len(cores), kind="process") == [usual] * len(cores)
+    assert affinity() == usual, "of this process nothing has changed"
+
+
+def move_all() -> bool:
+    """Two ranks on one core, the third on another, if there is one: it alone has a core of its own."""
+    rank = int(os.environ["HOCKET_RANK"])
+    cores = sorted(affinity_of_all())
+    os.sched_setaffinity(0, {cores[0] if rank < 2 else cores[-1]})
+    comm = hocket.init()
+    x = np.repeat(np.arange(3, dtype=np.float32), 1 << 20)  # enough to be fetched where ranks share cores
+    received = comm.all_to_all(x)
+    assert (received == comm.rank).all()
+    message = np.full(1 << 18, comm.rank, np.float32)
+    received = np.empty_like(message)
+    for step in (1, 2):
+        comm.sendrecv(message, (comm.rank + step) % 3, received, (comm.rank - step) % 3)
+        assert (received == (comm.rank - step) % 3).all()
+    return comm.context.has_core
+
+
+def affinity_of_all() -> set[int]:
+    """The cores of the process that has started this one."""
+    return os.sched_getaffinity(os.getppid())
+
+
+def test_ranks_with_a_core_and_without_understand_each_other() -> None:
+    assert hocket.run_ranks(move_all, 3, kind="process") == [False, False, len(affinity()) > 1]
+
+
 def test_ranks_tell_each_other() -> None:
     def spins() -> bool:
         return hocket.init().context.has_core
 
-    assert hocket.run_ranks(spins, 3, kind="thread") == [has_core(0, [own_cores()] * 3)] * 3
+    assert hocket.run_ranks(spins, 3, kind="thread") == have_cores([own_cores()] * 3)

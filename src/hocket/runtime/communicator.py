@@ -21,7 +21,7 @@ from hocket import _core
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
-from hocket.runtime.cores import has_core, own_cores
+from hocket.runtime.cores import have_cores, own_cores
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
@@ -69,15 +69,16 @@ def init(
     members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
     try:
         _check_links([said["link"] for said in members.hellos])
-        core.join(members.rank, members.descriptors, [said["presence"] for said in members.hellos])
+        with_core = have_cores([said["cores"] for said in members.hellos])
+        presences = [said["presence"] for said in members.hellos]
+        core.join(members.rank, members.descriptors, presences, not all(with_core))
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
     if members.config["error"]:
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
-    spins = has_core(members.rank, [said["cores"] for said in members.hellos])
-    context = Context(core, members.rank, members.size, spins)
+    context = Context(core, members.rank, members.size, with_core[members.rank])
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
     communicator._policy = Policy.decode(members.config["policy"])

@@ -1,11 +1,13 @@
-"""Whether a rank has a core of its own: then it spins where it waits. Else it would keep the core from those it awaits.
+"""Which cores ranks run on, and whether one has a core of its own: then it spins where it waits. Else it would keep the
+core from those it awaits.
 
 Each rank says at the rendezvous on which cores it may run and how many at a time. What other threads of a rank do is
 not known here; a rank that spins for nothing sleeps soon, and the stream of a communicator never spins.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +33,41 @@ def quota() -> float | None:
     return int(allowed) / int(period) if allowed.isdecimal() and period.isdecimal() else None
 
 
-def has_core(rank: int, said: Sequence[dict[str, Any]]) -> bool:
-    """Whether there are as many cores as ranks where this one runs; `said` is own_cores() of every rank of the job.
+def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
+    """Whether there are as many cores as ranks where each rank runs; `said` is own_cores() of every rank of the job.
 
     Those count that share a core with it, or with one that does. Ranks that are bound to a core each have one each.
     """
     masks: list[int] = [int.from_bytes(one["cores"], "little") for one in said]
-    cores, sharing = masks[rank], {rank}
-    while found := {other for other, mask in enumerate(masks) if mask & cores} - sharing:
-        sharing |= found
-        for other in found:
-            cores |= masks[other]
-    limits: list[float] = [said[other]["quota"] for other in sharing if said[other]["quota"] is not None]
-    return len(sharing) <= min([cores.bit_count(), *limits])
+    have: list[bool] = [False] * len(said)
+    left = set(range(len(said)))
+    while left:
+        sharing, cores = {first := left.pop()}, masks[first]
+        while found := {other for other in left if masks[other] & cores}:
+            left -= found
+            sharing |= found
+            for other in found:
+                cores |= masks[other]
+        limits: list[float] = [said[other]["quota"] for other in sharing if said[other]["quota"] is not None]
+        for rank in sharing:
+            have[rank] = len(sharing) <= min([cores.bit_count(), *limits])
+    return have
+
+
+@contextlib.contextmanager
+def bound(rank: int, num_ranks: int) -> Iterator[None]:
+    """What this thread starts meanwhile, as that rank, may run on one core only where there are fewer than ranks.
+
+    Neighbours, which many algorithms let talk most, share one. Else Linux moves ranks about, and whether two that talk
+    are on one core is an accident of each second.
+    """
+    usual = os.sched_getaffinity(0)
+    if num_ranks > len(usual):
+        os.sched_setaffinity(0, {sorted(usual)[rank * len(usual) // num_ranks]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usual)
 
 
 def _read(file: Path) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from hocket.errors import PeerDied, ResourceError
 from hocket.runtime import rank_process
+from hocket.runtime.cores import bound
 from hocket.runtime.environment import Environment, new_address, rank_scope, rank_variables
 from hocket.runtime.rank_process import Outcome, follows_from_another
 
@@ -38,6 +39,7 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
     "thread" (anything goes, but the ranks share one interpreter); by default processes, and threads in a notebook.
     The first failure is raised here with a note that names its rank; a process that ended without a word is PeerDied.
     The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be, and go on.
+    Where there are more processes than cores, each is bound to one core, neighbours to the same.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
@@ -135,7 +137,8 @@ def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...
     with _Processes() as processes:
         address = new_address()
         for rank in range(size):
-            processes.start(rank_variables(rank, size, address))
+            with bound(rank, size):
+                processes.start(rank_variables(rank, size, address))
         for connection in processes.connections:
             # A process that has already ended is noticed below.
             with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from hocket.runtime.cores import bound
 from hocket.runtime.environment import new_address, rank_variables, torchrun_variables
 from hocket.runtime.output import Sink, Source, last_traceback, reports_another
 
@@ -120,17 +121,18 @@ class _Supervisor:
         for rank in range(self.num_ranks):
             if self.ended_by is not None:
                 break
-            process = subprocess.Popen(
-                command,
-                stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                # Python writes to a pipe in blocks by default, and lines would be seen long after they were printed.
-                env={"PYTHONUNBUFFERED": "1", **os.environ}
-                | rank_variables(rank, self.num_ranks, address)
-                | torchrun_variables(rank, self.num_ranks, port),
-                process_group=self.group,
-            )
+            with bound(rank, self.num_ranks):
+                process = subprocess.Popen(
+                    command,
+                    stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    # Python writes to a pipe in blocks by default: lines would be seen long after they were printed.
+                    env={"PYTHONUNBUFFERED": "1", **os.environ}
+                    | rank_variables(rank, self.num_ranks, address)
+                    | torchrun_variables(rank, self.num_ranks, port),
+                    process_group=self.group,
+                )
             self.processes.append(process)
             assert process.stdout is not None and process.stderr is not None
             label = b"[%d] " % rank if self.label else b""
