@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,8 @@ def test_the_costs_of_the_machine_are_stored_for_the_bench(
     assert machine.load() == costs and not Path("hocket_tuner.conf").exists()
     assert text.startswith("2 cores; from a store on one to its being seen on another: 0.150 us\n")
     assert "40.0 (16 KiB), 10.0 (128 MiB); all cores in memory: 12.0\n" in text
+    assert "so far, for `hocket bench` and `hocket explain`\n" in text
+    monkeypatch.setattr(machine, "measure", lambda: replace(costs, hop_seconds=3e-7))  # slower: the first stands
     assert main(["tune", "--measure", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hop_seconds"] == 1.5e-7
 

@@ -20,16 +20,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_was_stored_is_loaded() -> None:
     assert machine.load() is None
-    file = machine.store(COSTS)
-    assert machine.load() == COSTS
+    stored, file = machine.store(COSTS)
+    assert stored == machine.load() == COSTS
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_another_processor_has_other_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = machine.store(COSTS)
+    _, file = machine.store(COSTS)
     monkeypatch.setattr(machine, "_processor", lambda: "another")
     assert machine.load() is None
-    assert machine.store(COSTS) != file
+    assert machine.store(COSTS)[1] != file
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,28 @@ def test_another_processor_has_other_costs(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_is_no_measurement_is_none(content: bytes) -> None:
-    machine.store(COSTS).write_bytes(content)
+    machine.store(COSTS)[1].write_bytes(content)
     assert machine.load() is None
+
+
+def test_of_several_measurements_the_fastest_counts() -> None:
+    """A bound must not be above what was reached when the machine was in a better mood."""
+    slow = {kind: {16384: 5e10, 1 << 27: 9e9} for kind in PASSES}
+    machine.store(COSTS)
+    later = MachineCosts(2, 1.5e-7, slow | {"load": {16384: 2e11, 1 << 27: 9e9}}, dict.fromkeys(PASSES, 3e10))
+    expected = MachineCosts(
+        2, 1e-7, COSTS.bytes_per_second | {"load": {16384: 2e11, 1 << 27: 1e10}}, dict.fromkeys(PASSES, 3e10)
+    )
+    assert machine.store(later)[0] == machine.load() == expected
+    assert machine.store(COSTS)[0] == expected
+
+
+def test_the_hop_is_the_least_of_many_samples_over_the_whole_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    hops = iter([1.5e-7] * 10 + [3e-8] + [1.5e-7] * 100)
+    monkeypatch.setattr(_core, "hop_seconds", lambda *_: next(hops))
+    monkeypatch.setattr(_core, "bytes_per_second", lambda *_: 1e10)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert machine.measure().hop_seconds == 3e-8
 
 
 def test_rates_of_zero_are_no_measurement() -> None:

@@ -81,8 +81,7 @@ def _measure_machine(as_json: bool) -> int:
     from hocket.cli.selection import name_bytes, name_seconds
     from hocket.runtime import machine
 
-    costs = machine.measure()
-    kept = machine.store(costs)
+    costs, kept = machine.store(machine.measure())
     if as_json:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
@@ -93,7 +92,7 @@ def _measure_machine(as_json: bool) -> int:
         alone = ", ".join(f"{rate / 1e9:.1f} ({name_bytes(size)})" for size, rate in rates.items())
         together = costs.together_bytes_per_second[kind] / 1e9
         print(f"{kind}, GB/s of one core by the bytes that it touches: {alone}; all cores in memory: {together:.1f}")
-    print(f"{kept}: the costs, for `hocket bench`")
+    print(f"{kept}: the fastest that was measured here so far, for `hocket bench` and `hocket explain`")
     return 0
 
 

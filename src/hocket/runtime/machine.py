@@ -1,7 +1,7 @@
-"""What this machine's cores and memory cost: measured once, kept on disk, used for lower bounds.
+"""What this machine's cores and memory cost: measured, kept on disk, used for lower bounds.
 
-Everything is the fastest that was seen, as a bound must not be above what can be reached. How fast Hocket itself is
-plays no part.
+Everything is the fastest that was ever seen on this kind of machine, as a bound must not be above what can be reached:
+what the cores of a virtual machine share may change from minute to minute. How fast Hocket itself is plays no part.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _FOOTPRINTS = (1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 25, 1 << 27)  # bytes; f
 _MOST_TOGETHER_BYTES = 1 << 31  # of all cores, where all work at once
 _SECONDS_EACH = 0.05
 _SECONDS_TOGETHER = 0.2
-_SECONDS_HOP = 0.02
+_SECONDS_HOP = 0.005  # between any two passes: over all of them the least counts
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,46 @@ class MachineCosts:
             return alone
         return min(alone, max(self.together_bytes_per_second[kind], measured[max(measured)]))
 
+    def best(self, other: "MachineCosts | None") -> "MachineCosts":
+        """The faster of both in everything."""
+        if other is None:
+            return self
+        alone, together = self.bytes_per_second, self.together_bytes_per_second
+        return MachineCosts(
+            self.num_cores,
+            min(self.hop_seconds, other.hop_seconds),
+            {kind: _greatest(alone[kind], other.bytes_per_second[kind]) for kind in alone},
+            {kind: max(rate, other.together_bytes_per_second[kind]) for kind, rate in together.items()},
+        )
+
+
+def _greatest(rates: dict[int, float], others: dict[int, float]) -> dict[int, float]:
+    return {size: max(rates.get(size, 0.0), others.get(size, 0.0)) for size in sorted({*rates, *others})}
+
 
 def measure() -> MachineCosts:
     """Measures, in about 3 seconds, during which nothing else should run. OSError where a core may not be used."""
     cores = sorted(os.sched_getaffinity(0))
-    alone = {
-        kind: {size: _core.bytes_per_second(kind, size, cores[:1], _SECONDS_EACH) for size in _FOOTPRINTS}
-        for kind in PASSES
-    }
-    each = min(_FOOTPRINTS[-1], _MOST_TOGETHER_BYTES // len(cores))
-    together = {kind: _core.bytes_per_second(kind, each, cores, _SECONDS_TOGETHER) for kind in PASSES}
     partners = [cores[1 << i] for i in range(len(cores).bit_length()) if 1 << i < len(cores)]  # near ones and far ones
-    hops = [_core.hop_seconds(cores[0], partner, _SECONDS_HOP) for partner in partners]
+    hops: list[float] = []
+
+    def rate(kind: str, footprint: int, together: list[int], seconds: float) -> float:
+        hops.extend(_core.hop_seconds(cores[0], partner, _SECONDS_HOP) for partner in partners)
+        found: float = _core.bytes_per_second(kind, footprint, together, seconds)
+        return found
+
+    alone = {kind: {size: rate(kind, size, cores[:1], _SECONDS_EACH) for size in _FOOTPRINTS} for kind in PASSES}
+    each = min(_FOOTPRINTS[-1], _MOST_TOGETHER_BYTES // len(cores))
+    together = {kind: rate(kind, each, cores, _SECONDS_TOGETHER) for kind in PASSES}
     return MachineCosts(len(cores), min(hops, default=0.0), alone, together)
 
 
-def store(costs: MachineCosts) -> Path:
-    """Keeps the costs for this machine, and returns the file. OSError if the cache folder cannot be written."""
-    file = _file()
+def store(costs: MachineCosts) -> tuple[MachineCosts, Path]:
+    """Keeps the best of these costs and of those that were stored before for this kind of machine.
+
+    Returns them, and the file. OSError if the cache folder cannot be written.
+    """
+    file, costs = _file(), costs.best(load())
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=file.parent)
     try:
@@ -79,7 +101,7 @@ def store(costs: MachineCosts) -> Path:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-    return file
+    return costs, file
 
 
 def load() -> MachineCosts | None:
