@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,40 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     assert "ring pays 10.0 us more for latency (6 steps against 2)" in text
     assert "4.92 us less for bandwidth (96 KiB sent in both)" in text
     assert "Measured 2026-01-02 03:04:05; half of the costs fit their times within 10%." in text
+
+
+def with_a_dropped_one(seconds: float) -> Entry:
+    """The tree, dropped at 64 KiB after two rounds, of which the better was lucky."""
+    tree = measured("tree", 4, 9e-6, 2e-10, 1e-11)
+    samples = [
+        tuning.sample(64 << 10, (4 * seconds, seconds)) if one.num_bytes == 64 << 10 else one for one in tree.samples
+    ]
+    return replace(entry(), algorithms=(*entry().algorithms, replace(tree, samples=tuple(samples))))
+
+
+def test_what_was_dropped_after_a_few_rounds_is_not_compared(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning.store([with_a_dropped_one(5e-6)])
+    call = ("explain", "all_reduce", "-n", "4", "-b", "64K")
+    rows = json_of(capsys, *call)["candidates"]
+    assert [row["algorithm"] for row in rows[:4]] == ["direct_two_shot", "ring", "direct", "tree"]
+    assert [(row["complete"], row["rounds"]) for row in rows[:5]] == [*[(True, 9)] * 3, (False, 2), (False, None)]
+    text = text_of(capsys, *call)
+    assert "direct_two_shot takes 31.0 us (measured); the next best, ring, 38.7 us, 1.25 times as long." in text
+    assert "What has fewer rounds than others was dropped as slower: its time is rough, and not compared." in text
+    assert ranges_measured(with_a_dropped_one(5e-6)) == ranges_measured(entry())
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
+    expected = "tree was dropped after 2 rounds, of about 5.00 us, as slower than direct_two_shot, 31.0 us (measured)."
+    assert expected in text_of(capsys, *call)
+
+
+def test_where_all_others_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = {"direct_two_shot": (1e-5, 1e-5, 1e-5), "ring": (2e-5, 2e-5), "direct": (2e-5, 2e-5)}
+    some = (replace(one, samples=(tuning.sample(64 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
+    tuning.store([replace(entry(), algorithms=tuple(some))])
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
+    assert "direct_two_shot takes 10.0 us (measured); all others were dropped as slower.\n" in text
 
 
 def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,6 +221,20 @@ def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> N
     assert direct.costs.seconds(direct.traits, 64 << 10) == pytest.approx(sample.seconds, rel=0.01)
 
 
+@pytest.mark.parametrize("num_rounds", range(1, 15))
+def test_the_median_of_rounds_lies_between_their_quartiles(num_rounds: int) -> None:
+    """Also of two rounds, of which the better counts as the median."""
+    found = tuning.sample(8, [2.0**number for number in range(num_rounds)])
+    assert found.low <= found.seconds <= found.high and found.num_rounds == num_rounds
+    assert tuning.sample(8, (4.0, 1.0)) == tuning.Sample(8, 1.0, 1.0, 4.0, 2)
+
+
+def test_what_has_fewer_rounds_was_not_timed_to_the_end() -> None:
+    samples = {"a": tuning.sample(8, [1.0] * 5), "b": tuning.sample(8, [1.0] * 2), "c": tuning.sample(8, [2.0] * 5)}
+    assert tuning.timed_to_the_end(samples) == {"a": samples["a"], "c": samples["c"]}
+    assert tuning.timed_to_the_end({}) == {}
+
+
 def test_new_times_replace_old_ones_of_the_same_collective_and_rank_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "time_algorithms", Machine(again=0.5))
     store(tune(["all_reduce", "broadcast"], [2], SIZES).entries)

@@ -73,22 +73,24 @@ def explain(
     """All that is known of a call, as plain values: bytes and seconds; None for what is not known."""
     from hocket.algorithms import ALGORITHMS
     from hocket.runtime.select import Policy, choose, choose_by
-    from hocket.runtime.tuning import candidates
+    from hocket.runtime.tuning import candidates, timed_to_the_end
     from hocket.runtime.tuning_fit import traits_of
 
     policy = Policy.from_environment(os.environ)
     algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
     names = candidates(collective, num_ranks, (algorithm, choose(collective, num_ranks, num_bytes)))
-    known = _known(entry)
-    now = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
+    known = _known(entry, names)
+    samples = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
+    samples = samples or {name: found for name, one in known.items() if (found := one.at(num_bytes))}
+    complete = timed_to_the_end(samples)
     rows = []
     for name, twins in names.items():
-        one = next((known[same] for same in (name, *twins) if same in known), None)
+        one = known.get(name)
         traits = traits_of(ALGORITHMS[collective, name].build(num_ranks))
         row = {"algorithm": name, "twins": list(twins), **_work(traits, num_bytes)}
         row |= _predicted(one.costs if one else None, traits, num_bytes)
-        rows.append(row | _measured(now.get(name) or (one and one.at(num_bytes)) or None))
-    rows.sort(key=lambda row: (row["measured"] or math.inf, row["predicted"] or math.inf, row["steps"], row["sent"]))
+        rows.append(row | _measured(samples.get(name)) | {"complete": name in complete})
+    rows.sort(key=_order)
     return {
         "collective": collective,
         "num_ranks": num_ranks,
@@ -105,8 +107,17 @@ def explain(
     }
 
 
-def _known(entry: "Entry | None") -> dict[str, "Measured"]:
-    return {one.algorithm: one for one in entry.algorithms} if entry else {}
+def _known(entry: "Entry | None", names: dict[str, tuple[str, ...]]) -> dict[str, "Measured"]:
+    """What there is of each candidate, or of one with the same schedule."""
+    there = {one.algorithm: one for one in entry.algorithms} if entry else {}
+    stands_for = {twin: name for name, twins in names.items() for twin in (*twins, name)}
+    return {stands_for[name]: one for name, one in there.items() if name in stands_for}
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The quickest first; what was dropped after a few rounds behind what was timed to the end."""
+    times = (row["measured"] or math.inf, row["predicted"] or math.inf)
+    return (not row["complete"], *times, row["steps"], row["sent"])
 
 
 def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[str, ...]) -> dict[str, "Sample"]:
@@ -140,22 +151,27 @@ def _predicted(costs: "Costs | None", traits: "Traits", num_bytes: int) -> dict[
 
 def _measured(sample: "Sample | None") -> dict[str, Any]:
     if sample is None:
-        return dict.fromkeys(("measured", "low", "high"))
-    return {"measured": sample.seconds, "low": sample.low, "high": sample.high}
+        return dict.fromkeys(("measured", "low", "high", "rounds"))
+    return {"measured": sample.seconds, "low": sample.low, "high": sample.high, "rounds": sample.num_rounds}
 
 
 def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
-    """Which algorithm was the fastest, from size to size; of such as are equally good, one that is so for longer."""
+    """Which algorithm was the fastest, from size to size; of such as are equally good, one that is so for longer.
+
+    What was dropped after a few rounds does not count.
+    """
+    from hocket.runtime.tuning import timed_to_the_end
     from hocket.runtime.tuning_rules import merged
 
-    times: dict[int, dict[str, float]] = {}
+    samples: dict[int, dict[str, Sample]] = {}
     for one in entry.algorithms:
         for sample in one.samples:
-            times.setdefault(sample.num_bytes, {})[one.algorithm] = sample.seconds
-    best = {
-        size: [name for name in sorted(by, key=lambda name: by[name]) if by[name] <= _AS_GOOD * min(by.values())]
-        for size, by in times.items()
-    }
+            samples.setdefault(sample.num_bytes, {})[one.algorithm] = sample
+    best: dict[int, list[str]] = {}
+    for size, tried in samples.items():
+        times = {name: sample.seconds for name, sample in timed_to_the_end(tried).items()}
+        limit = _AS_GOOD * min(times.values())
+        best[size] = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
     return [
         _range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes, rule.algorithm)
         for rule in merged(entry.collective, entry.num_ranks, best)

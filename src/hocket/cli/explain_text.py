@@ -37,6 +37,7 @@ def _table(found: dict[str, Any]) -> Any:
         "+ bandwidth",
         "+ reduction",
         "measured",
+        "rounds",
     ):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for row in found["candidates"]:
@@ -48,6 +49,7 @@ def _table(found: dict[str, Any]) -> Any:
             name_bytes(row["sent"]),
             name_bytes(row["reduced"]),
             *("-" if seconds is None else name_seconds(seconds) for seconds in costs),
+            str(row["rounds"] or "-"),
             style=bold,
         )
     return table
@@ -68,17 +70,19 @@ def decided(found: dict[str, Any]) -> str:
 
 
 def why(found: dict[str, Any]) -> str:
-    """Why what runs wins, or what would be faster, from the numbers."""
+    """Why what runs wins, or what would be faster, from the numbers: times of those that were timed to the end."""
     rows = found["candidates"]
     mine = next(row for row in rows if found["algorithm"] in (row["algorithm"], *row["twins"]))
-    known = [row for row in rows if row["measured"] is not None] if mine["measured"] is not None else []
-    kind = "measured" if known else "predicted"
-    known = known or [row for row in rows if row["predicted"] is not None]
+    if mine["measured"] is not None and not mine["complete"]:
+        return _dropped(mine, rows[0])
+    kind = "measured" if mine["complete"] else "predicted"
+    known = [row for row in rows if (row["complete"] if mine["complete"] else row["predicted"] is not None)]
     if mine[kind] is None:
         return _unmeasured(found, mine)
     others = sorted((row for row in known if row is not mine), key=lambda row: row[kind])
     if not others:
-        return f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind}); nothing else does what it does."
+        rest = "all others were dropped as slower" if len(rows) > 1 else "nothing else does what it does"
+        return f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind}); {rest}."
     other = others[0]
     ratio = other[kind] / mine[kind]
     names = f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind})"
@@ -93,6 +97,14 @@ def why(found: dict[str, Any]) -> str:
             f"would choose it if it wins as clearly in `hocket tune`."
         )
     return " ".join([text, *_differences(mine, other)])
+
+
+def _dropped(mine: dict[str, Any], best: dict[str, Any]) -> str:
+    text = (
+        f"{mine['algorithm']} was dropped after {mine['rounds']} rounds, of about {name_seconds(mine['measured'])}, as "
+        f"slower than {best['algorithm']}, {name_seconds(best['measured'])} (measured)."
+    )
+    return " ".join([text, *_differences(mine, best)])
 
 
 def _overlap(mine: dict[str, Any], other: dict[str, Any], kind: str) -> bool:
@@ -136,6 +148,8 @@ def _where(found: dict[str, Any]) -> list[str]:
         if found[name]:
             ranges = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found[name])
             lines.append(f"{text}: {'; '.join(ranges)}.")
+    if any(row["rounds"] and not row["complete"] for row in found["candidates"]):
+        lines.append("What has fewer rounds than others was dropped as slower: its time is rough, and not compared.")
     rows = [row for row in found["candidates"] if row["predicted"] is not None]
     if any(row["reduced"] for row in rows) and not any(row["reduction"] for row in rows):
         lines.append("These times do not tell bytes reduced from bytes sent: bandwidth is the price of both.")

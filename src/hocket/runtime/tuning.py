@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -204,8 +204,14 @@ def time_algorithms(
 
 def sample(num_bytes: int, times: Sequence[float]) -> Sample:
     """The rounds of one algorithm at one size in short. Of two rounds the better counts: it was dropped after them."""
-    low, high = map(float, np.percentile(times, (25, 75)))
+    low, high = map(float, np.percentile(times, (25, 75), method="nearest"))  # of few rounds, too, around the median
     return Sample(num_bytes, statistics.median_low(times), low, high, len(times))
+
+
+def timed_to_the_end(samples: Mapping[str, Sample]) -> dict[str, Sample]:
+    """Of algorithms at one size, those with the most rounds: the others were dropped as slower after a few."""
+    most = max((one.num_rounds for one in samples.values()), default=0)
+    return {name: one for name, one in samples.items() if one.num_rounds == most}
 
 
 def entries_of(num_ranks: int, jobs: Sequence[Job], found: dict[tuple[str, int], Rounds]) -> list[Entry]:
