@@ -9,20 +9,25 @@ from hypothesis import strategies as st
 
 from hocket.cli import main
 from hocket.cli.explain import ranges_measured, ranges_predicted
-from hocket.runtime import tuning
+from hocket.runtime import machine, tuning
+from hocket.runtime.rough_costs import rough_entry
 from hocket.runtime.tuning import Entry, Measured, Sample
 from hocket.runtime.tuning_fit import Costs, Traits, traits_of
 from tests.cli.printed import json_of, text_of
 
+COSTS = machine.MachineCosts(
+    4, 1e-7, {kind: {1 << 14: 2e10, 1 << 27: 1e10} for kind in machine.PASSES}, dict.fromkeys(machine.PASSES, 2e10)
+)
 SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tuner file, no times and no environment but those of the test."""
+    """No tuner file, no times and no environment but those of the test; the machine has been measured."""
     for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
+    machine.store(COSTS)
     monkeypatch.chdir(tmp_path)
 
 
@@ -122,20 +127,64 @@ def test_what_runs_is_not_always_the_quickest(
     assert "ring takes 38.7 us (measured), but direct_two_shot 31.0 us, 0.80 times as long: a tuner file would" in text
 
 
-def test_without_times_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
-    assert found["tuned"] is None and found["fastest_measured"] == found["fastest_predicted"] == []
+def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("explain", "all_reduce", "-n", "4", "-b", "64K")
+    found = json_of(capsys, *call)
+    assert found["tuned"] is None and found["fastest_measured"] == []
     assert (found["algorithm"], found["by"]) == ("direct_two_shot", "table")
-    assert all(row["predicted"] is None and row["measured"] is None for row in found["candidates"])
+    rows = {row["algorithm"]: row for row in found["candidates"]}
+    assert all(row["predicted"] > 0 and row["measured"] is row["error"] is None for row in rows.values())
+    assert found["fastest_predicted"] == [
+        {"min_bytes": 0, "max_bytes": 8192, "algorithm": "direct"},
+        {"min_bytes": 8193, "max_bytes": None, "algorithm": "direct_two_shot"},
+    ]
+    text = text_of(capsys, *call)
+    assert "direct_two_shot takes ~9.2 us (predicted), and bidirectional_ring ~11 us: rough costs do not tell" in text
+    assert "By rough costs: direct up to 8 KiB; direct_two_shot above 8 KiB.\n" in text
+    assert "~: predicted by what cores and memory can do here" in text
+    assert "hocket tune --collective all_reduce --ranks 4" in text
+
+
+def test_what_is_roughly_slower_is_not_said_to_lose(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only times decide. A barrier has no sizes to change at."""
+    text = text_of(capsys, "explain", "barrier", "-n", "4")
+    assert "; the next best, dissemination, ~1.0 us, 2.00 times as long." in text and "By rough costs" not in text
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
-    assert "was not measured on this machine" in text and "hocket tune --collective all_reduce --ranks 4" in text
-    assert "takes 2 steps and sends 96 KiB; the fewest steps are 1 (direct)" in text
+    assert "tree takes ~18 us (predicted), but direct_two_shot ~9.2 us: whether that is so, only times tell." in text
+    monkeypatch.delenv("HOCKET_ALGO")
+    assert "direct takes ~0.0 us (predicted)" in text_of(capsys, "explain", "all_reduce", "-n", "1", "-b", "8")
+
+
+def test_what_has_no_costs_cannot_be_judged(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning.store([entry()])
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
+    assert "tree was not measured on this machine" in text and "hocket tune --collective all_reduce --ranks 4" in text
+    assert "takes 4 steps and sends 128 KiB; the fewest steps are 1 (direct)" in text
+
+
+def test_a_machine_that_was_never_measured_is_measured_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "another"))
+    measurements = iter([COSTS])
+    monkeypatch.setattr(machine, "measure", lambda: next(measurements))
+    for said in ("hocket explain: measuring cores and memory, once, which takes 3 s\n", ""):
+        assert main(["explain", "all_gather", "-n", "4", "-b", "64K"]) == 0
+        assert capsys.readouterr().err == said
+    assert machine.load() == COSTS
 
 
 def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "explain", "broadcast", "-n", "2", "-b", "4K", "--measure")
     row = next(row for row in found["candidates"] if row["algorithm"] == found["algorithm"])
-    assert 0 < row["low"] <= row["measured"] <= row["high"] and row["predicted"] is None
+    assert 0 < row["low"] <= row["measured"] <= row["high"] and row["rounds"] >= 5
+    assert row["predicted"] > 0 and found["tuned"] is None
     assert not tuning.file().exists()
     assert "nothing else does" in text_of(capsys, "explain", "gather", "-n", "2", "-b", "4K", "--measure")
 
@@ -206,7 +255,7 @@ def test_the_fastest_by_size_as_predicted(some: list[tuple[int, int]]) -> None:
         Measured(str(number), Traits(1, 1.0, 0.0), Costs(float(start), float(slope), 0.0, 0.0), ())
         for number, (start, slope) in enumerate(some)
     )
-    ranges = ranges_predicted(Entry("all_reduce", 4, "", algorithms))
+    ranges = ranges_predicted(Entry("all_reduce", 4, "2026-01-02 03:04:05", algorithms))
     assert ranges[0]["min_bytes"] == 0 and ranges[-1]["max_bytes"] is None
     for before, after in itertools.pairwise(ranges):
         assert before["max_bytes"] + 1 == after["min_bytes"]
@@ -214,3 +263,12 @@ def test_the_fastest_by_size_as_predicted(some: list[tuple[int, int]]) -> None:
         start, slope = some[int(one["algorithm"])]
         for size in (one["min_bytes"], one["max_bytes"] if one["max_bytes"] is not None else 10**6):
             assert math.isclose(start + slope * size, min(first + more * size for first, more in some))
+
+
+@pytest.mark.parametrize("num_bytes", [8, 64 << 10, 64 << 20])
+def test_rough_ranges_have_powers_of_two_for_borders(num_bytes: int) -> None:
+    for num_ranks in (1, 2, 3, 8, 16):
+        ranges = ranges_predicted(rough_entry("all_reduce", num_ranks, num_bytes, COSTS))
+        assert ranges[0]["min_bytes"] == 0 and ranges[-1]["max_bytes"] is None
+        for before, after in itertools.pairwise(ranges):
+            assert before["max_bytes"] + 1 == after["min_bytes"] and before["max_bytes"].bit_count() == 1

@@ -1,16 +1,20 @@
 """`hocket explain`: which algorithm runs for a call, what it costs beside the others, and why.
 
 The numbers are those that `hocket tune` left: times, and costs fitted to them. --measure takes new times at this size.
+Where nothing was timed, predictions are rough ones, by what this machine's cores and memory can do.
 With --topology they are simulated on that network instead (explain_network.py).
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hocket.runtime.machine import MachineCosts
     from hocket.runtime.tuning import Entry, Measured, Sample
     from hocket.runtime.tuning_fit import Costs, Traits
 
@@ -43,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         from hocket.cli.explain_network import run_on_network
 
         return run_on_network(arguments)
+    from hocket.runtime.rough_costs import rough_entry
     from hocket.runtime.tuning import COLLECTIVES, load
 
     if arguments.ranks is None:
@@ -56,8 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.bytes is None) != (arguments.collective == "barrier"):
         expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
-    entry = load().find(arguments.collective, arguments.ranks)
-    found = explain(arguments.collective, arguments.ranks, arguments.bytes or 1, entry, measure=arguments.measure)
+    call = (arguments.collective, arguments.ranks, arguments.bytes or 1)
+    entry = load().find(*call[:2]) or rough_entry(*call, _machine_costs())
+    found = explain(*call, entry, measure=arguments.measure)
     if arguments.json:
         print(json.dumps(found))
     else:
@@ -67,10 +73,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _machine_costs() -> "MachineCosts":
+    """Those that `hocket tune --measure` stored; where it has never run, they are measured now."""
+    from hocket.runtime import machine
+
+    costs = machine.load()
+    if costs is None:
+        print("hocket explain: measuring cores and memory, once, which takes 3 s", file=sys.stderr, flush=True)
+        costs = machine.measure()
+        with contextlib.suppress(OSError):  # then the next call measures again
+            machine.store(costs)
+    return costs
+
+
 def explain(
-    collective: str, num_ranks: int, num_bytes: int, entry: "Entry | None", *, measure: bool = False
+    collective: str, num_ranks: int, num_bytes: int, entry: "Entry", *, measure: bool = False
 ) -> dict[str, Any]:
-    """All that is known of a call, as plain values: bytes and seconds; None for what is not known."""
+    """All that is known of a call, as plain values: bytes and seconds; None for what is not known.
+
+    Where the entry is rough_costs.rough_entry, so are the predictions, and `tuned` is None.
+    """
     from hocket.algorithms import ALGORITHMS
     from hocket.runtime.select import Policy, choose, choose_by
     from hocket.runtime.tuning import candidates, timed_to_the_end
@@ -90,6 +112,8 @@ def explain(
         row = {"algorithm": name, "twins": list(twins), **_work(traits, num_bytes)}
         row |= _predicted(one.costs if one else None, traits, num_bytes)
         rows.append(row | _measured(samples.get(name)) | {"complete": name in complete})
+        if not entry.date:  # no times, so no errors of the costs against them
+            rows[-1]["error"] = None
     rows.sort(key=_order)
     return {
         "collective": collective,
@@ -100,16 +124,16 @@ def explain(
         "table": choose(collective, num_ranks, num_bytes),
         "tuner_file_lines": len(policy.rules),
         "algo": str(policy.allowed(collective) or ""),
-        "tuned": entry and entry.date,
+        "tuned": entry.date or None,
         "candidates": rows,
-        "fastest_measured": ranges_measured(entry) if entry else [],
-        "fastest_predicted": ranges_predicted(entry) if entry else [],
+        "fastest_measured": ranges_measured(entry),
+        "fastest_predicted": [] if collective == "barrier" else ranges_predicted(entry),
     }
 
 
-def _known(entry: "Entry | None", names: dict[str, tuple[str, ...]]) -> dict[str, "Measured"]:
+def _known(entry: "Entry", names: dict[str, tuple[str, ...]]) -> dict[str, "Measured"]:
     """What there is of each candidate, or of one with the same schedule."""
-    there = {one.algorithm: one for one in entry.algorithms} if entry else {}
+    there = {one.algorithm: one for one in entry.algorithms}
     stands_for = {twin: name for name, twins in names.items() for twin in (*twins, name)}
     return {stands_for[name]: one for name, one in there.items() if name in stands_for}
 
@@ -179,7 +203,10 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
 
 
 def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
-    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines."""
+    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines.
+
+    By rough costs, borders are the nearest powers of two.
+    """
     lines = {
         one.algorithm: (
             one.costs.alpha * one.traits.steps,
@@ -201,7 +228,17 @@ def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
             ranges.append(_range(begin, end, name))
             begin = begin if end is None else end + 1
         name = after
-    return ranges
+    return ranges if entry.date else _roughly(ranges)
+
+
+def _roughly(ranges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rough: list[dict[str, Any]] = []
+    for one in ranges:
+        begin = rough[-1]["max_bytes"] + 1 if rough else 0
+        last = one["max_bytes"] if one["max_bytes"] is None else 1 << round(math.log2(max(1, one["max_bytes"])))
+        if last is None or last >= begin:
+            rough.append(_range(begin, last, one["algorithm"]))
+    return rough
 
 
 def _range(first: int, last: int | None, algorithm: str) -> dict[str, Any]:

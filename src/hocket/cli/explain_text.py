@@ -4,6 +4,7 @@ from typing import Any
 
 from hocket.cli.selection import name_bytes, name_range, name_seconds
 
+_ROUGHLY = 1.3  # of two rough predictions: what is closer is not told apart
 _WORTH_SAYING = 0.1  # of the winner's time: smaller differences explain nothing
 _PARTS = (("latency", "steps"), ("bandwidth", "sent"), ("reduction", "reduced"))
 
@@ -41,18 +42,23 @@ def _table(found: dict[str, Any]) -> Any:
     ):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for row in found["candidates"]:
-        costs = (row[name] for name in ("predicted", "latency", "bandwidth", "reduction", "measured"))
+        predicted = (row[name] for name in ("predicted", "latency", "bandwidth", "reduction"))
         bold = "bold" if found["algorithm"] in (row["algorithm"], *row["twins"]) else None
         table.add_row(
             row["algorithm"],
             str(row["steps"]),
             name_bytes(row["sent"]),
             name_bytes(row["reduced"]),
-            *("-" if seconds is None else name_seconds(seconds) for seconds in costs),
+            *("-" if seconds is None else _name_predicted(found, seconds) for seconds in predicted),
+            "-" if row["measured"] is None else name_seconds(row["measured"]),
             str(row["rounds"] or "-"),
             style=bold,
         )
     return table
+
+
+def _name_predicted(found: dict[str, Any], seconds: float) -> str:
+    return name_seconds(seconds) if found["tuned"] else f"~{name_seconds(seconds, 2)}"
 
 
 def decided(found: dict[str, Any]) -> str:
@@ -74,7 +80,7 @@ def why(found: dict[str, Any]) -> str:
     rows = found["candidates"]
     mine = next(row for row in rows if found["algorithm"] in (row["algorithm"], *row["twins"]))
     if mine["measured"] is not None and not mine["complete"]:
-        return _dropped(mine, rows[0])
+        return _dropped(found, mine, rows[0])
     kind = "measured" if mine["complete"] else "predicted"
     known = [row for row in rows if (row["complete"] if mine["complete"] else row["predicted"] is not None)]
     if mine[kind] is None:
@@ -84,27 +90,34 @@ def why(found: dict[str, Any]) -> str:
         rest = "all others were dropped as slower" if len(rows) > 1 else "nothing else does what it does"
         return f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind}); {rest}."
     other = others[0]
-    ratio = other[kind] / mine[kind]
-    names = f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind})"
+    rough = kind == "predicted" and found["tuned"] is None
+    took, took_other = (
+        _name_predicted(found, row[kind]) if rough else name_seconds(row[kind]) for row in (mine, other)
+    )
+    ratio = other[kind] / mine[kind] if mine[kind] else 1.0
+    names, and_other = f"{mine['algorithm']} takes {took} ({kind})", f"{other['algorithm']} {took_other}"
     if _overlap(mine, other, kind):
-        took = name_seconds(other[kind])
-        text = f"{names}, and {other['algorithm']} {took}: the spread of the rounds hides the difference."
+        text = f"{names}, and {and_other}: the spread of the rounds hides the difference."
+    elif rough and 1 / _ROUGHLY < ratio < _ROUGHLY:
+        text = f"{names}, and {and_other}: rough costs do not tell them apart."
     elif ratio >= 1:
-        text = f"{names}; the next best, {other['algorithm']}, {name_seconds(other[kind])}, {ratio:.2f} times as long."
+        text = f"{names}; the next best, {other['algorithm']}, {took_other}, {ratio:.2f} times as long."
+    elif rough:
+        text = f"{names}, but {and_other}: whether that is so, only times tell."
     else:
         text = (
-            f"{names}, but {other['algorithm']} {name_seconds(other[kind])}, {ratio:.2f} times as long: a tuner file "
-            f"would choose it if it wins as clearly in `hocket tune`."
+            f"{names}, but {and_other}, {ratio:.2f} times as long: a tuner file would choose it if it wins as clearly "
+            f"in `hocket tune`."
         )
-    return " ".join([text, *_differences(mine, other)])
+    return " ".join([text, *_differences(found, mine, other)])
 
 
-def _dropped(mine: dict[str, Any], best: dict[str, Any]) -> str:
+def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
     text = (
         f"{mine['algorithm']} was dropped after {mine['rounds']} rounds, of about {name_seconds(mine['measured'])}, as "
         f"slower than {best['algorithm']}, {name_seconds(best['measured'])} (measured)."
     )
-    return " ".join([text, *_differences(mine, best)])
+    return " ".join([text, *_differences(found, mine, best)])
 
 
 def _overlap(mine: dict[str, Any], other: dict[str, Any], kind: str) -> bool:
@@ -112,18 +125,18 @@ def _overlap(mine: dict[str, Any], other: dict[str, Any], kind: str) -> bool:
     return kind == "measured" and bool(mine["low"] <= other["high"] and other["low"] <= mine["high"])
 
 
-def _differences(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Which parts of the predictions make the difference."""
     if mine["predicted"] is None or other["predicted"] is None:
         return []
     parts = []
     for part, amount in _PARTS:
         more = other[part] - mine[part]
-        if abs(more) >= _WORTH_SAYING * mine["predicted"]:
+        if more and abs(more) >= _WORTH_SAYING * mine["predicted"]:
             amounts = [f"{row[amount]}" if amount == "steps" else name_bytes(row[amount]) for row in (other, mine)]
             against = f"{amount} in both" if amounts[0] == amounts[1] else f"{amount} against {amounts[1]}"
             kind = "more" if more > 0 else "less"
-            parts.append(f"{name_seconds(abs(more))} {kind} for {part} ({amounts[0]} {against})")
+            parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts[0]} {against})")
     if not parts:
         return [f"By their costs {other['algorithm']} pays as much in each part."]
     return [f"By their costs {other['algorithm']} pays {', '.join(parts)}."]
@@ -132,28 +145,37 @@ def _differences(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
     fewest = min(found["candidates"], key=lambda row: (row["steps"], row["sent"]))
     least = min(found["candidates"], key=lambda row: (row["sent"], row["steps"]))
-    tune = f"hocket tune --collective {found['collective']} --ranks {found['num_ranks']}"
     return (
-        f"{mine['algorithm']} was not measured on this machine, so the choice cannot be judged: run `{tune}`, or add "
-        f"--measure. It takes {mine['steps']} steps and sends {name_bytes(mine['sent'])}; the fewest steps are "
+        f"{mine['algorithm']} was not measured on this machine, so the choice cannot be judged: {_times_by(found)}. "
+        f"It takes {mine['steps']} steps and sends {name_bytes(mine['sent'])}; the fewest steps are "
         f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_bytes(least['sent'])} "
         f"({least['algorithm']})."
     )
 
 
+def _times_by(found: dict[str, Any]) -> str:
+    return f"run `hocket tune --collective {found['collective']} --ranks {found['num_ranks']}`, or add --measure"
+
+
 def _where(found: dict[str, Any]) -> list[str]:
     """Where the fastest changes, and how far the costs are to be trusted."""
     lines = []
-    for name, text in (("fastest_measured", "Fastest by size, measured"), ("fastest_predicted", "By the costs")):
+    costs = "By the costs" if found["tuned"] else "By rough costs"
+    for name, text in (("fastest_measured", "Fastest by size, measured"), ("fastest_predicted", costs)):
         if found[name]:
             ranges = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found[name])
             lines.append(f"{text}: {'; '.join(ranges)}.")
     if any(row["rounds"] and not row["complete"] for row in found["candidates"]):
         lines.append("What has fewer rounds than others was dropped as slower: its time is rough, and not compared.")
     rows = [row for row in found["candidates"] if row["predicted"] is not None]
-    if any(row["reduced"] for row in rows) and not any(row["reduction"] for row in rows):
+    if found["tuned"] and any(row["reduced"] for row in rows) and not any(row["reduction"] for row in rows):
         lines.append("These times do not tell bytes reduced from bytes sent: bandwidth is the price of both.")
-    errors = sorted(row["error"] for row in rows)
+    if not found["tuned"]:
+        lines.append(
+            f"~: predicted by what cores and memory can do here, so roughly, and rather too low. For more, "
+            f"{_times_by(found)}."
+        )
+    errors = sorted(row["error"] for row in rows if row["error"] is not None)
     if errors:
         typical = errors[len(errors) // 2]
         lines.append(f"Measured {found['tuned']}; half of the costs fit their times within {typical:.0%}.")

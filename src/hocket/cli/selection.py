@@ -81,10 +81,11 @@ def name_range(first: int, last: int | None) -> str:
     return " ".join(part for part in (begin, end) if part) or "any"
 
 
-def name_seconds(seconds: float) -> str:
-    """12.3 us, 4.56 ms: three digits."""
+def name_seconds(seconds: float, digits: int = 3) -> str:
+    """12.3 us, 4.56 ms."""
     scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
-    return f"{scaled:.{max(0, 2 - math.floor(math.log10(scaled))) if scaled >= 0.01 else 2}f} {unit}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
+    return f"{scaled:.{decimals}f} {unit}"
 
 
 def add_layout(parser: argparse.ArgumentParser) -> None:
