@@ -81,13 +81,13 @@ def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, caps
     assert read("hocket_tuner.conf") == ()
 
 
-def test_by_default_ranks_are_the_cores_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     monkeypatch.setattr(tuning, "tune", lambda _, rank_counts, *__, **___: asked.append(rank_counts) or found())
-    for cores in (1, 2, 6):
+    for cores in (1, 2, 6, 16):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert main(["tune"]) == 0
-    assert asked == [[2, 4], [2, 4, 8], [6, 12, 24]]
+    assert asked == [[2, 4, 8], [2, 4, 8], [2, 4, 6, 8, 12, 24], [2, 4, 8, 16, 32, 64]]
 
 
 @pytest.mark.parametrize(

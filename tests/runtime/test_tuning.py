@@ -1,9 +1,12 @@
 """The tuner: what is timed, what is dropped early, what is chosen, what is kept."""
 
+import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -144,6 +147,18 @@ class Machine:
 
 
 SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
+
+
+def test_rank_counts_share_the_time_by_their_ranks_but_none_gets_less_than_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    shares: list[float] = []
+    monkeypatch.setattr(tuning, "time_algorithms", lambda _, __, seconds: shares.append(seconds) or {})
+    now = iter(range(1000, 2000, 10))  # each takes 10 s, whatever it may take
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: next(now), strftime=time.strftime))
+    tune(["gather"], [2, 4, 8], SIZES, seconds=100.0, check=False)
+    assert shares == [90 * 4 / 16, 80 * 4 / 12, 70]
 
 
 def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(

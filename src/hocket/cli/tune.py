@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hocket.runtime.tuning import Result
 
 _DEFAULT_FILE = "hocket_tuner.conf"  # that of hocket.runtime.tuner_file, which every `hocket --help` would have to load
+_FEW_RANKS = (2, 4, 8)
 _SPREAD = 0.25  # of the median: above, a machine is not quiet
 
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Time the algorithms on this machine, in turns; fit their costs; write a tuner file with those that clearly "
         "beat the default, and check it. Leave the machine alone meanwhile."
     )
-    ranks_help = "how many, as 2,4,8 (default: the cores, and twice and four times as many)"
+    ranks_help = "how many, as 2,4,8 (default: these, the cores, and twice and four times as many)"
     parser.add_argument("-n", "--ranks", type=rank_counts, metavar="N,...", help=ranks_help)
     parser.add_argument("--collective", metavar="NAME,...", help="only these (default: all with blocks of one length)")
     sizes_help = "bytes of the whole vector, as 8,64K,16M (default: eleven, from 8 to 64M)"
@@ -49,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.measure:
         return _measure_machine(arguments.json)
     collectives = _collectives(arguments.collective)
-    cores = len(os.sched_getaffinity(0))
-    rank_counts = arguments.ranks or [p for p in (cores, 2 * cores, 4 * cores) if p > 1]
+    rank_counts = arguments.ranks or _default_rank_counts()
     if rank_counts[0] < 2:
         raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
     output = Path(arguments.output)
@@ -72,6 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(result, output, kept)
     return 0
+
+
+def _default_rank_counts() -> list[int]:
+    cores = len(os.sched_getaffinity(0))
+    return sorted({*_FEW_RANKS, *(p for p in (cores, 2 * cores, 4 * cores) if p > 1)})
 
 
 def _measure_machine(as_json: bool) -> int:

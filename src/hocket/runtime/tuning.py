@@ -244,6 +244,8 @@ def tune(
 ) -> Result:
     """Times everything within about so many seconds, which rank counts share in proportion to their ranks.
 
+    Those with a core for each rank count as many ranks as there are cores: the fewer are no quicker.
+
     With `check`, what was chosen is timed once more beside the default, and given up where it does not win again, or
     where there is no time for that.
     `tell` hears what is going on. HocketError if ranks fail.
@@ -253,8 +255,9 @@ def tune(
     rules: list[Rule] = []
     comparisons: list[Comparison] = []
     missing: list[tuple[str, int, int]] = []
+    weights = [max(num_ranks, Tuning().cores) for num_ranks in rank_counts]
     for number, num_ranks in enumerate(rank_counts):
-        share = (seconds - (time.monotonic() - began)) * num_ranks / sum(rank_counts[number:])
+        share = (seconds - (time.monotonic() - began)) * weights[number] / sum(weights[number:])
         jobs = [job_of(collective, num_ranks, sizes) for collective in collectives]
         tell(f"{num_ranks} ranks: timing {sum(len(job.names) for job in jobs)} algorithms")
         found = time_algorithms(num_ranks, jobs, share * (1 - _CHECK_SHARE if check else 1))
