@@ -323,7 +323,7 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
         (["all_reduce", "--algorithm", "rong"], "'rong'"),
         (["all_gather", "--order", "rank"], "expected no --order for all_gather, which reduces nothing"),
         (["sendrecv", "--ranks", "3"], "expected an even number of ranks, found 3"),
-        (["all_reduce", "-J", "/none/found.json"], "No such file or directory: '/none/found.json'"),
+        (["all_reduce", "-J", "/none/found.json"], "expected a folder that exists, for /none/found.json; found none"),
         (["all_reduce", "-e", "1000000G"], "; choose a smaller --maxbytes"),
         (["sendrecv", "-m", "2"], "expected 1 for sendrecv, found 2"),
         (["sendrecv", "--algorithm", "ring"], "expected no --algorithm for sendrecv"),

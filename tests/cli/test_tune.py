@@ -74,6 +74,30 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
     assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
 
 
+def test_what_cannot_be_written_at_the_end_loses_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The folder of the tuner file goes away meanwhile; or the cache cannot be written."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def measure(*_: object, **__: object) -> Result:
+        assert not list(folder.iterdir()), "nothing is there before it is known"
+        folder.rmdir()
+        return found()
+
+    monkeypatch.setattr(tuning, "tune", measure)
+    assert main([*QUICK, "-o", str(folder / "mine.conf")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    assert tuning.load().find("broadcast", 2) is not None
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    (tmp_path / "cache" / "tuning.json").unlink()
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "no folder"))
+    (tmp_path / "no folder").touch()
+    assert main([*QUICK]) == 2
+    assert "no folder" in capsys.readouterr().err and Path("hocket_tuner.conf").exists()
+
+
 def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
     assert main([*QUICK]) == 0
@@ -97,6 +121,8 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
         (["--collective", "all_gather_v"], "--collective: expected one of all_reduce, .*; found 'all_gather_v'"),
         (["--collective", "all_reduce,"], "found ''"),
         (["-o", "broken.conf"], "broken.conf, line 1: expected 8 to 10 fields"),
+        (["-o", "/none/tuned.conf"], "expected a folder that exists, for /none/tuned.conf; found none"),
+        (["-o", "."], "expected a file that can be written; found '.': Is a directory"),
     ],
 )
 def test_bad_requests_are_told_before_time_is_spent(

@@ -8,7 +8,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures and prints. Returns 1 if a result was wrong, else 0."""
     from hocket.cli.bench_measure import run_as_rank
     from hocket.cli.bench_settings import check
+    from hocket.cli.files import check_writable
     from hocket.runtime.environment import discover
     from hocket.runtime.launch import run_ranks
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, _default_ranks() if alone else environment.size)
     check(settings)
     if settings.json_file is not None and environment.rank == 0:
-        Path(settings.json_file).open("a").close()  # rather fail now than after the measurements
+        check_writable(settings.json_file)  # rather fail now than after the measurements
     try:
         if alone:
             return int(run_ranks(run_as_rank, settings.num_ranks, args=(settings,), kind="process")[0] > 0)

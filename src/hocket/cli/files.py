@@ -25,3 +25,13 @@ def writing(file: str | Path) -> Iterator[None]:
     except OSError as error:
         found = f"{str(file)!r}: {error.strerror}"
         raise ValueError(f"expected a file that can be written; found {found}; name another") from None
+
+
+def check_writable(file: str | Path) -> None:
+    """ValueError if the file cannot be written; leaves nothing behind."""
+    path = Path(file)
+    new = not path.exists()
+    with writing(path):
+        path.open("ab").close()
+    if new:
+        path.unlink()

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Tunes. ValueError for what there is not, HocketError if ranks fail, OSError if the file cannot be written."""
     import msgspec
 
+    from hocket.cli.files import check_writable
     from hocket.runtime import tuning
     from hocket.runtime.tuner_file import read, write
 
@@ -54,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     if rank_counts[0] < 2:
         raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
     output = Path(arguments.output)
-    before = read(output) if output.is_file() else ()  # what cannot be read is told before time is spent
+    # What cannot be read or written is told before time is spent.
+    before = read(output) if output.is_file() else ()
+    check_writable(output)
     result = tuning.tune(
         collectives,
         rank_counts,
@@ -65,8 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
     others = [rule for rule in before if (rule.collective, rule.num_ranks) not in timed]
-    write(output, [*result.rules, *others])
-    kept = tuning.store(result.entries)
+    try:
+        kept = tuning.store(result.entries)
+    finally:  # if one cannot be written, the other is not lost
+        write(output, [*result.rules, *others])
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(kept)}))
     else:
