@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
     told: list[str] = []
     result = tune(["all_reduce", "barrier"], [4], SIZES, tell=told.append)
     assert [(rule.min_bytes, rule.max_bytes, rule.algorithm, rule.num_ranks) for rule in result.rules] == [
-        (64 << 10, -1, "ring", 4)
+        ((16 << 10) + 1, -1, "ring", 4)  # halfway to 4 KiB, where it is as good as the default
     ]
     assert len(told) == 2 and not result.missing
     # The second measurement was about these two alone, side by side.
@@ -187,6 +188,26 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
         expected = "ring" if size >= 64 << 10 else choose("all_reduce", 4, size)
         assert choose("all_reduce", 4, size, "fast", policy) == expected
     assert choose("all_reduce", 8, 1 << 20, "fast", policy) == choose("all_reduce", 8, 1 << 20)
+
+
+@pytest.mark.parametrize(("again", "most"), [(1.0, 512 << 10), (1.2, 256 << 10)])
+def test_a_line_does_not_reach_towards_a_clear_loss_of_the_second_measurement(
+    again: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Machine(again=0.5), {256 << 10: Machine(again=0.5), 1 << 20: Machine(again)}
+
+    def time_algorithms(num_ranks: int, jobs: Sequence[Job], seconds: float, *, screen: bool = True) -> Any:
+        if screen:
+            return first(num_ranks, jobs, seconds)
+        return {
+            key: rounds
+            for job in jobs
+            for key, rounds in second[job.sizes[0]](num_ranks, [job], seconds, screen=False).items()
+        }
+
+    monkeypatch.setattr(tuning, "time_algorithms", time_algorithms)
+    result = tune(["all_reduce"], [4], (256 << 10, 1 << 20))
+    assert [(rule.min_bytes, rule.max_bytes) for rule in result.rules] == [(0, most)]
 
 
 def test_what_does_not_win_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

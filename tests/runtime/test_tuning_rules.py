@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hocket.runtime.select import Policy, choose
 from hocket.runtime.tuner_file import Rule
-from hocket.runtime.tuning_rules import clear_winners, merged, ratios, wins_again
+from hocket.runtime.tuning_rules import as_good, clear_winners, loses_clearly, merged, ratios, wins_again
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2]
 
@@ -41,8 +41,25 @@ def test_a_second_win_is_one_below_the_default() -> None:
     assert wins_again([0.9, 0.8, 1.2]) and not wins_again([1.0, 0.8, 1.2]) and not wins_again([1.1])
 
 
-def lines(winners: dict[int, list[str]]) -> list[tuple[int, int, str]]:
-    return [(rule.min_bytes, rule.max_bytes, rule.algorithm) for rule in merged("all_reduce", 4, winners)]
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ({"ring": [11.0, 11.1, 10.9, 11.0, 11.2]}, False),
+        ({"ring": [10.2, 10.3, 10.1, 10.2, 10.3]}, True),  # slower, but not by much
+        ({"ring": [14.0, 5.0, 14.0, 5.0, 14.0]}, True),  # by more, but not beyond the spread
+        ({"ring": [8.0] * 5}, True),
+        ({"ring": [5.0, 5.0]}, False),  # dropped: never side by side with the default
+    ],
+)
+def test_who_is_as_good_as_the_default(rounds: dict[str, list[float]], expected: bool) -> None:
+    assert as_good({"direct": STEADY, **rounds}, "direct") == ["direct", *(["ring"] if expected else [])]
+    if len(rounds["ring"]) == 5:
+        assert loses_clearly(ratios({"direct": STEADY, **rounds}, "ring", "direct")) is not expected
+
+
+def lines(winners: dict[int, list[str]], alike: dict[int, list[str]] | None = None) -> list[tuple[int, int, str]]:
+    rules = merged("all_reduce", 4, winners, alike or {})
+    return [(rule.min_bytes, rule.max_bytes, rule.algorithm) for rule in rules]
 
 
 @pytest.mark.parametrize(
@@ -66,12 +83,34 @@ def test_ranges_are_merged(winners: dict[int, list[str]], expected: list[tuple[i
     assert lines(dict(reversed(winners.items()))) == expected
 
 
+@pytest.mark.parametrize(
+    ("alike", "expected"),
+    [
+        ({16 << 10: ["a"], 256 << 10: ["a"]}, (32 << 10, 128 << 10)),
+        ({16 << 10: ["a"], 256 << 10: ["b"]}, (32 << 10, 64 << 10)),
+        ({256 << 10: ["b", "a"], 1 << 20: ["a"]}, ((64 << 10) - 1, 128 << 10)),
+        ({64 << 10: ["a"]}, ((64 << 10) - 1, 64 << 10)),
+    ],
+)
+def test_a_line_reaches_halfway_to_where_the_default_is_no_better(
+    alike: dict[int, list[str]], expected: tuple[int, int]
+) -> None:
+    """60 and 70 KiB are served as 64 KiB is."""
+    after, most = expected
+    assert lines({16 << 10: [], 64 << 10: ["a"], 256 << 10: [], 1 << 20: []}, alike) == [(after + 1, most, "a")]
+
+
 names = st.lists(st.sampled_from(("ring", "tree", "bruck")), max_size=3, unique=True)
 
 
-@given(st.dictionaries(st.sampled_from([8 << shift for shift in range(0, 24, 2)]), names))
-def test_every_measured_size_gets_one_of_its_winners(winners: dict[int, list[str]]) -> None:
-    rules = merged("all_reduce", 4, winners)
+by_size = st.dictionaries(st.sampled_from([8 << shift for shift in range(0, 24, 2)]), names)
+
+
+@given(by_size, by_size)
+def test_every_measured_size_gets_one_of_its_winners(
+    winners: dict[int, list[str]], alike: dict[int, list[str]]
+) -> None:
+    rules = merged("all_reduce", 4, winners, alike)
     for size, wanted in winners.items():
         chosen = choose("all_reduce", 4, size, "fast", Policy(tuple(rules)))
         assert chosen in wanted if wanted else chosen == choose("all_reduce", 4, size)
@@ -82,4 +121,4 @@ def test_every_measured_size_gets_one_of_its_winners(winners: dict[int, list[str
 
 
 def test_a_rule_is_about_its_collective_and_rank_count() -> None:
-    assert merged("broadcast", 8, {64: ["direct"]}) == [Rule("broadcast", 0, -1, "direct", num_ranks=8)]
+    assert merged("broadcast", 8, {64: ["direct"]}, {}) == [Rule("broadcast", 0, -1, "direct", num_ranks=8)]

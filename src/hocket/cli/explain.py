@@ -198,7 +198,7 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
         best[size] = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
     return [
         _range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes, rule.algorithm)
-        for rule in merged(entry.collective, entry.num_ranks, best)
+        for rule in merged(entry.collective, entry.num_ranks, best, {})
     ]
 
 

@@ -25,7 +25,7 @@ from hocket.runtime.spelling import algorithm_names
 from hocket.runtime.tuner_file import Rule
 from hocket.runtime.tuning_fit import Costs, Traits, fit, traits_of
 from hocket.runtime.tuning_ranks import Job, Rounds, exact_bytes, measure
-from hocket.runtime.tuning_rules import clear_winners, merged, ratios, wins_again
+from hocket.runtime.tuning_rules import as_good, clear_winners, loses_clearly, merged, ratios, wins_again
 
 COLLECTIVES = (
     "all_reduce",
@@ -47,6 +47,9 @@ SECONDS = 100.0
 """How long it takes by default; the ends may take some seconds more."""
 
 _CHECK_SHARE = 0.2  # of the time
+
+Names = dict[str, dict[int, list[str]]]
+"""Algorithms, by collective and size."""
 
 
 @dataclass(frozen=True)
@@ -268,31 +271,49 @@ def tune(
             for size in job.sizes
             if (job.collective, size) not in found
         ]
-        winners = {job.collective: _winners(job, found) for job in jobs}
+        winners = {job.collective: _by_size(clear_winners, job, found) for job in jobs}
+        alike = {job.collective: _by_size(as_good, job, found) for job in jobs}
         if check:
             tell(f"{num_ranks} ranks: timing what was chosen beside the default")
-            compared = _compare(num_ranks, jobs, _rules(num_ranks, winners), share * _CHECK_SHARE)
-            held = {(one.collective, one.num_bytes) for one in compared if one.holds}
-            winners = {
-                collective: {size: names if (collective, size) in held else [] for size, names in by_size.items()}
-                for collective, by_size in winners.items()
-            }
+            compared = _compare(num_ranks, jobs, _rules(num_ranks, winners, alike), share * _CHECK_SHARE)
+            winners, alike = _confirmed(winners, alike, compared)
             comparisons += compared
-        rules += _rules(num_ranks, winners)
+        rules += _rules(num_ranks, winners, alike)
     return Result(tuple(entries), tuple(rules), tuple(comparisons), tuple(missing), time.monotonic() - began)
 
 
-def _winners(job: Job, found: dict[tuple[str, int], Rounds]) -> dict[int, list[str]]:
-    """What clearly beats the default, by size, of the sizes that were timed."""
+def _by_size(
+    pick: Callable[[Rounds, str], list[str]], job: Job, found: dict[tuple[str, int], Rounds]
+) -> dict[int, list[str]]:
+    """What is picked of the rounds, beside the default, at each size that was timed."""
     return {
-        size: clear_winners(found[job.collective, size], default)
+        size: pick(found[job.collective, size], default)
         for size, default in zip(job.sizes, job.defaults, strict=True)
         if (job.collective, size) in found
     }
 
 
-def _rules(num_ranks: int, winners: dict[str, dict[int, list[str]]]) -> list[Rule]:
-    return [rule for collective, by_size in winners.items() for rule in merged(collective, num_ranks, by_size)]
+def _confirmed(winners: Names, alike: Names, compared: Sequence[Comparison]) -> tuple[Names, Names]:
+    """Both after the second measurement: who won again; who did not clearly lose in it."""
+    held = {(one.collective, one.num_bytes) for one in compared if one.holds}
+    lost = {(one.collective, one.num_bytes, one.algorithm) for one in compared if loses_clearly(one.ratios)}
+    won = {
+        collective: {size: names if (collective, size) in held else [] for size, names in by_size.items()}
+        for collective, by_size in winners.items()
+    }
+    still = {
+        collective: {
+            size: [name for name in names if (collective, size, name) not in lost] for size, names in by_size.items()
+        }
+        for collective, by_size in alike.items()
+    }
+    return won, still
+
+
+def _rules(num_ranks: int, winners: Names, alike: Names) -> list[Rule]:
+    return [
+        rule for collective in winners for rule in merged(collective, num_ranks, winners[collective], alike[collective])
+    ]
 
 
 def _compare(num_ranks: int, jobs: Sequence[Job], rules: Sequence[Rule], seconds: float) -> list[Comparison]:

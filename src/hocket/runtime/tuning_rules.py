@@ -1,7 +1,7 @@
 """From measured rounds to lines of a tuner file: few, and only where something is clearly quicker than the default."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -31,16 +31,32 @@ def clear_winners(rounds: Mapping[str, Sequence[float]], default: str) -> list[s
     return sorted((name for name in clear if clear[name] <= _AS_GOOD * least), key=lambda name: clear[name])
 
 
+def loses_clearly(against: Sequence[float]) -> bool:
+    """Whether the default is quicker, by these ratios to it, as clearly as an algorithm has to be to be chosen."""
+    return bool(np.median(against) >= 1 / _CLEARLY and np.percentile(against, 100 - _SURELY) > 1)
+
+
+def as_good(rounds: Mapping[str, Sequence[float]], default: str) -> list[str]:
+    """Algorithms that were timed to the end, and that the default does not clearly beat."""
+    return [name for name in rounds if (against := ratios(rounds, name, default)) and not loses_clearly(against)]
+
+
 def wins_again(against: Sequence[float]) -> bool:
     """Whether a second measurement, of these ratios, confirms that an algorithm is quicker than the default."""
     return bool(np.median(against) <= _AGAIN)
 
 
-def merged(collective: str, num_ranks: int, winners: Mapping[int, Sequence[str]]) -> list[Rule]:
+def merged(
+    collective: str,
+    num_ranks: int,
+    winners: Mapping[int, Sequence[str]],
+    alike: Mapping[int, Collection[str]],
+) -> list[Rule]:
     """The fewest lines that give each measured size one of its winners, and leave a size without winners alone.
 
-    Between two sizes with lines of their own, the border is halfway on a scale of powers. A line ends at the last size
-    at which it was measured where the default follows. The first begins at 0, the last has no end.
+    alike: by size, what is about as good as the default there. Between two sizes the border is halfway on a scale of
+    powers, if both have lines of their own, or if the one's algorithm is alike at the other; else the line ends at the
+    size at which it was measured. The first begins at 0, the last has no end.
     """
     sizes = sorted(winners)
     groups: list[tuple[list[int], list[str]]] = []  # sizes side by side, and who serves them all
@@ -59,14 +75,14 @@ def merged(collective: str, num_ranks: int, winners: Mapping[int, Sequence[str]]
     for index, (served, names) in enumerate(groups):
         if not names:
             continue
-        least = 0 if index == 0 else _border(groups[index - 1], served) + 1
-        most = -1
+        least, most = 0, -1
+        if index > 0:
+            before, taken = groups[index - 1]
+            reaches = taken or names[0] in alike.get(before[-1], ())
+            least = math.isqrt(before[-1] * served[0]) + 1 if reaches else served[0]
         if index + 1 < len(groups):
-            after = groups[index + 1]
-            most = math.isqrt(served[-1] * after[0][0]) if after[1] else served[-1]
+            after, taken = groups[index + 1]
+            reaches = taken or names[0] in alike.get(after[0], ())
+            most = math.isqrt(served[-1] * after[0]) if reaches else served[-1]
         rules.append(Rule(collective, least, most, names[0], num_ranks=num_ranks))
     return rules
-
-
-def _border(before: tuple[list[int], list[str]], served: Sequence[int]) -> int:
-    return math.isqrt(before[0][-1] * served[0]) if before[1] else served[0] - 1
