@@ -172,6 +172,18 @@ def test_the_command_says_that_a_result_was_wrong(
     assert json.loads(file.read_text())["out_of_bounds"] == {"count": 2, "okay": False}
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["out of place", "in place"])
+def test_the_table_of_the_osu_benchmarks_shows_wrong_results(
+    which: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("HOCKET_RANK", "0"), ("HOCKET_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    wrong = iter([which == mode for mode in (0, 1)])
+    monkeypatch.setattr(bench_cases, "differences", lambda *_: int(next(wrong)))
+    assert main(["bench", "all_reduce", "-b", "64", "-e", "64", "-n", "1", "--format", "osu"]) == 1
+    assert rows_of(capfd.readouterr().out)[0][-1] == "Fail"
+
+
 # --- tables --------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +214,23 @@ def test_bounds_stand_beside_where_the_machine_was_measured(
     # The costs are made up, so the times may be below the bounds: what counts is that each share is of its time.
     for time, bound, share in ((row[5], row[13], row[14]), (row[9], row[15], row[16])):
         assert float(bound) > 0 and float(share) == pytest.approx(100 * float(bound) / float(time), rel=0.02)
+
+
+def test_a_bound_below_what_the_clock_can_tell_is_left_out(
+    bench: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broadcast of 8 B needs no hop between one call and the next, only less than a nanosecond of copying."""
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
+    machine.store(COSTS)
+    call = ("broadcast", "-b", "8", "-e", "8", *SHORT)
+    assert rows_of(bench(*call))[0][13:] == ["-"] * 4
+    [row] = json.loads(bench(*call, "--json"))["results"]
+    assert 0 < row["out_of_place"]["bound"] < 1e-3
+
+
+def test_one_is_not_many(bench: Callable[..., str]) -> None:
+    found = bench("all_reduce", "-b", "6", "-e", "6", "-g", "1", "-t", "1", "-n", "1", "-w", "0")
+    assert ": 1 rank on " in found and "# Sizes are rounded down to whole elements\n" in found
 
 
 def test_steps_are_added_or_multiplied(bench: Callable[..., str]) -> None:
@@ -247,9 +276,11 @@ def test_the_table_of_the_osu_benchmarks(bench: Callable[..., str]) -> None:
     found = bench("allreduce", "-b", "8", "-e", "16", "-f", "2", "--format", "osu", *SHORT).splitlines()
     assert found[0] == "# Hocket Allreduce Latency Test"
     titles = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"]
-    assert re.split(r"  +", found[1]) == ["# Size", *titles]
+    assert re.split(r"  +", found[1]) == ["# Size", *titles, "Validation"]
     for line, size in zip(found[2:], ("8", "16"), strict=True):
-        assert re.fullmatch(size + r" +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +2", line)
+        assert re.fullmatch(size + r" +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +2 +Pass", line)
+    unchecked = bench("allreduce", "-b", "8", "-e", "8", "-c", "0", "--format", "osu", *SHORT)
+    assert "Validation" not in unchecked and "Pass" not in unchecked
 
 
 def test_percentiles_in_the_table(bench: Callable[..., str]) -> None:
@@ -326,6 +357,8 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
         (["all_reduce", "-J", "/none/found.json"], "expected a folder that exists, for /none/found.json; found none"),
         (["all_reduce", "-e", "1000000G"], "; choose a smaller --maxbytes"),
         (["sendrecv", "-m", "2"], "expected 1 for sendrecv, found 2"),
+        (["all_reduce", "-t", "2"], "expected 1, as each rank is a process, and -g says how many; found '2'"),
+        (["all_reduce", "-g", "0"], "expected a whole number of at least 1, found '0'"),
         (["sendrecv", "--algorithm", "ring"], "expected no --algorithm for sendrecv"),
     ],
 )

@@ -13,12 +13,14 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.selection import name_count
 from hocket.runtime import machine
 from hocket.runtime.bound import MESSAGE, lower_bound
 from hocket.schedule.collective import COLLECTIVES
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
 
+_LEAST_BOUND = 2e-8  # seconds: reading the clock takes as long, so a share of less says nothing
 _MODES = ("out_of_place", "in_place")
 _REPORTED_TIME = ("rank 0's", "average over ranks", "minimum over ranks", "maximum over ranks")
 _NAMES_OF_OSU = {
@@ -88,6 +90,8 @@ class Report:
             titles = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"]
             if self._settings.percentiles:
                 titles += ["P50 Tail Lat(us)", "P99 Tail Lat(us)"]
+            if self._settings.num_checks:
+                titles.append("Validation")
             _print(f"# Hocket {name} Latency Test", "# Size    " + "".join(f"{title:>18}" for title in titles))
         elif self._settings.format == "csv":
             _print(",".join(self._flat(Row(0, 0, 0, "", "", -1, None, None), "out_of_place")))
@@ -120,8 +124,8 @@ class Report:
         iterations = settings.iterations or "20 or more"
         memory = "registered" if settings.registered else "private"
         lines = [
-            f"# hocket {__version__} bench {settings.collective}: {settings.num_ranks} ranks on "
-            f"{len(os.sched_getaffinity(0))} cores of {platform.node()}, {memory} memory, "
+            f"# hocket {__version__} bench {settings.collective}: {name_count(settings.num_ranks, 'rank')} on "
+            f"{name_count(len(os.sched_getaffinity(0)), 'core')} of {platform.node()}, {memory} memory, "
             f"algorithm {settings.algorithm or 'by size'}",
             f"# minBytes {settings.min_bytes} maxBytes {settings.max_bytes} step: {step} "
             f"warmup iters: {settings.warm_up} iters: {iterations} agg iters: {settings.aggregated} "
@@ -132,7 +136,8 @@ class Report:
         if settings.collective == MESSAGE:
             lines.append("# Messages between ranks 0 and 1, 2 and 3 ... at once; the time is that of one way")
         if settings.moves_data and settings.rounds():
-            lines.append(f"# Sizes are rounded down to whole blocks: multiples of {settings.divisor} elements")
+            blocks = f"blocks: multiples of {settings.divisor} elements" if settings.divisor > 1 else "elements"
+            lines.append(f"# Sizes are rounded down to whole {blocks}")
         return [*lines, "#"]
 
     def _columns(self) -> list[str]:
@@ -170,7 +175,9 @@ class Report:
             wrong = "N/A" if timing.num_wrong is None else str(timing.num_wrong)
             cells += _cells(fixed(timing.seconds * 1e6, 7), fixed(algbw, 6), fixed(busbw, 6), wrong)
             bound = self._bound(row, mode)
-            found = ["-", "-"] if bound is None else [fixed(bound * 1e6, 9), fixed(bound / timing.seconds * 100, 6)]
+            found = ["-", "-"]
+            if bound is not None and bound >= _LEAST_BOUND:
+                found = [fixed(bound * 1e6, 9), fixed(bound / timing.seconds * 100, 6)]
             if timing.percentiles is not None:
                 found += [fixed(seconds * 1e6, 7) for seconds in timing.percentiles]
             more += _more(*found)
@@ -194,7 +201,15 @@ class Report:
         numbers = [timing.average, timing.minimum, timing.maximum]
         line = f"{row.num_bytes:<10}" + "".join(f"{seconds * 1e6:18.2f}" for seconds in numbers)
         line += f"{timing.iterations:18}"
-        return line + "".join(f"{seconds * 1e6:18.2f}" for seconds in timing.percentiles or ())
+        line += "".join(f"{seconds * 1e6:18.2f}" for seconds in timing.percentiles or ())
+        return line + (f"{self._validation(row):>18}" if self._settings.num_checks else "")
+
+    @staticmethod
+    def _validation(row: Row) -> str:
+        """In the words of the OSU benchmarks, of both modes, though only one has its times printed."""
+        found = [timing.num_wrong for timing in (row.out_of_place, row.in_place) if timing is not None]
+        checked = [num for num in found if num is not None]
+        return "N/A" if not checked else "Fail" if any(checked) else "Pass"
 
     def as_json(self) -> dict[str, Any]:
         """All of it, under the names of NCCL's tests where they have it: times in us, bandwidths in GB/s."""

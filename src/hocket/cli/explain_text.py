@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.cli.selection import name_bytes, name_range, name_seconds
+from hocket.cli.selection import name_bytes, name_count, name_range, name_seconds
 
 _ROUGHLY = 1.3  # of two rough predictions: what is closer is not told apart
 _WORTH_SAYING = 0.1  # of the winner's time: smaller differences explain nothing
@@ -15,7 +15,7 @@ def print_explanation(found: dict[str, Any]) -> None:
 
     console = Terminal(soft_wrap=True)
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
-    call = f"{found['collective']}, {found['num_ranks']} ranks{size}"
+    call = f"{found['collective']}, {name_count(found['num_ranks'], 'rank')}{size}"
     console.print(f"{call}: [bold]{found['algorithm']}[/] runs, {decided(found)}.")
     console.print()
     console.print(_table(found))
@@ -133,10 +133,13 @@ def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, A
     for part, amount in _PARTS:
         more = other[part] - mine[part]
         if more and abs(more) >= _WORTH_SAYING * mine["predicted"]:
-            amounts = [f"{row[amount]}" if amount == "steps" else name_bytes(row[amount]) for row in (other, mine)]
-            against = f"{amount} in both" if amounts[0] == amounts[1] else f"{amount} against {amounts[1]}"
+            if amount == "steps":
+                theirs, own = name_count(other[amount], "step"), str(mine[amount])
+            else:
+                theirs, own = f"{name_bytes(other[amount])} {amount}", name_bytes(mine[amount])
+            amounts = f"{theirs} in both" if other[amount] == mine[amount] else f"{theirs} against {own}"
             kind = "more" if more > 0 else "less"
-            parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts[0]} {against})")
+            parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts})")
     if not parts:
         return [f"By their costs {other['algorithm']} pays as much in each part."]
     return [f"By their costs {other['algorithm']} pays {', '.join(parts)}."]
@@ -147,7 +150,7 @@ def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
     least = min(found["candidates"], key=lambda row: (row["sent"], row["steps"]))
     return (
         f"{mine['algorithm']} was not measured on this machine, so the choice cannot be judged: {_times_by(found)}. "
-        f"It takes {mine['steps']} steps and sends {name_bytes(mine['sent'])}; the fewest steps are "
+        f"It takes {name_count(mine['steps'], 'step')} and sends {name_bytes(mine['sent'])}; the fewest steps are "
         f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_bytes(least['sent'])} "
         f"({least['algorithm']})."
     )

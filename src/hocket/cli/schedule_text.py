@@ -4,6 +4,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hocket.cli.selection import name_count
 from hocket.cli.transfer_texts import legend, received
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ _MAX_LISTED = 64  # steps, and ranks of each
 
 def headline(schedule: "Schedule", facts: dict[str, Any]) -> str:
     """What is shown: collective, algorithm, rank count, and root, groups and grid where there are some."""
-    parts = [f"{facts['collective']} {facts['name']}", _count(schedule.num_ranks, "rank")]
+    parts = [f"{facts['collective']} {facts['name']}", name_count(schedule.num_ranks, "rank")]
     if schedule.kind.rooted:
         parts.append(f"root {schedule.root}")
     if facts["groups"]:
@@ -34,7 +35,7 @@ def idea(doc: str) -> str:
 def details(schedule: "Schedule", facts: dict[str, Any]) -> list[str]:
     """Lines with the costs of a schedule, and what is known of its order of reduction."""
     uneven = " of uneven length" if schedule.kind.uneven else ""
-    steps, chunks = _count(schedule.num_steps, "step"), _count(schedule.num_chunks, "chunk")
+    steps, chunks = name_count(schedule.num_steps, "step"), name_count(schedule.num_chunks, "chunk")
     lines = [f"{steps}; data in {chunks}{uneven}; a rank sends at most {facts['sent']:.4g} times the data"]
     if facts["labels"]:
         lines.append(f"order of reduction: {', '.join(facts['labels'])}")
@@ -92,11 +93,7 @@ def _print_list(console: "Console", schedule: "Schedule") -> None:
         for rank, text in received(step.take(step.dst < _MAX_LISTED)):
             console.print(f"  rank {rank}: {text}", markup=False)
         if schedule.num_ranks > _MAX_LISTED:
-            console.print(f"  ... and {_count(schedule.num_ranks - _MAX_LISTED, 'more rank')}; --json has all")
+            console.print(f"  ... and {name_count(schedule.num_ranks - _MAX_LISTED, 'more rank')}; --json has all")
     if schedule.num_steps > _MAX_LISTED:
-        console.print(f"... and {_count(schedule.num_steps - _MAX_LISTED, 'more step')}; --json has all")
+        console.print(f"... and {name_count(schedule.num_steps - _MAX_LISTED, 'more step')}; --json has all")
     console.print()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -34,6 +34,11 @@ def name_counts(counts: list[int]) -> str:
     return ", ".join(parts)
 
 
+def name_count(number: int, noun: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def byte_count(text: str) -> int:
     """Bytes, at least one, from "8", "64K" or "1M"; for argparse."""
     from hocket.cli.bench_settings import parse_size

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hocket.cli.selection import name_count
 from hocket.runtime.mesh import Cartesian
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         allowed = [n for n in range(1, topology.size + 1) if topology.size % n == 0]
         named = ", ".join(map(str, allowed if len(allowed) <= 12 else [*allowed[:11], "..."]))
         raise ValueError(
-            f"{_count(num_nodes, 'node')} cannot share the {_count(topology.size, 'rank')} of {_product(topology)} "
-            f"evenly; type --nodes with one of {named}, or other --axes"
+            f"{name_count(num_nodes, 'node')} cannot share the {name_count(topology.size, 'rank')} of "
+            f"{_product(topology)} evenly; type --nodes with one of {named}, or other --axes"
         )
     placed = _Placed(topology, num_nodes)
     if arguments.json:
@@ -116,14 +117,14 @@ def _print(placed: _Placed) -> None:
     console = Terminal()
     console.width = min(console.width, _MAX_WIDTH)
     topology, names = placed.topology, ",".join(placed.topology.axes)
-    ranks, nodes = _count(topology.size, "rank"), _count(placed.num_nodes, "node")
-    devices = _count(placed.num_devices, "device")
+    ranks, nodes = name_count(topology.size, "rank"), name_count(placed.num_nodes, "node")
+    devices = name_count(placed.num_devices, "device")
     console.print(f"[bold]mesh {_product(topology)}[/]: {ranks} on {nodes} of {devices}")
     console.print()
     picture = Picture(topology, placed.num_nodes, console.width)
     picture.print(console)
     if picture.num_ranks < topology.size:
-        console.print(f"... and {_count(topology.size - picture.num_ranks, 'more rank')}; --json has all")
+        console.print(f"... and {name_count(topology.size - picture.num_ranks, 'more rank')}; --json has all")
     console.print()
     console.print(f"A cell: the global rank; below it ({names}), its rank in its group of each axis.", style="dim")
     others = " Links: neighbours along another axis, where they stand side by side." if len(topology.axes) > 1 else ""
@@ -133,7 +134,7 @@ def _print(placed: _Placed) -> None:
     for axis in reversed(topology.axes):
         groups = topology.groups(axis)
         num_shown = min(len(groups), max(1, _MAX_LISTED // len(groups[0])))
-        more = f"\n... and {_count(len(groups) - num_shown, 'more group')}; --json has all"
+        more = f"\n... and {name_count(len(groups) - num_shown, 'more group')}; --json has all"
         table.add_row(
             axis, _verbatim("  ".join(map(_list, groups[:num_shown])) + (more if num_shown < len(groups) else ""))
         )
@@ -142,10 +143,6 @@ def _print(placed: _Placed) -> None:
     console.print()
     console.print("A rank's place in a list, from 0, is its rank in that group.", style="dim")
     console.print(_crossings(placed), markup=False)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _list(group: Sequence[int]) -> str:
@@ -165,7 +162,7 @@ def _crossings(placed: _Placed) -> str:
         num_crossing, num_groups = len(placed.crossing(axis)), len(placed.topology.groups(axis))
         if num_crossing:
             which = "" if num_crossing == num_groups else f"{num_crossing} of "
-            crossing.append(f"{axis} ({which}{_count(num_groups, 'group')})")
+            crossing.append(f"{axis} ({which}{name_count(num_groups, 'group')})")
         else:
             inside.append(axis)
     crossed = f"Groups that cross nodes: {', '.join(crossing) or 'none'}."

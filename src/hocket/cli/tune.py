@@ -88,7 +88,7 @@ def _measure_machine(as_json: bool) -> int:
     """Stores what the machine's cores and memory cost, and prints it."""
     import msgspec
 
-    from hocket.cli.selection import name_bytes, name_seconds
+    from hocket.cli.selection import name_bytes, name_count, name_seconds
     from hocket.runtime import machine
 
     costs, kept = machine.store(machine.measure())
@@ -96,7 +96,8 @@ def _measure_machine(as_json: bool) -> int:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
     print(
-        f"{costs.num_cores} cores; from a store on one to its being seen on another: {name_seconds(costs.hop_seconds)}"
+        f"{name_count(costs.num_cores, 'core')}; from a store on one to its being seen on another: "
+        f"{name_seconds(costs.hop_seconds)}"
     )
     for kind, rates in costs.bytes_per_second.items():
         alone = ", ".join(f"{rate / 1e9:.1f} ({name_bytes(size)})" for size, rate in rates.items())
@@ -119,7 +120,7 @@ def _collectives(text: str | None) -> list[str]:
 def _print(result: "Result", output: Path, kept: Path) -> None:
     from rich.table import Table
 
-    from hocket.cli.selection import name_bytes, name_range
+    from hocket.cli.selection import name_bytes, name_count, name_range
     from hocket.cli.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
@@ -140,7 +141,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
     for (collective, num_ranks), sizes in missing.items():
         console.print(f"no time for {collective}, {num_ranks} ranks: {', '.join(sizes)}", style="dim")
     used = "read where rank 0 starts" if output.name == _DEFAULT_FILE else f"HOCKET_TUNER_CONFIG_FILE={output} uses it"
-    console.print(f"{output}: {len(result.rules)} lines, {used}", markup=False)
+    console.print(f"{output}: {name_count(len(result.rules), 'line')}, {used}", markup=False)
     console.print(f"{kept}: times and costs, for `hocket explain`", markup=False)
 
 
