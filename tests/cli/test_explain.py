@@ -225,6 +225,12 @@ def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFi
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("spelling", ["allreduce", "AllReduce", "ALL_REDUCE"])
+def test_a_collective_may_be_spelled_as_elsewhere(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for where in (("-n", "4"), ("--topology", "ring:4")):
+        assert json_of(capsys, "explain", spelling, "-b", "64K", *where)["collective"] == "all_reduce"
+
+
 @pytest.mark.parametrize("arguments", [["all_reduce", "-n", "4", "-b", "-8"], ["-n", "4"]])
 def test_arguments_that_are_none(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

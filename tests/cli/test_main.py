@@ -100,3 +100,20 @@ def test_bad_rank_counts(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["verify", "ring", f"--ranks={text}"])
     assert "expected for example 4, 1-16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "ring", "-n", "2", "--collective", "allReduce"],
+        ["show", "choice", "-n", "2", "--collective", "allReduce"],
+        ["verify", "--ranks", "2", "--collective", "allReduce"],
+        ["simulate", "allReduce", "-b", "64K", "--topology", "ring:2", "--algorithm", "ring"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_every_command_knows_a_collective_by_other_spellings(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 0
+    assert "all_reduce" in capsys.readouterr().out

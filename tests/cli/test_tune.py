@@ -105,6 +105,13 @@ def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, caps
     assert read("hocket_tuner.conf") == ()
 
 
+def test_collectives_may_be_spelled_as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(tuning, "tune", lambda collectives, *_, **__: asked.append(collectives) or found())
+    assert main(["tune", "--collective", "allreduce, ReduceScatter,all_gather"]) == 0
+    assert asked == [["all_reduce", "reduce_scatter", "all_gather"]]
+
+
 def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     monkeypatch.setattr(tuning, "tune", lambda _, rank_counts, *__, **___: asked.append(rank_counts) or found())

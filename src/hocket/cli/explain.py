@@ -25,13 +25,13 @@ _AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
     from hocket.cli.network_arguments import add_topology
-    from hocket.cli.selection import byte_count
+    from hocket.cli.selection import byte_count, collective_name
 
     parser.description = (
         "Say which algorithm runs for a call, what each would cost, why this one, and where that changes."
     )
     parser.epilog = "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune."
-    parser.add_argument("collective", metavar="COLLECTIVE", help="as all_reduce")
+    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help="how many ranks; with --topology, its first ones")
     parser.add_argument(
         "-b", "--bytes", type=byte_count, metavar="B", help="of the whole vector, as 64K; not for barrier"

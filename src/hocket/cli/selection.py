@@ -34,6 +34,13 @@ def name_counts(counts: list[int]) -> str:
     return ", ".join(parts)
 
 
+def collective_name(text: str) -> str:
+    """Our spelling of a collective that is AllReduce or allreduce elsewhere; for argparse. Others stay as they are."""
+    from hocket.runtime.spelling import find_collective_name
+
+    return find_collective_name(text) or text
+
+
 def name_count(number: int, noun: str) -> str:
     """1 rank, 2 ranks."""
     return f"{number} {noun}" + ("" if number == 1 else "s")

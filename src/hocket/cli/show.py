@@ -27,7 +27,7 @@ _LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown is the schedule
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket show`."""
-    from hocket.cli.selection import add_layout
+    from hocket.cli.selection import add_layout, collective_name
 
     views = "; ".join(f"{name}: {summary}" for name, summary in _VIEWS.items())
     parser.add_argument(
@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"a built-in algorithm, as ring; or FILE.py, FILE.py:NAME, FILE.xml. Or a view: {views}",
     )
-    parser.add_argument("--collective", help="which, where several have an algorithm of this name")
+    parser.add_argument(
+        "--collective", type=collective_name, help="which, where several have an algorithm of this name"
+    )
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"how many ranks (default {_DEFAULT_RANKS})")
     parser.add_argument("--root", type=int, default=0, metavar="R", help="the root, where there is one (default 0)")
     add_layout(parser)

@@ -15,10 +15,10 @@ LEVELS = ("closed", "steps", "events")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket simulate`."""
     from hocket.cli.network_arguments import add_topology
-    from hocket.cli.selection import byte_counts, rank_counts
+    from hocket.cli.selection import byte_counts, collective_name, rank_counts
 
     parser.epilog = "For example: hocket simulate all_reduce --algorithm ring -b 64M --topology torus:4x4"
-    parser.add_argument("collective", metavar="COLLECTIVE", help="as all_reduce")
+    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
     parser.add_argument(
         "--algorithm", metavar="A,...", help="built-in ones, or FILE.py:NAME; without it all, and the fastest is shown"
     )

@@ -108,9 +108,10 @@ def _measure_machine(as_json: bool) -> int:
 
 
 def _collectives(text: str | None) -> list[str]:
+    from hocket.cli.selection import collective_name
     from hocket.runtime.tuning import COLLECTIVES
 
-    names = list(COLLECTIVES) if text is None else [name.strip() for name in text.split(",")]
+    names = list(COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
     for name in names:
         if name not in COLLECTIVES:
             raise ValueError(f"--collective: expected one of {', '.join(COLLECTIVES)}; found {name!r}")

@@ -21,13 +21,13 @@ _MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
-    from hocket.cli.selection import add_layout, rank_counts
+    from hocket.cli.selection import add_layout, collective_name, rank_counts
 
     parser.add_argument(
         "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
     )
     parser.add_argument("--all", action="store_true", help="all built-in algorithms (as without NAME)")
-    parser.add_argument("--collective", help="only algorithms for this collective")
+    parser.add_argument("--collective", type=collective_name, help="only algorithms for this collective")
     parser.add_argument(
         "--ranks", type=rank_counts, metavar="1-16", help="rank counts (default 1-16, or that of --groups or --dims)"
     )
