@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Say which algorithm runs for a call, what each would cost, why this one, and where that changes."
     )
-    parser.epilog = "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune."
+    parser.epilog = (
+        "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune; without "
+        "it, predictions are rough ones, by what cores and memory can do here."
+    )
     parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help="how many ranks; with --topology, its first ones")
     parser.add_argument(

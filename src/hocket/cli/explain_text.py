@@ -61,6 +61,10 @@ def _name_predicted(found: dict[str, Any], seconds: float) -> str:
     return name_seconds(seconds) if found["tuned"] else f"~{name_seconds(seconds, 2)}"
 
 
+def _took(found: dict[str, Any], row: dict[str, Any], kind: str) -> str:
+    return name_seconds(row[kind]) if kind == "measured" else _name_predicted(found, row[kind])
+
+
 def decided(found: dict[str, Any]) -> str:
     """Which of HOCKET_ALGO, tuner file and table decided."""
     if found["by"] != "table":
@@ -87,15 +91,13 @@ def why(found: dict[str, Any]) -> str:
         return _unmeasured(found, mine)
     others = sorted((row for row in known if row is not mine), key=lambda row: row[kind])
     if not others:
-        rest = "all others were dropped as slower" if len(rows) > 1 else "nothing else does what it does"
-        return f"{mine['algorithm']} takes {name_seconds(mine[kind])} ({kind}); {rest}."
+        return _alone(found, mine, kind)
     other = others[0]
     rough = kind == "predicted" and found["tuned"] is None
-    took, took_other = (
-        _name_predicted(found, row[kind]) if rough else name_seconds(row[kind]) for row in (mine, other)
-    )
     ratio = other[kind] / mine[kind] if mine[kind] else 1.0
-    names, and_other = f"{mine['algorithm']} takes {took} ({kind})", f"{other['algorithm']} {took_other}"
+    took_other = _took(found, other, kind)
+    names = f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind})"
+    and_other = f"{other['algorithm']} {took_other}"
     if _overlap(mine, other, kind):
         text = f"{names}, and {and_other}: the spread of the rounds hides the difference."
     elif rough and 1 / _ROUGHLY < ratio < _ROUGHLY:
@@ -110,6 +112,16 @@ def why(found: dict[str, Any]) -> str:
             f"in `hocket tune`."
         )
     return " ".join([text, *_differences(found, mine, other)])
+
+
+def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
+    """Where nothing is left to compare with, of what was dropped the one that seemed the best."""
+    text = f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind})"
+    best = next((row for row in found["candidates"] if row["measured"] is not None and row is not mine), None)
+    if best is None:
+        return f"{text}; nothing else does what it does."
+    text += f"; all others were dropped as slower, {best['algorithm']} at about {name_seconds(best['measured'])}."
+    return " ".join([text, *_differences(found, mine, best)])
 
 
 def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
