@@ -42,10 +42,9 @@ inline constexpr std::size_t num_ops = op_names.size();
 constexpr const char *name_of(Dtype dtype) { return dtype_names[static_cast<std::size_t>(dtype)]; }
 constexpr const char *name_of(Op op) { return op_names[static_cast<std::size_t>(op)]; }
 
-constexpr std::size_t size_of(Dtype dtype) {
-    constexpr std::array<std::size_t, num_dtypes> sizes{2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16};
-    return sizes[static_cast<std::size_t>(dtype)];
-}
+/// Not inside the function, which would build it on the stack each time.
+inline constexpr std::array<std::size_t, num_dtypes> dtype_sizes{2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16};
+constexpr std::size_t size_of(Dtype dtype) { return dtype_sizes[static_cast<std::size_t>(dtype)]; }
 
 /// What the address of an element is a multiple of: a complex number is two floats.
 constexpr std::size_t alignment_of(Dtype dtype) {
