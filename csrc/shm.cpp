@@ -267,7 +267,8 @@ void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t
     line.num_bytes = static_cast<std::uint32_t>(head.size() + bytes.size());
     line.tier = Endpoint::Tier::in_line;
     line.num_head_bytes = 0;
-    std::ranges::copy(bytes, std::ranges::copy(head, line.bytes.begin()).out);
+    copy_bytes(line.bytes.data(), head);
+    copy_bytes(line.bytes.data() + head.size(), bytes);
     complete(line, to);
 }
 
