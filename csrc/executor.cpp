@@ -20,7 +20,8 @@ void Executor::Cursor::bind(const Executor &executor) {
 
 void Executor::Cursor::next(const Executor &executor) {
     ++now_.at;
-    settle(executor);
+    if (executor.is_short_) now_.first = now_.at; // an entry has one piece, in a wave of its own step
+    else settle(executor);
 }
 
 /// Moves on to the next entry that has a piece in the current wave, or in the first later wave that has any.
@@ -158,6 +159,7 @@ bool Executor::is_to_be_fetched(const Task &task) const {
 
 /// Sends some of what is left of the piece at hand.
 Published Executor::send_some(Task &task, Bytes rest) {
+    if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
     const auto publish = [&] {
         const Instruction &instruction = *task.instruction;
         // What its reader writes back goes to its cache in any case.
@@ -315,7 +317,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
         } else if (attached) {
             const int peer = receives_[task.cursors.front()].peer;
             if (!transport_.copy(peer, next_destination(task), available)) return progress;
-        } else if (!store_and_put(task, what, available)) {
+        } else if (is_short_ || !store_and_put(task, what, available)) {
             store(task, what, available);
         }
         for (Remote &used : task.remotes) {
@@ -428,14 +430,30 @@ bool Executor::advance() {
     return done;
 }
 
+/// Goes through short tasks in the order of the plan, up to the first that has to wait: most often each finds what it
+/// needs, and none has to be looked for.
+void Executor::run_in_order() {
+    for (; next_ < tasks_.size() && budget_ > 0; ++next_) {
+        Task &task = tasks_[next_];
+        if (task.done == task.pieces) continue; // others may go ahead of one that waits
+        const bool waits = !task.remotes.empty() && task.remotes.front().carry.empty() &&
+                           !transport_.may_show(receives_[task.cursors.front()].peer);
+        if (waits ||
+            !(task.peers.empty() ? tried<&Executor::try_fold>(task, next_) : tried<&Executor::try_send>(task, next_)))
+            return;
+        ++num_moves_;
+    }
+}
+
 bool Executor::move() {
     budget_ = pieces_per_advance;
+    if (is_short_) run_in_order();
     while (num_unfinished_ > 0) {
         if (!run_ready()) return false;
         ++num_moves_;
         if (--budget_ <= 0) return false;
     }
-    for (; first_unsettled_ < tasks_.size(); ++first_unsettled_) {
+    for (; !is_short_ && first_unsettled_ < tasks_.size(); ++first_unsettled_) { // what is short is never lent
         Task &task = tasks_[first_unsettled_];
         if (task.pieces > 0 && !is_settled(task, task.pieces - 1)) return false;
     }

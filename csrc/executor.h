@@ -152,6 +152,7 @@ class Executor {
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
+    void run_in_order();
     bool move();
     std::byte *place(const Operand &operand) const;
     void bind_sizes();
@@ -182,7 +183,9 @@ class Executor {
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;                                 // of this advance(), in pieces
     bool bound_ = false;                             // sizes and places are those of launch_
+    bool is_short_ = false;                          // each task has one piece, too short to be shared or lent
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
+    std::size_t next_ = 0;                           // of short ones: those before it are finished
     std::size_t first_unsettled_ = 0;
     std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
     std::size_t footprint_ = 0, total_bytes_ = 0; // of input and output; of the longer of the two of all ranks

@@ -14,6 +14,7 @@ namespace hocket {
 
 void Executor::grant() {
     has_granted_ = false;
+    if (is_short_) return;
     for (const Cursor &cursor : receives_) {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {

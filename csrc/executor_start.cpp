@@ -46,7 +46,7 @@ void Executor::start(const Launch &launch) {
     if (!as_before) bind_places();
     bound_ = true;
     num_unfinished_ = num_tasks_;
-    first_unsettled_ = 0;
+    next_ = first_unsettled_ = 0;
     for (Task &task : tasks_) {
         task.done = task.settled = task.within = 0;
         task.num_looks = 0;
@@ -88,6 +88,7 @@ void Executor::bind_sizes() {
         longest = std::max<std::size_t>(longest, task.num_elements);
     }
     longest_bytes_ = longest * size_of(launch_.dtype);
+    is_short_ = !shape.uneven && num_tasks_ == tasks_.size() && longest_bytes_ < least_put_bytes;
     scratch_slot_bytes_ = round_up(longest_bytes_, cache_line);
     scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
     for (auto *cursors : {&sends_, &receives_}) {
