@@ -117,8 +117,9 @@ bool Executor::is_settled(Task &task, std::size_t piece) {
 }
 
 bool Executor::ready(Task &task) {
-    return std::ranges::all_of(task.instruction->dependencies, [&](std::int32_t before) {
-        return is_settled(tasks_[static_cast<std::size_t>(before)], task.done);
+    return std::ranges::all_of(task.instruction->dependencies, [&](std::int32_t index) {
+        Task &before = tasks_[static_cast<std::size_t>(index)];
+        return before.settled > task.done || is_settled(before, task.done);
     });
 }
 
