@@ -153,7 +153,20 @@ ShmTransport::Staged ShmTransport::make_staged(Context::Slot slot, int reserved_
     return staged;
 }
 
+/// For a short message, the slot of the pool that was used first, where that one alone turns out to be read: as if it
+/// had been returned and taken again, for which the pool would be locked twice.
+std::optional<ShmTransport::Staged> ShmTransport::take_again(std::size_t num_bytes) {
+    const auto is_free = [this](std::size_t at) { return at < staged_.size() && is_read(staged_[at], false); };
+    if (num_bytes > most_hot_bytes || !is_free(0) || is_free(1)) return std::nullopt;
+    if (staged_[0].reserved_for >= 0 || num_bytes > piece_bytes - staged_[0].slot.used) return std::nullopt;
+    std::optional<Staged> staged = std::move(staged_.front());
+    staged_.erase(staged_.begin());
+    staged->readers.clear();
+    return staged;
+}
+
 std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
+    if (auto staged = take_again(num_bytes)) return staged;
     // The counters lie in the peers' caches: they are looked at when slots run short.
     const bool looks = static_cast<std::ptrdiff_t>(staged_.size()) >= max_unread;
     collect(looks);
@@ -341,8 +354,11 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
         if (published.num_bytes > most_hot_bytes) slot.used += round_up(published.num_bytes, cache_line);
         for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
         staged_.push_back(std::move(*staged));
-        post_filling(peers, message, bytes.first(published.num_bytes));
-        return published;
+        if (published.num_bytes >= least_watched_bytes) {
+            post_filling(peers, message, bytes.first(published.num_bytes));
+            return published;
+        }
+        copy_bytes(arena.base() + message.elsewhere.offset, bytes);
     }
     for (int peer : peers) post(peer, message);
     ring_early(message.num_bytes);

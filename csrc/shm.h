@@ -240,6 +240,7 @@ class ShmTransport final : public Transport {
     }
     bool stores_had_better_pass_caches(std::byte *place, Bytes bytes);
     void watch_stores(std::byte *place, Bytes bytes);
+    std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes);
     void collect(bool looks);
