@@ -304,6 +304,31 @@ TEST(staging_has_slots_back_when_their_reader_tells) {
     CHECK(place_of_next(world) != third);
 }
 
+TEST(staging_of_short_messages_holds_no_more_slots_than_it_needs) {
+    constexpr std::size_t num_slots = 3;
+    World world(2, {.as_processes = true, .max_slots = num_slots});
+    Context &context = *world[1].context;
+    const std::set<std::uint64_t> places{place_of_next(world), place_of_next(world), place_of_next(world)};
+    CHECK(places.size() == num_slots && !context.take_slot());
+    read_all(world, 0);
+    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
+    read_all(world, 1); // tells that all were read
+    CHECK(places.contains(place_of_next(world)));
+    CHECK(context.take_slot() && context.take_slot() && !context.take_slot(), "one is in use");
+}
+
+TEST(staging_begins_a_full_slot_anew_for_a_short_message) {
+    World world(2, {.as_processes = true, .max_slots = 1});
+    const std::uint64_t slot = place_of_next(world);
+    for (const std::size_t size : {piece_bytes, std::size_t{1000}}) {
+        read_all(world, 0);
+        CHECK(publish(world, 0, 1, counted(1000)) == 1000);
+        read_all(world, 1);
+        if (size == piece_bytes) CHECK(publish(world, 1, 0, counted(size)) == size);
+        else CHECK(place_of_next(world) == slot);
+    }
+}
+
 TEST(staging_looks_for_slots_when_they_run_short) {
     for (const std::size_t max_slots : {std::size_t{1}, std::size_t{8}}) {
         World world(2, {.as_processes = true, .max_slots = max_slots});
