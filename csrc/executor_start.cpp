@@ -88,7 +88,6 @@ void Executor::bind_sizes() {
         longest = std::max<std::size_t>(longest, task.num_elements);
     }
     longest_bytes_ = longest * size_of(launch_.dtype);
-    is_short_ = !shape.uneven && num_tasks_ == tasks_.size() && longest_bytes_ < least_put_bytes;
     scratch_slot_bytes_ = round_up(longest_bytes_, cache_line);
     scratch_.resize(static_cast<std::size_t>(shape.num_scratch) * scratch_slot_bytes_);
     for (auto *cursors : {&sends_, &receives_}) {
@@ -106,6 +105,8 @@ void Executor::bind_places() {
                       of_output = bytes_of(shape.output_blocks.size(), launch_.output_counts);
     footprint_ = launch_.input == launch_.output ? std::max(of_input, of_output) : of_input + of_output;
     total_bytes_ = static_cast<std::size_t>(shape.num_ranks) * std::max(of_input, of_output);
+    const bool is_flat = !shape.uneven && num_tasks_ == tasks_.size() && longest_bytes_ < least_put_bytes;
+    is_short_ = is_flat && std::ranges::none_of(tasks_, [this](const Task &task) { return outgrows_caches(task); });
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;
         for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
