@@ -276,11 +276,14 @@ void Executor::check_sizes(const Task &task) const {
 void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) {
     std::byte *destination = next_destination(task);
     const Instruction &instruction = *task.instruction;
+    const bool past_caches = instruction.is_alone && outgrows_caches(task);
     if (!instruction.is_copy) {
-        fold(what, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
+        Fold how = what;
+        how.past_caches = past_caches;
+        fold(how, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
     } else if (operands_[0] == destination) { // the sender has put it there
         return;
-    } else if (instruction.is_alone && outgrows_caches(task)) {
+    } else if (past_caches) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
     } else {
         copy_bytes(destination, Bytes(operands_[0], num_bytes));

@@ -25,6 +25,7 @@ struct Fold {
     int divisor = 1; ///< the number of ranks where an average is completed by this fold, else 1
     Factor factor{};
     const CustomFold *custom = nullptr;
+    bool past_caches = false; ///< nobody reads the result soon: where the processor can, its stores leave caches alone
 };
 
 /// Whether the reduction exists for the type: no order on complex numbers, no bits of floats, no average of integers.

@@ -17,7 +17,8 @@ template <typename Format, typename Operation> class Pass {
     using Part = typename Format::Part;
 
     Pass(const Fold &what, std::byte *to, Sources sources, std::span<const bool> raw)
-        : to_(to), sources_(sources), raw_(raw), divisor_(static_cast<Part>(what.divisor)) {
+        : to_(to), sources_(sources), raw_(raw), divisor_(static_cast<Part>(what.divisor)),
+          past_caches_(what.past_caches) {
         if constexpr (scales) spread(factor_, what.factor);
     }
 
@@ -27,6 +28,7 @@ template <typename Format, typename Operation> class Pass {
         // in the middle of one.
         const std::size_t before = -reinterpret_cast<std::uintptr_t>(to_) % vector_bytes;
         const bool aligns = num_bytes >= 16 * vector_bytes && before % Format::num_bytes == 0;
+        past_caches_ = past_caches_ && aligns;
         std::size_t at = 0;
         for (std::size_t less = aligns ? before : 0;; less = num_bytes - at) {
             if (less > 0) some(at, less);
@@ -35,8 +37,9 @@ template <typename Format, typename Operation> class Pass {
             if constexpr (at_once > 1) {
                 for (; num_bytes - at >= vector_bytes; at += vector_bytes) whole<1>(at);
             }
-            if (at == num_bytes) return;
+            if (at == num_bytes) break;
         }
+        if (past_caches_) end_stores_past_caches();
     }
 
   private:
@@ -46,9 +49,16 @@ template <typename Format, typename Operation> class Pass {
     static constexpr bool divides = std::is_same_v<Operation, Average>;
 
     template <std::size_t num_vectors> void whole(std::size_t at) {
+        Stored results[num_vectors];
         fold<num_vectors>(
             [&](std::size_t source, std::size_t i) { return load<Stored>(sources_[source] + at + i * vector_bytes); },
-            [&](Stored result, std::size_t i) { store(to_ + at + i * vector_bytes, result); });
+            [&](Stored result, std::size_t i) { results[i] = result; });
+        std::byte *to = to_ + at;
+        if (past_caches_) {
+            for (std::size_t i = 0; i < num_vectors; ++i) store_past_caches(to + i * vector_bytes, results[i]);
+        } else {
+            for (std::size_t i = 0; i < num_vectors; ++i) store(to + i * vector_bytes, results[i]);
+        }
     }
 
     /// Less than a vector.
@@ -82,6 +92,7 @@ template <typename Format, typename Operation> class Pass {
     Sources sources_;
     std::span<const bool> raw_;
     Part divisor_;
+    bool past_caches_;
     Accumulator factor_;
 };
 

@@ -6,6 +6,9 @@
 
 #include <cstring>
 #include <type_traits>
+#ifdef HOCKET_X86
+#include <emmintrin.h>
+#endif
 
 namespace hocket::HOCKET_KERNELS {
 namespace {
@@ -26,6 +29,25 @@ template <typename V> V load(const std::byte *from) {
 }
 
 template <typename V> void store(std::byte *to, V vector) { std::memcpy(to, &vector, sizeof vector); }
+
+/// To an aligned place. Later stores are only ordered behind it by end_stores_past_caches().
+template <typename V> void store_past_caches(std::byte *to, V vector) {
+#if defined(HOCKET_X86) && HOCKET_VECTOR_BYTES == 64
+    _mm512_stream_si512(reinterpret_cast<__m512i *>(to), as<__m512i>(vector));
+#elif defined(HOCKET_X86) && HOCKET_VECTOR_BYTES == 32
+    _mm256_stream_si256(reinterpret_cast<__m256i *>(to), as<__m256i>(vector));
+#elif defined(HOCKET_X86)
+    _mm_stream_si128(reinterpret_cast<__m128i *>(to), as<__m128i>(vector));
+#else
+    store(to, vector);
+#endif
+}
+
+inline void end_stores_past_caches() {
+#ifdef HOCKET_X86
+    _mm_sfence();
+#endif
+}
 
 #if HOCKET_VECTOR_BYTES == 64
 
