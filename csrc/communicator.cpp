@@ -299,6 +299,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         look_at_clock(call, now);
         if (now >= until) return false;
     }
+    if (executor_->was_interrupted()) return true; // others want this core no more than this rank does
     if (!patience_.is_over()) {
         patience_.pass();
         return true;

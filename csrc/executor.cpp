@@ -65,6 +65,7 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
             if (instruction.sends()) task.peers.push_back(operand.peer);
             else task.remotes.push_back({.cursor = cursor, .carry = {}});
         }
+        for (std::int32_t before : instruction.dependencies) tasks_[static_cast<std::size_t>(before)].is_awaited = true;
         if (task.cursors.empty()) locals_.push_back(index);
         task.sources.resize(instruction.sources.size());
     }
@@ -158,20 +159,43 @@ bool Executor::is_to_be_fetched(const Task &task) const {
            transport_.shares_cores() && transport_.can_attach(task.peers[0]);
 }
 
+/// Whether all pieces of a send go as one message, so that its readers go on without this rank, which may have no core
+/// meanwhile. Nothing may come before or between them on their channels, and nothing of this rank wait for one of them.
+bool Executor::goes_at_once(const Task &task) const {
+    const auto is_alone = [this](std::size_t cursor) { return sends_[cursor].entries.size() == 1; };
+    return transport_.shares_cores() && task.instruction->dependencies.empty() && !task.is_awaited &&
+           std::ranges::all_of(task.cursors, is_alone);
+}
+
 /// Sends some of what is left of the piece at hand.
 Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
+    if (task.num_bytes_ahead > 0) {
+        const std::size_t num_bytes = std::min(rest.size(), task.num_bytes_ahead);
+        task.num_bytes_ahead -= num_bytes;
+        return {.num_bytes = num_bytes, .lent = true};
+    }
     const auto publish = [&] {
         const Instruction &instruction = *task.instruction;
         // What its reader writes back goes to its cache in any case.
         const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
         const bool may_lend =
             !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
-        if (may_lend && is_to_be_fetched(task)) {
-            if (!transport_.lend(task.peers[0], rest, launch_.tag)) return Published{};
-            return Published{.num_bytes = rest.size(), .lent = true};
+        Bytes all = rest;
+        if (may_lend && goes_at_once(task)) {
+            all = Bytes(rest.data(), std::min(most_lent_bytes, task.num_bytes - piece_start(task) - task.within));
         }
-        return transport_.publish(task.peers, rest, launch_.tag, may_lend);
+        Published published{.num_bytes = all.size(), .lent = true};
+        if (may_lend && is_to_be_fetched(task)) {
+            if (!transport_.lend(task.peers[0], all, launch_.tag)) return Published{};
+        } else {
+            published = transport_.publish(task.peers, all, launch_.tag, may_lend);
+        }
+        if (published.num_bytes > rest.size()) {
+            task.num_bytes_ahead = published.num_bytes - rest.size();
+            published.num_bytes = rest.size();
+        }
+        return published;
     };
     if (!find_targets(task)) {
         if (is_to_wait(task)) return {};

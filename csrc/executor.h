@@ -61,6 +61,9 @@ class Executor {
     /// start() makes sense.
     bool advance();
 
+    /// Whether the last advance() returned though it might have gone on.
+    bool was_interrupted() const { return budget_ <= 0; }
+
     /// Grows whenever something was moved.
     std::uint64_t num_moves() const { return num_moves_; }
 
@@ -118,6 +121,8 @@ class Executor {
         std::size_t done = 0;                   // pieces sent or folded
         std::size_t settled = 0;                // pieces whose dependants may run
         std::size_t within = 0;                 // bytes of the current piece that are done
+        std::size_t num_bytes_ahead = 0;        // lent already, behind them
+        bool is_awaited = false;                // by other tasks
         int num_looks = 0;                      // for a window, in vain
         std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
@@ -135,6 +140,7 @@ class Executor {
     bool ready(Task &task);
     bool outgrows_caches(const Task &task) const;
     bool is_to_be_fetched(const Task &task) const;
+    bool goes_at_once(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);

@@ -48,7 +48,7 @@ void Executor::start(const Launch &launch) {
     num_unfinished_ = num_tasks_;
     next_ = first_unsettled_ = 0;
     for (Task &task : tasks_) {
-        task.done = task.settled = task.within = 0;
+        task.done = task.settled = task.within = task.num_bytes_ahead = 0;
         task.num_looks = 0;
         task.tickets.clear();
         task.places.clear();

@@ -331,7 +331,6 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
     Endpoint::Line message{};
     message.tag = tag;
     Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
-    message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
     const Mapping &arena = *context_.arena().mapping();
     const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
     may_lend = may_lend && bytes.size() >= least_lent_bytes;
@@ -340,11 +339,11 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
     if (may_lend && arena.contains(bytes.data(), bytes.size())) {
         message.tier = Endpoint::Tier::arena;
         message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
-        published.lent = true;
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
     } else if (may_lend && std::ranges::all_of(peers, shares_process)) {
         message.tier = Endpoint::Tier::address;
         message.elsewhere.address = bytes.data();
-        published.lent = true;
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
     } else {
         auto staged = take_slot(peers, published.num_bytes);
         if (!staged) return {};
@@ -354,12 +353,14 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
         if (published.num_bytes > most_hot_bytes) slot.used += round_up(published.num_bytes, cache_line);
         for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
         staged_.push_back(std::move(*staged));
+        message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
         if (published.num_bytes >= least_watched_bytes) {
             post_filling(peers, message, bytes.first(published.num_bytes));
             return published;
         }
         copy_bytes(arena.base() + message.elsewhere.offset, bytes);
     }
+    message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
     for (int peer : peers) post(peer, message);
     ring_early(message.num_bytes);
     return published;

@@ -21,6 +21,9 @@ struct View {
     bool attached = false;      // `bytes` are the peer's addresses, for copy() only
 };
 
+/// In one message, as its length is a word of 32 bits.
+inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 30;
+
 struct Published {
     std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now
     bool lent = false;         // the source is still being read: it is drained when `released` has passed `posted`
