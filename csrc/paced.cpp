@@ -16,8 +16,9 @@ Published PacedTransport::publish(std::span<const int> peers, Bytes bytes, std::
 }
 
 Published PacedTransport::publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) {
-    return send(std::span(&peer, 1), head.size() + std::min(bytes.size(), piece_bytes),
-                [&] { return inner_.publish_behind(head, peer, bytes.first(std::min(bytes.size(), piece_bytes)), tag, may_lend); });
+    return send(std::span(&peer, 1), head.size() + std::min(bytes.size(), piece_bytes), [&] {
+        return inner_.publish_behind(head, peer, bytes.first(std::min(bytes.size(), piece_bytes)), tag, may_lend);
+    });
 }
 
 /// Sends by `post`, which takes `num_bytes` for each peer. Readers find the time of arrival before they see a message.

@@ -285,3 +285,50 @@ TEST(executor_stages_what_its_cache_holds_and_now_and_then_what_it_could_lend) {
         CHECK(num_staged == 0 || fits != Fits::nowhere, num_lent);
     }
 }
+
+// So a rank can do all its work while it has a core, though the other one has none.
+TEST(executor_lends_for_good_in_one_message_where_ranks_share_cores) {
+    constexpr std::size_t block = 100'003; // elements: several pieces, the last one odd
+    constexpr std::size_t num_bytes = 2 * block * sizeof(std::int64_t);
+    for (const bool in_place : {false, true}) {
+        for (const bool shares_cores : {false, true}) {
+            const Fixture &one = in_place ? fixture("all_reduce", "direct_two_shot", 2, 0, true)
+                                          : fixture("reduce_scatter", "direct", 2);
+            World world(2, {.spin = !shares_cores, .as_processes = true});
+            std::vector<std::unique_ptr<Buffer>> inputs, outputs;
+            std::vector<std::unique_ptr<Executor>> executors;
+            for (int rank = 0; rank < 2; ++rank) {
+                auto &input =
+                    inputs.emplace_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
+                auto &output =
+                    outputs.emplace_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
+                auto *values = reinterpret_cast<std::int64_t *>(input->data());
+                for (std::size_t i = 0; i < 2 * block; ++i) values[i] = static_cast<std::int64_t>(i) * (rank + 1);
+                executors.push_back(std::make_unique<Executor>(*one.plans[static_cast<std::size_t>(rank)],
+                                                               world[rank].communicator().transport(),
+                                                               std::size_t{64} << 10));
+                executors.back()->start({.dtype = Dtype::int64,
+                                         .op = Op::sum,
+                                         .block = block,
+                                         .input = input->data(),
+                                         .output = (in_place ? input : output)->data(),
+                                         .tag = 1});
+            }
+            executors[0]->advance();
+            for (int turn = 0; turn < 100; ++turn) executors[1]->advance();
+            const std::uint64_t num_posted = world[0].communicator().transport().posted(1);
+            CHECK(in_place || (num_posted == 1) == shares_cores, num_posted);
+            CHECK(!in_place || num_posted > 1, "another step's messages come between");
+            for (std::size_t i = 0; i < block && shares_cores && !in_place; ++i) {
+                std::int64_t found = 0;
+                std::memcpy(&found, outputs[1]->data() + i * sizeof found, sizeof found);
+                CHECK(found == static_cast<std::int64_t>(3 * (block + i)), i, found);
+            }
+            for (bool done = false; !done;) {
+                done = true;
+                for (const auto &executor : executors) done = executor->advance() && done;
+            }
+            for (const auto &buffer : outputs) CHECK(buffer->is_intact());
+        }
+    }
+}

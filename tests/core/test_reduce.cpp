@@ -181,8 +181,17 @@ void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape, st
     const auto flags = std::make_unique<bool[]>(num_sources);
     for (std::size_t s = 0; s < num_sources; ++s) flags[s] = raw >> s & 1;
     Stored *to = (aliased < 0 ? separate : arrays[static_cast<std::size_t>(aliased)]).data() + skew;
-    fold({.dtype = dtype, .op = op, .divisor = divisor, .factor = factor}, reinterpret_cast<std::byte *>(to), sources,
-         raw == 0 ? std::span<const bool>{} : std::span<const bool>(flags.get(), num_sources), n, kernel_set);
+    Fold what{.dtype = dtype, .op = op, .divisor = divisor, .factor = factor};
+    const auto fold_to = [&](Stored *place) {
+        fold(what, reinterpret_cast<std::byte *>(place), sources,
+             raw == 0 ? std::span<const bool>{} : std::span<const bool>(flags.get(), num_sources), n, kernel_set);
+    };
+    std::vector<Stored> elsewhere(n + skew, Stored{77});
+    what.past_caches = true;
+    fold_to(elsewhere.data() + skew);
+    what.past_caches = false;
+    fold_to(to);
+    CHECK(std::memcmp(to, elsewhere.data() + skew, n * sizeof(Stored)) == 0, "past caches");
     for (std::size_t i = 0; i < n; ++i) {
         CHECK(same(Model::widen(to[i]), Model::rounded(expected[i])), name_of(op), "of", num_sources, "sources of",
               name_of(dtype), "element", i, "of", n, "expected", +Model::rounded(expected[i]), "found",
