@@ -245,7 +245,7 @@ TEST(executor_stages_what_its_cache_holds_and_now_and_then_what_it_could_lend) {
         // One piece, or an odd number of them, of which the first is looked at.
         const std::size_t num_bytes = fits == Fits::caches ? bytes_of_own_cache() + piece_bytes / 2 : 16'000;
         const std::size_t block = num_bytes / sizeof(std::int64_t);
-        World world(2, {.as_processes = true});
+        World world(2, {.spin = true, .as_processes = true}); // so all of it goes piece by piece
         std::vector<std::unique_ptr<Buffer>> inputs, outputs;
         std::vector<std::unique_ptr<Executor>> executors;
         for (std::size_t rank = 0; rank < 2; ++rank) {
