@@ -1,423 +1,198 @@
 // How fast this machine can be with code that knows its task: written by hand for two ranks, without Python, checks,
-// or choice. Processes, one a core, that spin; the protocol is that of comparison/measuring.py.
+// or a schedule. Processes, one a core, that spin; the protocol is that of comparison/measuring.py.
 //
-//     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES        prints seconds of a call: touched untouched
+//     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES        prints seconds of a call: touched, untouched, and the way
 //
-// MEMORY private: each rank's buffer is its own, and what travels passes through shared pieces that stay in the cache.
-// MEMORY registered: all buffers are shared; a rank adds its part of all of them and writes the sum to all of them.
-// With more ranks than cores as many processes as cores do the work of all ranks: copies and additions alone, a bound.
+// MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
+// MEMORY registered: all buffers are shared; there is all that there is for private memory, and straight access.
+// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment.
+// With more ranks than cores as many processes as cores do the work of all ranks in shared memory: copies and additions
+// alone, each once. No memory lets ranks do with less, so this is a bound of private memory, too.
 // OPERATION turns: a process for each rank, which writes a line and reads those of all others, and lets the others run
 // until all have written: what taking turns alone costs, a bound of whatever makes each rank wait for all.
 
 #include "comparison/touching.h"
+#include "floor/choosing.h"
 
-#include <sched.h>
-#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
-#include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <new>
-#include <string>
-#include <vector>
 
 namespace {
 
-constexpr int most_ranks = 64;
-constexpr std::size_t most_batches = 64;
+using namespace hand_written;
+
 constexpr std::size_t table_bytes = 65 * 64;
-constexpr std::size_t ring_slots = 4;
-constexpr std::size_t slot_bytes = 256 << 10;
-constexpr std::size_t inline_bytes = 48;
 constexpr unsigned most_seconds = 10;
-
-// One writer each. Numbers only grow.
-struct alignas(64) Signal {
-    std::atomic<std::uint64_t> number;
-    std::byte payload[inline_bytes];
-};
-
-struct Shared {
-    Signal inlined[most_ranks][2]; // small messages travel in the line of their number
-    Signal staged[most_ranks];     // pieces that lie in `outgoing`
-    Signal folded[most_ranks];     // pieces whose sum lies in `results`
-    Signal taken[most_ranks];      // pieces that this rank needs no more
-    Signal arrived[most_ranks];    // of the barrier
-    double loops[most_ranks][3][most_batches];
-    bool wrong;
-    alignas(4096) std::byte outgoing[2][ring_slots][slot_bytes];
-    alignas(4096) std::byte results[2][ring_slots][slot_bytes];
-};
-
-void *map(std::size_t bytes, int kind) {
-    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        std::perror("mmap");
-        std::exit(1);
-    }
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
-}
-
-int num_cores() { return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); }
-
-void await(const Signal &signal, std::uint64_t number, bool yields = false) {
-    while (signal.number.load(std::memory_order_acquire) < number) {
-        if (yields) {
-            sched_yield();
-        } else {
-            __builtin_ia32_pause();
-        }
-    }
-}
-
-void tell(Signal &signal, std::uint64_t number) { signal.number.store(number, std::memory_order_release); }
-
-void add(float *__restrict result, const float *__restrict other, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) { result[i] += other[i]; }
-}
-
-// Both get the sum.
-void add_into_both(float *__restrict one, float *__restrict other, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) { other[i] = one[i] += other[i]; }
-}
-
-// What lies in shared pieces is read by the other core only. Where the two share no cache, lines that come from memory
-// can be had sooner than lines that are dirty in the other's cache.
-void lay_out(void *to, const void *from, std::size_t bytes, bool streamed) {
-#if defined(__AVX2__)
-    if (streamed) {
-        constexpr std::size_t width = sizeof(__m256i);
-        auto *const target = static_cast<std::byte *>(to);
-        const auto *const source = static_cast<const std::byte *>(from);
-        std::size_t place = 0;
-        for (; place + width <= bytes; place += width) {
-            _mm256_stream_si256(reinterpret_cast<__m256i *>(target + place),
-                                _mm256_loadu_si256(reinterpret_cast<const __m256i *>(source + place)));
-        }
-        std::memcpy(target + place, source + place, bytes - place);
-        _mm_sfence();
-        return;
-    }
-#endif
-    std::memcpy(to, from, bytes);
-}
-
-enum class Way { inlined, one_shot, two_shot, broadcast_staged, all_reduce_shared, broadcast_shared };
-
-struct Variant {
-    Way way;
-    std::size_t piece_bytes;
-    bool streamed;
-};
-
-// One process of `num_workers`; rank = index where there are as many ranks as cores allow.
-class Worker {
-  public:
-    Worker(Shared &shared, int index, int num_workers, std::vector<std::span<std::byte>> buffers)
-        : shared_(shared), index_(index), num_workers_(num_workers), buffers_(std::move(buffers)) {}
-
-    void barrier() {
-        tell(shared_.arrived[index_], ++barriers_);
-        for (int other = 0; other < num_workers_; ++other) { await(shared_.arrived[other], barriers_); }
-    }
-
-    void call(const Variant &variant) {
-        switch (variant.way) {
-        case Way::inlined: return inlined();
-        case Way::one_shot: return one_shot(variant.piece_bytes, variant.streamed);
-        case Way::two_shot: return two_shot(variant.piece_bytes, variant.streamed);
-        case Way::broadcast_staged: return broadcast_staged(variant.piece_bytes, variant.streamed);
-        case Way::all_reduce_shared: return all_reduce_shared(variant.piece_bytes);
-        case Way::broadcast_shared: return broadcast_shared();
-        }
-    }
-
-  private:
-    std::span<std::byte> own() { return buffers_[static_cast<std::size_t>(index_)]; }
-    int peer() const { return 1 - index_; }
-    static float *floats(std::byte *bytes) { return reinterpret_cast<float *>(bytes); }
-
-    // Two lines in turn: the peer has read the last but one when its next number is seen.
-    void inlined() {
-        Signal &mine = shared_.inlined[index_][++calls_ & 1];
-        const Signal &other = shared_.inlined[peer()][calls_ & 1];
-        std::memcpy(mine.payload, own().data(), own().size());
-        tell(mine, calls_);
-        await(other, calls_);
-        add(floats(own().data()), reinterpret_cast<const float *>(other.payload), own().size() / sizeof(float));
-    }
-
-    // Every rank gets all of the other's input and adds it: copied once, read once.
-    void one_shot(std::size_t piece_bytes, bool streamed) {
-        const std::size_t num_pieces = (own().size() + piece_bytes - 1) / piece_bytes;
-        for (std::size_t piece = 0; piece <= num_pieces; ++piece) {
-            if (piece < num_pieces) {
-                const std::uint64_t number = pieces_ + piece + 1;
-                await(shared_.taken[peer()], number < ring_slots ? 0 : number - ring_slots);
-                const std::span<std::byte> part = piece_of(own(), piece, piece_bytes);
-                lay_out(shared_.outgoing[index_][number % ring_slots], part.data(), part.size(), streamed);
-                tell(shared_.staged[index_], number);
-            }
-            if (piece > 0) { // a piece behind, so that the other had time
-                const std::uint64_t number = pieces_ + piece;
-                const std::span<std::byte> part = piece_of(own(), piece - 1, piece_bytes);
-                await(shared_.staged[peer()], number);
-                add(floats(part.data()), floats(shared_.outgoing[peer()][number % ring_slots]),
-                    part.size() / sizeof(float));
-                tell(shared_.taken[index_], number);
-            }
-        }
-        pieces_ += num_pieces;
-        tell(shared_.folded[index_], pieces_); // as two_shot counts
-    }
-
-    // Every rank adds half: it is sent the other's half, and sends the sum back.
-    void two_shot(std::size_t piece_bytes, bool streamed) {
-        const std::size_t half = own().size() / 2 / 64 * 64;
-        const std::span<std::byte> halves[2] = {own().first(half), own().subspan(half)};
-        const std::size_t longest = own().size() - half;
-        const std::size_t num_pieces = (longest + piece_bytes - 1) / piece_bytes;
-        for (std::size_t piece = 0; piece < num_pieces + 2; ++piece) {
-            if (piece < num_pieces) {
-                const std::uint64_t number = pieces_ + piece + 1;
-                await(shared_.folded[peer()], number < ring_slots ? 0 : number - ring_slots);
-                const std::span<std::byte> part = piece_of(halves[peer()], piece, piece_bytes);
-                lay_out(shared_.outgoing[index_][number % ring_slots], part.data(), part.size(), streamed);
-                tell(shared_.staged[index_], number);
-            }
-            if (piece >= 1 && piece <= num_pieces) {
-                const std::uint64_t number = pieces_ + piece;
-                const std::span<std::byte> part = piece_of(halves[index_], piece - 1, piece_bytes);
-                await(shared_.staged[peer()], number);
-                await(shared_.taken[peer()], number < ring_slots ? 0 : number - ring_slots);
-                add(floats(part.data()), floats(shared_.outgoing[peer()][number % ring_slots]),
-                    part.size() / sizeof(float));
-                lay_out(shared_.results[index_][number % ring_slots], part.data(), part.size(), streamed);
-                tell(shared_.folded[index_], number);
-            }
-            if (piece >= 2) {
-                const std::uint64_t number = pieces_ + piece - 1;
-                const std::span<std::byte> part = piece_of(halves[peer()], piece - 2, piece_bytes);
-                await(shared_.folded[peer()], number);
-                std::memcpy(part.data(), shared_.results[peer()][number % ring_slots], part.size());
-                tell(shared_.taken[index_], number);
-            }
-        }
-        pieces_ += num_pieces;
-    }
-
-    void broadcast_staged(std::size_t piece_bytes, bool streamed) {
-        const std::size_t num_pieces = (own().size() + piece_bytes - 1) / piece_bytes;
-        for (std::size_t piece = 0; piece < num_pieces; ++piece) {
-            const std::uint64_t number = pieces_ + piece + 1;
-            const std::span<std::byte> part = piece_of(own(), piece, piece_bytes);
-            if (index_ == 0) {
-                await(shared_.taken[1], number < ring_slots ? 0 : number - ring_slots);
-                lay_out(shared_.outgoing[0][number % ring_slots], part.data(), part.size(), streamed);
-                tell(shared_.staged[0], number);
-            } else {
-                await(shared_.staged[0], number);
-                std::memcpy(part.data(), shared_.outgoing[0][number % ring_slots], part.size());
-                tell(shared_.taken[1], number);
-            }
-        }
-        pieces_ += num_pieces;
-    }
-
-    // The sum of a piece is written everywhere while it is hot.
-    void all_reduce_shared(std::size_t piece_bytes) {
-        barrier();
-        const std::size_t share = (own().size() / static_cast<std::size_t>(num_workers_) + 63) / 64 * 64;
-        const std::size_t begin = std::min(own().size(), share * static_cast<std::size_t>(index_));
-        const std::size_t end = std::min(own().size(), begin + share);
-        const std::size_t first = static_cast<std::size_t>(index_);
-        for (std::size_t place = begin; place < end; place += piece_bytes) {
-            const std::size_t count = std::min(piece_bytes, end - place) / sizeof(float);
-            float *const sum = floats(buffers_[first].data() + place);
-            for (std::size_t next = 1; next + 1 < buffers_.size(); ++next) {
-                add(sum, floats(buffers_[(first + next) % buffers_.size()].data() + place), count);
-            }
-            const std::size_t last = (first + buffers_.size() - 1) % buffers_.size();
-            add_into_both(sum, floats(buffers_[last].data() + place), count);
-            for (std::size_t next = 1; next + 1 < buffers_.size(); ++next) {
-                std::memcpy(buffers_[(first + next) % buffers_.size()].data() + place, sum, count * sizeof(float));
-            }
-        }
-        barrier();
-    }
-
-    // The root pushes one half while the other rank pulls the other.
-    void broadcast_shared() {
-        barrier();
-        const std::size_t half = own().size() / 2 / 64 * 64;
-        const std::span<std::byte> from = buffers_[0];
-        const std::span<std::byte> to = buffers_[1];
-        if (index_ == 0) {
-            std::memcpy(to.data(), from.data(), half);
-        } else {
-            std::memcpy(to.data() + half, from.data() + half, to.size() - half);
-        }
-        barrier();
-    }
-
-    static std::span<std::byte> piece_of(std::span<std::byte> whole, std::size_t piece, std::size_t piece_bytes) {
-        const std::size_t begin = std::min(whole.size(), piece * piece_bytes);
-        return whole.subspan(begin, std::min(piece_bytes, whole.size() - begin));
-    }
-
-    Shared &shared_;
-    int index_;
-    int num_workers_;
-    std::vector<std::span<std::byte>> buffers_;
-    std::uint64_t barriers_ = 0;
-    std::uint64_t calls_ = 0;
-    std::uint64_t pieces_ = 0;
-};
-
-std::vector<Variant> variants_of(const std::string &operation, const std::string &memory, int ranks,
-                                 std::size_t bytes) {
-    if (operation == "all_reduce" && ranks == 2 && bytes <= inline_bytes) { return {{Way::inlined, bytes, false}}; }
-    const std::size_t pieces[] = {4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
-    std::vector<Variant> found;
-    for (const std::size_t piece : pieces) {
-        if (piece != pieces[0] && (piece > bytes || piece * 512 < bytes)) { continue; }
-        if (memory == "registered") {
-            found.push_back({operation == "all_reduce" ? Way::all_reduce_shared : Way::broadcast_shared, piece, false});
-            continue;
-        }
-        for (const bool streamed : {false, true}) {
-            if (operation == "broadcast") {
-                found.push_back({Way::broadcast_staged, piece, streamed});
-            } else {
-                found.push_back({Way::one_shot, piece, streamed});
-                found.push_back({Way::two_shot, piece, streamed});
-            }
-        }
-    }
-    return found;
-}
-
-struct Task {
-    std::string operation;
-    std::string memory;
-    int ranks;
-    std::size_t bytes;
-    double seconds;
-    std::size_t batches;
-};
+constexpr std::size_t most_calls = 20'000;
+constexpr const char *operations[] = {"all_reduce", "reduce_scatter", "reduce",    "broadcast", "all_gather",
+                                      "all_to_all", "send_recv",      "barrier", "turns"};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// What one rank gives: whole numbers, and the sum over ranks is known.
-std::vector<float> table_of(int rank) {
-    std::vector<float> table(table_bytes / sizeof(float));
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        table[i] = static_cast<float>(i * 7 % 23 + static_cast<std::size_t>(rank));
+// What each rank gives: whole numbers; and their sum.
+std::vector<std::vector<float>> tables_of(std::size_t num_ranks) {
+    const std::size_t length = table_bytes / sizeof(float);
+    std::vector<std::vector<float>> tables(num_ranks + 1, std::vector<float>(length));
+    for (std::size_t i = 0; i < length; ++i) {
+        for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+            tables[rank][i] = static_cast<float>(i * 7 % 23 + rank);
+            tables[num_ranks][i] += tables[rank][i];
+        }
     }
-    return table;
+    return tables;
 }
 
-std::span<const std::byte> bytes_of(const std::vector<float> &table) { return std::as_bytes(std::span(table)); }
-
-// The loops of one process, into shared.loops: touched, touching alone, untouched.
-void work(Shared &shared, const Task &task, int index, int num_workers, std::vector<std::span<std::byte>> buffers) {
-    const bool all_reduce = task.operation == "all_reduce";
-    std::vector<std::size_t> mine; // the ranks whose work this process does
-    for (std::size_t rank = static_cast<std::size_t>(index); rank < buffers.size();
-         rank += static_cast<std::size_t>(num_workers)) {
-        mine.push_back(rank);
-    }
-    std::vector<std::vector<float>> tables;
-    std::vector<float> total(table_bytes / sizeof(float));
-    for (int rank = 0; rank < task.ranks; ++rank) {
-        tables.push_back(table_of(rank));
-        for (std::size_t i = 0; i < total.size(); ++i) { total[i] += all_reduce || rank == 0 ? tables.back()[i] : 0; }
-    }
-    std::uint64_t seen = 0;
-    const auto touch = [&] {
-        for (const std::size_t rank : mine) {
-            if (all_reduce || rank != 0) { seen += touching::sum_of_lines(buffers[rank]); }
-            if (all_reduce || rank == 0) { touching::write(buffers[rank], bytes_of(tables[rank])); }
+// The loops of one process.
+class Measurement {
+  public:
+    Measurement(Shared &shared, const Task &task, std::size_t index, std::size_t num_workers,
+                const std::vector<Buffers> &buffers)
+        : shared_(shared), task_(task), index_(index), num_workers_(num_workers), buffers_(buffers),
+          tables_(tables_of(task.num_ranks)), worker_(shared, task, buffers, index, num_workers) {
+        for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
+            if (rank * num_workers / task.num_ranks == index) { mine_.push_back(rank); }
         }
-    };
-    Worker worker(shared, index, num_workers, buffers);
-    const auto timed = [&](std::size_t num_calls, auto &&body) {
-        worker.barrier();
+    }
+
+    // Into shared.loops: touched, touching alone, untouched.
+    void run() {
+        for (const std::size_t rank : mine_) { // no variant pays for new pages
+            for (const Bytes memory : {buffers_[rank].given, buffers_[rank].got}) {
+                std::memset(memory.data(), 0, memory.size());
+            }
+        }
+        const Variant best = choose();
+        if (index_ == 0) { std::snprintf(shared_.best, sizeof(shared_.best), "%s", in_words(best).c_str()); }
+        const auto call = [&] { worker_.call(best); };
+        const auto touch = [this] { this->touch(); };
+        const auto both = [&] {
+            touch();
+            call();
+        };
+        const std::size_t calls = calls_in(task_.seconds, agreed(timed(2, both)) / 2);
+        for (std::size_t batch = 0; batch < task_.batches; ++batch) {
+            const double found[] = {timed(calls, both), timed(calls, touch), timed(calls, call)};
+            for (std::size_t loop = 0; loop < 3; ++loop) {
+                shared_.loops[index_][loop][batch] = found[loop] / static_cast<double>(calls);
+            }
+        }
+        asm volatile("" : : "r"(seen_)); // what was read counts as used
+    }
+
+  private:
+    void touch() {
+        for (const std::size_t rank : mine_) {
+            const Buffers &each = buffers_[rank];
+            if (each.gets) { seen_ += touching::sum_of_lines(each.got); }
+            if (each.gives) { touching::write(each.given, std::as_bytes(std::span(tables_[rank]))); }
+        }
+    }
+
+    template <class Body> double timed(std::size_t num_calls, Body body) {
+        worker_.barrier();
         const double began = now();
         for (std::size_t i = 0; i < num_calls; ++i) { body(); }
         return now() - began;
-    };
-    const auto agreed = [&](double own) { // the slowest
-        shared.loops[index][0][0] = own;
-        worker.barrier();
-        double slowest = 0;
-        for (int other = 0; other < num_workers; ++other) { slowest = std::max(slowest, shared.loops[other][0][0]); }
-        worker.barrier();
+    }
+
+    // Of the slowest process, so that all decide alike.
+    double agreed(double own) {
+        shared_.spent[index_] = own;
+        worker_.barrier();
+        const double slowest = *std::max_element(shared_.spent, shared_.spent + num_workers_);
+        worker_.barrier();
         return slowest;
-    };
-    Variant best{};
-    double least = std::numeric_limits<double>::infinity();
-    std::size_t num_calls = 1;
-    for (const Variant &variant : variants_of(task.operation, task.memory, task.ranks, task.bytes)) {
+    }
+
+    static std::size_t calls_in(double seconds, double of_one) {
+        return std::clamp<std::size_t>(static_cast<std::size_t>(seconds / of_one), 1, most_calls);
+    }
+
+    Variant choose() {
+        std::size_t bytes = 0; // that go one way
+        for (const Buffers &each : buffers_) { bytes = std::max(bytes, std::min(each.given.size(), each.got.size())); }
+        if (task_.operation == "all_to_all") { bytes /= task_.num_ranks; }
+        Variant best{};
+        double least = std::numeric_limits<double>::infinity();
+        const auto consider = [&](const Variant &variant) {
+            const double spent = seconds_of(variant);
+            if (spent < least) {
+                least = spent;
+                best = variant;
+            }
+        };
+        for (const Variant &variant : first_variants(task_, bytes)) { consider(variant); }
+        for (const auto change : changes(best, bytes)) {
+            Variant other = best;
+            change(other);
+            if (other != best) { consider(other); }
+        }
+        return best;
+    }
+
+    // Of a call with its touching; its result is checked.
+    double seconds_of(const Variant &variant) {
         const auto body = [&] {
             touch();
-            worker.call(variant);
+            worker_.call(variant);
         };
-        const double once = agreed(timed(2, body)) / 2;
-        const std::size_t calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / once / 4), 1, 20'000);
-        const double spent = agreed(timed(calls, body)) / static_cast<double>(calls);
-        for (const std::size_t rank : mine) {
-            touching::along(buffers[rank], bytes_of(total), 0, [&](auto part, auto wanted) {
-                shared.wrong = shared.wrong || std::memcmp(part.data(), wanted.data(), part.size()) != 0;
-                return !shared.wrong;
-            });
+        double spent = agreed(timed(2, body)) / 2;
+        const std::size_t calls = calls_in(task_.seconds / 4, spent);
+        if (calls > 2) { spent = agreed(timed(calls, body)) / static_cast<double>(calls); }
+        for (const std::size_t rank : mine_) {
+            for (const Block &block : expected(task_.operation, buffers_, rank)) { check(block); }
         }
-        if (spent < least) {
-            least = spent;
-            best = variant;
-            num_calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / spent), 1, 20'000);
-        }
+        return spent;
     }
-    for (std::size_t batch = 0; batch < task.batches; ++batch) {
-        const double touched = timed(num_calls, [&] {
-            touch();
-            worker.call(best);
-        });
-        const double touching_alone = timed(num_calls, touch);
-        const double untouched = timed(num_calls, [&] { worker.call(best); });
-        const double found[] = {touched, touching_alone, untouched};
-        for (std::size_t loop = 0; loop < 3; ++loop) {
-            shared.loops[index][loop][batch] = found[loop] / static_cast<double>(num_calls);
-        }
+
+    void check(const Block &block) {
+        touching::along(block.place, std::as_bytes(std::span(tables_[block.table])), block.offset,
+                        [this](Bytes part, std::span<const std::byte> wanted) {
+                            const bool right = std::memcmp(part.data(), wanted.data(), part.size()) == 0;
+                            shared_.wrong = shared_.wrong || !right;
+                            return right;
+                        });
     }
-    asm volatile("" : : "r"(seen)); // what was read counts as used
-}
+
+    Shared &shared_;
+    const Task &task_;
+    std::size_t index_;
+    std::size_t num_workers_;
+    const std::vector<Buffers> &buffers_;
+    std::vector<std::vector<float>> tables_;
+    std::vector<std::size_t> mine_; // the ranks whose work this process does
+    Worker worker_;
+    std::uint64_t seen_ = 0;
+};
 
 // There is nothing to touch, so all loops are one.
-void take_turns(Shared &shared, const Task &task, int index) {
+void take_turns(Shared &shared, const Task &task, std::size_t index, std::size_t cores) {
     std::uint64_t number = 0;
-    const bool yields = task.ranks > num_cores();
     const auto once = [&] {
         tell(shared.arrived[index], ++number);
-        for (int other = 0; other < task.ranks; ++other) { await(shared.arrived[other], number, yields); }
+        for (std::size_t other = 0; other < task.num_ranks; ++other) {
+            while (shared.arrived[other].number.load(std::memory_order_acquire) < number) {
+                if (task.num_ranks > cores) {
+                    sched_yield();
+                } else {
+                    __builtin_ia32_pause();
+                }
+            }
+        }
     };
     constexpr int trial = 100;
     once(); // all have started
     double began = now();
     for (int i = 0; i < trial; ++i) { once(); }
-    shared.loops[index][0][0] = (now() - began) / trial;
+    shared.spent[index] = (now() - began) / trial;
     once();
-    double slowest = 0;
-    for (int other = 0; other < task.ranks; ++other) { slowest = std::max(slowest, shared.loops[other][0][0]); }
-    const auto calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / slowest), 1, 20'000);
+    const double slowest = *std::max_element(shared.spent, shared.spent + task.num_ranks);
+    const auto calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / slowest), 1, most_calls);
     once();
     for (std::size_t batch = 0; batch < task.batches; ++batch) {
         once();
@@ -429,53 +204,72 @@ void take_turns(Shared &shared, const Task &task, int index) {
     }
 }
 
-// Of each batch the slowest process, of these the median.
-double median_of(const Shared &shared, const Task &task, int num_workers, std::size_t loop) {
-    std::vector<double> slowest;
+double median_of(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// Of each batch the slowest process.
+std::vector<double> slowest_of(const Shared &shared, const Task &task, std::size_t num_workers, std::size_t loop) {
+    std::vector<double> slowest(task.batches);
     for (std::size_t batch = 0; batch < task.batches; ++batch) {
-        double most = 0;
-        for (int index = 0; index < num_workers; ++index) { most = std::max(most, shared.loops[index][loop][batch]); }
-        slowest.push_back(most);
+        for (std::size_t index = 0; index < num_workers; ++index) {
+            slowest[batch] = std::max(slowest[batch], shared.loops[index][loop][batch]);
+        }
     }
-    std::nth_element(slowest.begin(), slowest.begin() + static_cast<std::ptrdiff_t>(slowest.size() / 2), slowest.end());
-    return slowest[slowest.size() / 2];
+    return slowest;
+}
+
+void print(const Shared &shared, const Task &task, std::size_t num_workers) {
+    const std::vector<double> loop = slowest_of(shared, task, num_workers, 0);
+    const std::vector<double> touching = slowest_of(shared, task, num_workers, 1);
+    std::vector<double> calls;
+    for (std::size_t batch = 0; batch < task.batches; ++batch) { calls.push_back(loop[batch] - touching[batch]); }
+    std::printf("%.9g %.9g %s\n", std::max(median_of(calls), median_of(loop) / 100),
+                median_of(slowest_of(shared, task, num_workers, 2)), shared.best);
+}
+
+bool is_possible(const Task &task) {
+    const bool without_data = task.operation == "turns" || task.operation == "barrier";
+    const bool shared = task.operation == "turns" || (task.memory == "registered" && task.operation != "barrier");
+    const bool in_pairs = task.operation == "send_recv";
+    return std::ranges::find(operations, task.operation) != std::end(operations) && task.num_ranks >= 2 &&
+           task.num_ranks <= most_ranks && (shared || task.num_ranks == 2) && (!in_pairs || task.num_ranks % 2 == 0) &&
+           task.batches >= 1 && task.batches <= most_batches && task.bytes % sizeof(float) == 0 &&
+           (without_data || task.bytes > 0);
 }
 
 } // namespace
 
 int main(int count, char **words) {
     if (count != 7) {
-        std::fprintf(stderr,
-                     "usage: floor all_reduce|broadcast|turns private|registered RANKS BYTES SECONDS BATCHES\n");
+        std::fprintf(stderr, "usage: floor OPERATION|turns private|registered RANKS BYTES SECONDS BATCHES\n");
         return 2;
     }
-    const Task task{
-        words[1], words[2], std::atoi(words[3]), std::stoul(words[4]), std::atof(words[5]), std::stoul(words[6])};
-    const int cores = num_cores();
+    const Task task{words[1], words[2], std::stoul(words[3]), std::stoul(words[4]), std::atof(words[5]),
+                    std::stoul(words[6])};
+    const auto cores = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
     const bool turns = task.operation == "turns";
-    const int num_workers = turns ? task.ranks : std::min(task.ranks, cores);
-    const bool by_two = !turns && (task.operation == "broadcast" || task.memory == "private");
-    if (task.ranks < 2 || task.ranks > most_ranks || task.batches < 1 || task.batches > most_batches ||
-        task.bytes % 4 != 0 || (by_two && (task.ranks != 2 || num_workers != 2)) || num_workers < 2) {
-        std::fprintf(stderr, "floor: cannot do this with %d cores\n", cores);
+    const std::size_t num_workers = turns ? task.num_ranks : std::min(task.num_ranks, cores);
+    if (!is_possible(task) || cores < 2) {
+        std::fprintf(stderr, "floor: cannot do this with %zu cores\n", cores);
         return 2;
     }
-    Shared &shared = *new (map(sizeof(Shared), MAP_SHARED)) Shared{};
-    std::vector<std::span<std::byte>> buffers;
-    for (int rank = 0; rank < task.ranks && !turns; ++rank) {
-        auto *const memory =
-            static_cast<std::byte *>(map(task.bytes, task.memory == "registered" ? MAP_SHARED : MAP_PRIVATE));
-        buffers.emplace_back(memory, task.bytes);
-    }
+    Shared &shared = *new (map(sizeof(Shared), MAP_SHARED)) Shared;
+    std::vector<Buffers> buffers;
+    if (!turns) { buffers = buffers_of(task, task.memory == "registered" ? MAP_SHARED : MAP_PRIVATE); }
     std::vector<pid_t> children;
-    for (int index = 0; index < num_workers; ++index) {
+    for (std::size_t index = 0; index < num_workers; ++index) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(most_seconds); // spinning alone cannot go on for ever
+            shared.processes[index] = getpid();
+            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // so that the other may attach
             if (turns) {
-                take_turns(shared, task, index);
+                take_turns(shared, task, index, cores);
             } else {
-                work(shared, task, index, num_workers, buffers);
+                Measurement(shared, task, index, num_workers, buffers).run();
             }
             _exit(0);
         }
@@ -491,7 +285,5 @@ int main(int count, char **words) {
         std::fprintf(stderr, "floor: %s\n", well ? "a wrong result" : "a process failed");
         return 1;
     }
-    std::printf("%.9g %.9g\n",
-                std::max(median_of(shared, task, num_workers, 0) - median_of(shared, task, num_workers, 1), 1e-9),
-                median_of(shared, task, num_workers, 2));
+    print(shared, task, num_workers);
 }

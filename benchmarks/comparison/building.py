@@ -10,7 +10,7 @@ COMPILE = ("g++", "-std=c++20", "-O3", "-march=native", "-Wall", "-Wextra")
 
 def compiled(source: Path, target: Path, *flags: str) -> Path:
     """The target, made again where the source or a header is newer. Raises subprocess.CalledProcessError."""
-    newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h")))
+    newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h"), *SOURCES.glob("floor/*.h")))
     if not target.exists() or target.stat().st_mtime < newest:
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([*COMPILE, *flags, source, "-o", target], check=True)

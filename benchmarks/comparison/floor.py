@@ -1,11 +1,13 @@
-"""The floor of each cell that has one, measured by benchmarks/floor.cpp."""
+"""The floor of each cell that has one, measured by benchmarks/floor.cpp, without Python: measuring.py adds that."""
 
 import subprocess
 from pathlib import Path
 
+from comparison import values
 from comparison.results import Row
 
 SECONDS = 30.0
+MEMORIES = ("private", "registered", "turns")
 
 
 def measure(program: Path, row: Row, memory: str, batch_seconds: float, batches: int) -> dict[str, float] | None:
@@ -16,7 +18,7 @@ def measure(program: Path, row: Row, memory: str, batch_seconds: float, batches:
     found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if found.returncode:
         return None
-    touched, untouched = map(float, found.stdout.split())
+    touched, untouched = (float(seconds) / values.ways(row.operation) for seconds in found.stdout.split()[:2])
     return {"touched": touched, "untouched": untouched}
 
 
@@ -27,9 +29,12 @@ def exchange(program: Path) -> list[float]:
 
 
 def has(row: Row, memory: str) -> bool:
-    """all_reduce and broadcast of two ranks; all_reduce in shared memory, and turns where all wait for all, of any."""
+    """Two ranks: every operation, in both kinds of memory. More: a bound, in shared memory, and turns of all."""
     if memory == "turns":
-        return row.operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-    if row.dtype != "float32" or row.operation not in ("all_reduce", "broadcast"):
+        waits_for_all = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+        return row.num_ranks > 2 and row.operation in waits_for_all
+    if row.dtype != "float32":
         return False
-    return row.num_ranks == 2 or (row.operation == "all_reduce" and memory == "registered")
+    if row.num_ranks == 2:
+        return memory == "private" or row.operation != "barrier"
+    return memory == "registered" and row.operation != "barrier"

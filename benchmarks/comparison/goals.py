@@ -61,6 +61,7 @@ class Outcome:
     goal: Goal
     value: float | None
     worst: str
+    beyond: str = ""  # what of a missed goal is out of reach
 
     @property
     def reached(self) -> bool:
@@ -70,8 +71,21 @@ class Outcome:
         return self.value <= self.goal.limit if self.goal.at_most else self.value >= self.goal.limit
 
 
-def faster(ours: str, peer: str | None = None) -> Callable[[Row], float | None]:
-    return lambda row: row.ratio(ours, peer)
+@dataclass(frozen=True)
+class Faster:
+    """How many times faster ours is than the best MPI, or the peer."""
+
+    ours: str
+    peer: str | None = None
+
+    def __call__(self, row: Row) -> float | None:
+        """What was measured; None where it was not."""
+        return row.ratio(self.ours, self.peer)
+
+    def at_most(self, row: Row) -> float | None:
+        """What hand-written code reaches in that cell, or ours where that is more."""
+        measured, bound = self(row), row.at_most(self.ours, self.peer)
+        return bound if bound is None or measured is None else max(measured, bound)
 
 
 def above_floor(row: Row) -> float | None:
@@ -83,7 +97,7 @@ def seconds(row: Row) -> float | None:
     return row.typical("hocket")
 
 
-PRIVATE, REGISTERED, STAGED = faster("hocket"), faster("registered"), faster("no cma")
+PRIVATE, REGISTERED, STAGED = Faster("hocket"), Faster("registered"), Faster("no cma")
 LARGE = (MIB, 16 * MIB, 64 * MIB)
 GOALS = [
     Goal("2 ranks, private, to 1 KiB, every operation", PRIVATE, 2.5, Cells((2,), most=KIB)),
@@ -133,8 +147,8 @@ GOALS = [
     Goal("8 ranks, private, above 64 KiB, each", PRIVATE, 1.0, Cells((8,), least=64 * KIB + 1)),
     Goal("8 ranks, registered, all_reduce of 64 MiB", REGISTERED, 2.0, Cells((8,), ("all_reduce",), sizes=(64 * MIB,))),
     Goal("without cross-memory attach, each", STAGED, 0.85, Cells((2, 4, 8), ALL)),
-    Goal("2 ranks, Gloo, 8 B", faster("hocket", "gloo"), 100.0, Cells((2,), sizes=(8,))),
-    Goal("2 ranks, Gloo, 64 MiB", faster("hocket", "gloo"), 6.0, Cells((2,), sizes=(64 * MIB,))),
+    Goal("2 ranks, Gloo, 8 B", Faster("hocket", "gloo"), 100.0, Cells((2,), sizes=(8,))),
+    Goal("2 ranks, Gloo, 64 MiB", Faster("hocket", "gloo"), 6.0, Cells((2,), sizes=(64 * MIB,))),
     Goal("4 ranks, registered, 64 MiB: reduce_scatter over all_reduce", "reduce_scatter", 0.65, at_most=True),
     Goal("2 ranks, 64 MiB, all_reduce: bfloat16's element rate over float32's", "bfloat16", 1.8),
     Goal("CPU burnt while a peer is late", "late", 0.03, at_most=True, unit="% of a core", scale=100.0),
@@ -173,7 +187,33 @@ def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcom
         return Outcome(goal, None, "not measured")
     worst, name = (max if goal.at_most else min)(found)
     value = worst if goal.aggregate == "worst" else geometric_mean(each for each, _ in found)
-    return Outcome(goal, value, f"worst {worst * goal.scale:.3g} {goal.unit}: {name}, of {len(found)}")
+    return Outcome(goal, value, f"worst {worst * goal.scale:.3g} {goal.unit}: {name}, of {len(found)}", beyond(goal, cells))
+
+
+def beyond(goal: Goal, cells: Sequence[Row]) -> str:
+    """What of the goal not even hand-written code reaches, in words; nothing where the goal is reached or none is known.
+
+    Of a "worst" goal, how many of the cells below the limit; of a "mean" goal, the mean that such code has.
+    """
+    if not isinstance(goal.value, Faster):
+        return ""
+    found = [(goal.value(row), goal.value.at_most(row)) for row in cells]
+    known = [(value, bound) for value, bound in found if value is not None and bound is not None]
+    if goal.aggregate == "mean":
+        if not known or geometric_mean(value for value, _ in known) >= goal.limit:
+            return ""
+        mean = geometric_mean(bound for _, bound in known)
+        word = "out of reach: " if mean < goal.limit else ""
+        return f"{word}hand-written code has a mean of {mean:.2f} in {len(known)} cells"
+    below = [bound for value, bound in known if value < goal.limit]
+    outside = [bound for bound in below if bound < goal.limit]
+    if not below:
+        return ""
+    if not outside:
+        return f"out of reach: none of {len(below)} cells"
+    return (
+        f"out of reach: {len(outside)} of {len(below)} cells, where hand-written code reaches at most {max(outside):.2f}"
+    )
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ arrays as uint16. The root is rank 0; messages go between ranks 2k and 2k + 1, t
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,23 @@ def there_and_back(send: Call, recv: Call, first: bool) -> Call:
         send()
 
     return ping if first else pong
+
+
+def bound(comm: Any, rank: int, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
+    """A call of Hocket's, or of touch.Nothing, which has methods of the same names."""
+    peer = rank ^ 1
+    if operation == "barrier":
+        return comm.barrier
+    if operation == "send_recv":
+        return there_and_back(partial(comm.send, x, peer), partial(comm.recv, y, peer), rank < peer)
+    call = getattr(comm, operation)
+    if operation in ("all_reduce", "broadcast", "reduce"):
+        return partial(call, x)
+
+    def into() -> None:  # a partial with a keyword copies a dictionary each time, which no program does
+        call(x, out=y)
+
+    return into
 
 
 class Hocket:
@@ -59,19 +77,7 @@ class Hocket:
         """The call on these buffers; raises Unsupported."""
         if x.dtype == np.uint16:
             x, y = x.view(self._bfloat16), y.view(self._bfloat16)
-        comm, peer = self.comm, self.rank ^ 1
-        if operation == "barrier":
-            return comm.barrier
-        if operation == "send_recv":
-            return there_and_back(partial(comm.send, x, peer), partial(comm.recv, y, peer), self.rank < peer)
-        call = getattr(comm, operation)
-        if operation in ("all_reduce", "broadcast", "reduce"):
-            return partial(call, x)
-
-        def into() -> None:  # a partial with a keyword copies a dictionary each time, which no program does
-            call(x, out=y)
-
-        return into
+        return bound(self.comm, self.rank, operation, x, y)
 
 
 class Mpi:

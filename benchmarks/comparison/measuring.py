@@ -12,6 +12,10 @@ batches. So each ratio compares what ran within a second, and its spread shows w
 
 Of send_recv a call is a message there and one back, and half of its time is reported.
 
+**The floor** of two ranks is the best hand-written code for the cell (floor.cpp, the same protocol) and, as all are
+called from Python, calls of functions that do nothing, bound and counted as Hocket's are: less than both together no
+library can take.
+
 Every result is checked: of each call by a checksum over its lines, of each batch bit for bit.
 """
 
@@ -27,13 +31,14 @@ from typing import NamedTuple
 import peers
 from load import Load
 
-from comparison import contenders, floor, results
+from comparison import contenders, floor, results, values
 from comparison.contenders import CONTENDERS, Contender, Setting
 from comparison.groups import Failed, Group, Unsupported
 from comparison.results import Row, Run
 
 MOST_CALLS = 20_000
 MOST_TRIES = 3
+EMPTY_BATCHES = 3
 LEAST_BATCHES = 2  # one alone, of one call, is noise where ranks share cores
 TRIAL = [(operation, size) for operation in ("all_reduce", "all_gather") for size in (8, 64 << 10, 1 << 20, 16 << 20)]
 
@@ -81,8 +86,7 @@ def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, 
     seconds = {"touched": max(call, loop / 100)}
     if untouched:
         seconds["untouched"] = statistics.median(found["untouched"])
-    ways = 2 if row.operation == "send_recv" else 1  # there and back
-    return {name: each / ways for name, each in seconds.items()} | {"loop": loop}
+    return {name: each / values.ways(row.operation) for name, each in seconds.items()} | {"loop": loop}
 
 
 def slowest_of(
@@ -104,6 +108,16 @@ def slowest_of(
         name: [max(of_ranks) / batches.num_calls for of_ranks in zip(*(rank[name] for rank in ranks), strict=True)]
         for name in ranks[0]
     }
+
+
+def seconds_of_empty_calls(group: Group, operation: str) -> float:
+    """What Python takes of a call: of each batch the quicker rank, as a floor must not be above what one of them had."""
+    found = group.ask("empty_calls", operation=operation, num_calls=MOST_CALLS, num_batches=EMPTY_BATCHES)
+    differences = [
+        [both - alone for both, alone in zip(rank["touched"], rank["touch"], strict=True)] for rank in found
+    ]
+    quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*differences, strict=True)]
+    return max(0.0, statistics.median(quickest)) / values.ways(operation)
 
 
 def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) -> Batches:
@@ -139,7 +153,8 @@ class Comparison:
         self.groups: dict[str, Group] = {}
         self._contenders = [CONTENDERS[name] for name in names]
         self._batches: dict[tuple[str, str], Batches] = {}
-        self._spent: dict[str, float] = {}  # seconds of each row in the last round
+        self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
+        self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
 
     def __enter__(self) -> "Comparison":
         try:
@@ -203,6 +218,7 @@ class Comparison:
 
     def round(self, number: int, rows: Sequence[Row], wanted: Callable[[Row, Contender], bool]) -> None:
         """Measure every cell once more."""
+        self._empty_calls.clear()
         for place, row in enumerate(rows):
             if number > 1 and self._spent.get(row.name(), 0.0) > self._effort.long_seconds:
                 continue
@@ -215,8 +231,8 @@ class Comparison:
                     self._measure(row, contender, untouched=number < self._effort.untouched_rounds)
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])
-            self._measure_floor(row)
             self._spent[row.name()] = time.monotonic() - began
+            self._measure_floor(row)
 
     def _measure(self, row: Row, contender: Contender, untouched: bool) -> None:
         key, group = (contender.name, row.name()), self.groups[contender.group]
@@ -238,15 +254,25 @@ class Comparison:
             return
         for protocol in results.PROTOCOLS:
             if protocol in found:
-                row.seconds.setdefault(contender.name, {}).setdefault(protocol, []).append(found[protocol])
+                row.note(contender.name, protocol, found[protocol])
 
     def _measure_floor(self, row: Row) -> None:
-        for memory in ("private", "registered", "turns") if self._floor else ():
+        if not self._floor or "hocket" not in self.groups:
+            return
+        python = self._python(row) if row.num_ranks == 2 else 0.0
+        for memory in floor.MEMORIES:
             if floor.has(row, memory):
                 effort = self._effort
-                found = floor.measure(self._floor, row, memory, effort.batch_seconds, effort.batches)
-                for protocol, seconds in (found or {}).items():
-                    row.seconds.setdefault(f"floor {memory}", {}).setdefault(protocol, []).append(seconds)
+                found = floor.measure(self._floor, row, memory, effort.batch_seconds, effort.batches) or {}
+                for protocol, seconds in found.items():
+                    row.note(f"floor {memory}", protocol, seconds + python)
+
+    def _python(self, row: Row) -> float:
+        """Seconds of a call that are Python's own; noted in the row."""
+        if row.operation not in self._empty_calls:
+            self._empty_calls[row.operation] = seconds_of_empty_calls(self.groups["hocket"], row.operation)
+        row.note("empty calls", "touched", self._empty_calls[row.operation])
+        return self._empty_calls[row.operation]
 
     def _restart(self, name: str, setting: Setting) -> None:
         try:

@@ -24,7 +24,7 @@ import numpy as np
 import touch  # compiled by building.py
 
 from comparison import values
-from comparison.libraries import LIBRARIES, Unsupported
+from comparison.libraries import LIBRARIES, Unsupported, bound
 
 Call = Callable[[], object]
 
@@ -110,6 +110,17 @@ class Rank:
                 seconds["untouched"].append(repeated(num_calls, call))
             once()
             toucher.num_wrong()  # in place, the result was gone
+        return seconds
+
+    def empty_calls(self, operation: str, num_calls: int, num_batches: int) -> dict[str, list[float]]:
+        """What Python alone takes of `measure`: calls of functions in C that do nothing, with the same arguments."""
+        x = np.zeros(2, np.float32)
+        call = bound(touch.Nothing(), self.rank, operation, x, x)
+        nothing = touch.Touch(None, x, None).touch
+        seconds: dict[str, list[float]] = {"touched": [], "touch": []}
+        for _ in range(num_batches):
+            seconds["touched"].append(touched(num_calls, call, nothing))
+            seconds["touch"].append(repeated(num_calls, nothing))
         return seconds
 
     def late(self, seconds: float) -> dict[str, float]:

@@ -13,19 +13,20 @@ from comparison.goals import Outcome
 from comparison.results import Row, Run
 
 OURS = ("hocket", "registered", "no cma")
-COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns")
+COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns", "empty calls")
 
 
 def table(rows: Sequence[Row]) -> str:
     """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round.
 
     All microseconds of a row are those of one round, whose ratio is the median; so is `hop`, the nanoseconds in which
-    two cores exchange a line.
+    two cores exchange a line. `at most`: the same ratio, by medians over rounds, of the floor.
     """
     shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
     ours = [name for name in OURS if name in shown]
     head = f"{'cell':<36}" + "".join(f"{name.replace('floor ', 'floor:')[:12]:>13}" for name in shown)
-    head += "".join(f"{'best/' + name:>24}" for name in ours) + f"{'untouched':>11}{'hop':>16}{'other load':>12}"
+    head += "".join(f"{'best/' + name:>24}" for name in ours)
+    head += f"{'at most':>16}{'untouched':>11}{'hop':>16}{'other load':>12}"
     lines = [head]
     for row in rows:
         line = f"{row.name():<36}"
@@ -34,6 +35,7 @@ def table(rows: Sequence[Row]) -> str:
             line += f"{typical * 1e6:>13.2f}" if typical is not None else f"{'-':>13}"
         for name in ours:
             line += f"{spread(row.ratios(name, row.best_mpi())):>24}"
+        line += f"{at_most(row):>16}"
         untouched = row.ratio("hocket", protocol="untouched")
         line += f"{untouched:>10.2f}x" if untouched else f"{'-':>11}"
         line += f"{hop(row):>16}"
@@ -45,6 +47,12 @@ def table(rows: Sequence[Row]) -> str:
 
 def spread(ratios: Sequence[float]) -> str:
     return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}..{max(ratios):.2f})" if ratios else "-"
+
+
+def at_most(row: Row) -> str:
+    """How many times faster than the best MPI the floor is, for private and for registered memory."""
+    found = [bound for name in ("hocket", "registered") if (bound := row.at_most(name)) is not None]
+    return " / ".join(f"{bound:.2f}x" for bound in found) or "-"
 
 
 def hop(row: Row) -> str:
@@ -63,6 +71,8 @@ def goal_lines(outcomes: Sequence[Outcome]) -> str:
         kind = "mean " if goal.aggregate == "mean" else ""
         limit = f"{kind}{sign} {goal.limit * goal.scale:.3g} {goal.unit}"
         lines.append(f"{word} {goal.name:<66} {limit:<20} {value:>8}  {outcome.worst}".rstrip())
+        if outcome.beyond and not outcome.reached:
+            lines.append(f"{'':<8} {outcome.beyond}")
     return "\n".join(lines)
 
 
@@ -84,7 +94,7 @@ def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
     """Everything measured, and what became of the goals."""
     reached = [
         {"goal": each.goal.name, "limit": each.goal.limit, "value": each.value, "reached": each.reached}
-        | {"worst": each.worst}
+        | {"worst": each.worst, "beyond": each.beyond}
         for each in outcomes
     ]
     path.write_text(json.dumps({**asdict(run), "goals": reached}, indent=1) + "\n")

@@ -23,6 +23,10 @@ class Row:
     loads: list[float] = field(default_factory=list)  # of all cores, what others used and the host stole, by round
     hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
 
+    def note(self, contender: str, protocol: str, seconds: float) -> None:
+        """Of one more round."""
+        self.seconds.setdefault(contender, {}).setdefault(protocol, []).append(seconds)
+
     def times(self, contender: str, protocol: str = "touched") -> list[float]:
         """Seconds by round; empty where this contender was not measured."""
         return self.seconds.get(contender, {}).get(protocol, [])
@@ -40,6 +44,24 @@ class Row:
     def ratio(self, ours: str, peer: str | None = None, protocol: str = "touched") -> float | None:
         """The median over rounds, against the best MPI unless a peer is given."""
         found = self.ratios(ours, peer or self.best_mpi(protocol), protocol)
+        return statistics.median(found) if found else None
+
+    def floor(self, contender: str) -> list[float]:
+        """Seconds by round below which no code is known to get; empty where that was not measured.
+
+        Of two ranks, hand-written code for the contender's memory and calls from Python that do nothing; of more, the
+        longer of what taking turns takes and what copies and additions in shared memory do.
+        """
+        if self.num_ranks == 2:
+            return self.times("floor registered" if contender == "registered" else "floor private")
+        bounds = filter(None, (self.times("floor turns"), self.times("floor registered")))
+        return [max(of_round) for of_round in zip(*bounds, strict=False)]
+
+    def at_most(self, contender: str, peer: str | None = None) -> float | None:
+        """How many times faster than the best MPI, or the peer, the floor is: the median over rounds."""
+        peer = peer or self.best_mpi()
+        theirs = self.times(peer) if peer else []
+        found = [their / least for their, least in zip(theirs, self.floor(contender), strict=False)]
         return statistics.median(found) if found else None
 
     def typical_round(self) -> int:

@@ -1,5 +1,5 @@
 // A Python module with which the ranks of every contender touch their buffers between calls: alike, and for a few
-// nanoseconds more than the memory itself costs.
+// nanoseconds more than the memory itself costs; and calls that do nothing, to see what Python itself takes.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -120,6 +120,29 @@ PyType_Slot touch_slots[] = {
 
 PyType_Spec touch_type = {"touch.Touch", sizeof(Touch), 0, Py_TPFLAGS_DEFAULT, touch_slots};
 
+PyObject *nothing_call(PyObject *, PyObject *const *, Py_ssize_t, PyObject *) { Py_RETURN_NONE; }
+
+PyMethodDef nothing_method(const char *name) {
+    // As CPython itself has it: the flags say which signature is called.
+    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(nothing_call)),
+            METH_FASTCALL | METH_KEYWORDS, "Does nothing, with any arguments."};
+}
+
+PyMethodDef nothing_methods[] = {
+    nothing_method("all_reduce"), nothing_method("reduce_scatter"), nothing_method("reduce"),
+    nothing_method("broadcast"),  nothing_method("all_gather"),     nothing_method("all_to_all"),
+    nothing_method("send"),       nothing_method("recv"),           nothing_method("barrier"),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot nothing_slots[] = {
+    {Py_tp_doc, const_cast<char *>("Nothing(): a communicator whose calls return at once, the least a call can take.")},
+    {Py_tp_methods, nothing_methods},
+    {0, nullptr},
+};
+
+PyType_Spec nothing_type = {"touch.Nothing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, nothing_slots};
+
 PyMethodDef module_methods[] = {
     {"differs", module_differs, METH_VARARGS, "differs(array, table, offset): is it not the repetition of table?"},
     {nullptr, nullptr, 0, nullptr},
@@ -127,12 +150,19 @@ PyMethodDef module_methods[] = {
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "touch", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
 
+bool has_type(PyObject *made, const char *name, PyType_Spec &spec) {
+    PyObject *type = PyType_FromSpec(&spec);
+    const bool well = type != nullptr && PyModule_AddObjectRef(made, name, type) == 0;
+    Py_XDECREF(type);
+    return well;
+}
+
 } // namespace
 
 PyMODINIT_FUNC PyInit_touch() {
     PyObject *made = PyModule_Create(&module);
-    PyObject *type = made != nullptr ? PyType_FromSpec(&touch_type) : nullptr;
-    if (type == nullptr || PyModule_AddObjectRef(made, "Touch", type) < 0) { Py_CLEAR(made); }
-    Py_XDECREF(type);
+    if (made != nullptr && !(has_type(made, "Touch", touch_type) && has_type(made, "Nothing", nothing_type))) {
+        Py_CLEAR(made);
+    }
     return made;
 }

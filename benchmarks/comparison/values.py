@@ -50,6 +50,11 @@ def shape(operation: str, num_bytes: int, dtype: str, num_ranks: int) -> Shape:
     return Shape(part if operation == "all_gather" else whole, part if operation == "reduce_scatter" else whole, False)
 
 
+def ways(operation: str) -> int:
+    """Of a call's time what part counts: half of a message there and one back, else all."""
+    return 2 if operation == "send_recv" else 1
+
+
 def encode(values: np.ndarray, dtype: str) -> np.ndarray:
     """Small whole numbers as float32, or as the upper half of it, which is bfloat16."""
     floats = values.astype(np.float32)

@@ -1,0 +1,90 @@
+// Which variants are tried for a task: some of each way, then changes of the best of them.
+#pragma once
+
+#include "worker.h"
+
+namespace hand_written {
+
+constexpr std::size_t least_piece = 1 << 10;
+constexpr std::size_t most_piece = 256 << 10;
+constexpr std::size_t most_lined = 16 << 10;
+constexpr std::size_t least_attached = 8 << 10;
+constexpr std::size_t large = 512 << 10; // outgrows a core's own cache together with what else is touched
+
+// Of what goes one way: all, a half, a quarter and an eighth; or some fixed ones, where that is too long.
+inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
+    if (bytes > most_piece) { return {16 << 10, 64 << 10, most_piece}; }
+    std::vector<std::size_t> pieces{bytes};
+    for (std::size_t piece = bytes / 2; piece >= std::max(least_piece, bytes / 8); piece /= 2) {
+        pieces.push_back(round_up(piece, line_bytes));
+    }
+    return pieces;
+}
+
+// bytes: that go one way.
+inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) {
+    if (task.operation == "barrier") { return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}}; }
+    const bool sums_for_all = task.operation == "all_reduce", folds = task.operation == "reduce" || sums_for_all;
+    std::vector<Variant> found;
+    if (task.memory == "registered") {
+        for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
+            if (piece != std::size_t{8} << 10 && piece > bytes) { continue; }
+            for (const Side side : {Side::taker, Side::both, Side::giver}) {
+                if (side == Side::both || !sums_for_all) { found.push_back({Way::together, piece, side}); }
+            }
+        }
+    }
+    if (task.num_ranks > 2) { return found; }
+    if (bytes <= most_lined) { found.push_back({.way = Way::lined, .pauses = bytes > line_bytes}); }
+    if (bytes <= line_bytes) { return found; }
+    for (const bool past_caches : {false, true}) {
+        for (const std::size_t piece : pieces_of(bytes)) {
+            found.push_back({.way = Way::staged, .piece_bytes = piece, .slots_past_caches = past_caches});
+        }
+        for (const std::size_t piece : pieces_of(bytes / 2)) {
+            if (!sums_for_all) { break; }
+            found.push_back({.way = Way::two_steps, .piece_bytes = piece, .slots_past_caches = past_caches});
+        }
+    }
+    if (task.memory == "registered" || bytes < least_attached) { return found; }
+    if (sums_for_all) {
+        found.push_back({Way::attached_steps, std::min(bytes, most_piece / 2)});
+        return found;
+    }
+    for (const Side side : {Side::taker, Side::both}) {
+        found.push_back({Way::attached, folds || task.operation == "reduce_scatter" ? most_piece / 2 : bytes, side});
+    }
+    return found;
+}
+
+// The variant, changed in one thing, for each that may pay.
+inline std::vector<void (*)(Variant &)> changes(const Variant &best, std::size_t bytes) {
+    std::vector<void (*)(Variant &)> found;
+    if (bytes <= large) {
+        found.push_back([](Variant &each) { each.pauses = !each.pauses; });
+    }
+    if (best.way != Way::lined && bytes > large) {
+        found.push_back([](Variant &each) { each.results_past_caches = true; });
+    }
+    if (best.way == Way::lined || best.way == Way::staged || best.way == Way::two_steps) {
+        found.push_back([](Variant &each) { each.ring_bytes = most_ring_bytes / 4; });
+        found.push_back([](Variant &each) { each.ring_bytes = std::max<std::size_t>(8 << 10, 4 * each.piece_bytes); });
+    }
+    if (best.way == Way::staged || best.way == Way::two_steps) {
+        found.push_back([](Variant &each) { each.lag = 0; });
+        found.push_back([](Variant &each) { each.lag = 2; });
+        found.push_back([](Variant &each) { each.lag = 8; });
+    }
+    return found;
+}
+
+inline std::string in_words(const Variant &variant) {
+    const char *const ways[] = {"turns", "lined", "staged", "two_steps", "attached", "attached_steps", "together"};
+    const char *const sides[] = {"taker", "both", "giver"};
+    return std::string(ways[static_cast<int>(variant.way)]) + " " + sides[static_cast<int>(variant.side)] + " piece " +
+           std::to_string(variant.piece_bytes) + " ring " + std::to_string(variant.ring_bytes) + " lag " +
+           std::to_string(variant.lag) + (variant.slots_past_caches ? " slots past caches" : "") +
+           (variant.results_past_caches ? " results past caches" : "") + (variant.pauses ? " pauses" : "");
+}
+
+} // namespace hand_written

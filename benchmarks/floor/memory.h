@@ -1,0 +1,98 @@
+// Memory of the floor's processes, and how they wait for each other in it.
+#pragma once
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+namespace hand_written {
+
+constexpr int most_ranks = 64;
+constexpr std::size_t most_batches = 64;
+constexpr std::size_t line_bytes = 64;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr std::size_t most_ring_bytes = huge_page; // beyond a core's own cache
+constexpr std::size_t most_lines = 4096;
+constexpr int looks = 20'000; // far more than any wait takes while both processes run
+
+#ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers
+constexpr int MADV_COLLAPSE = 25;
+#endif
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// One writer each. Numbers only grow.
+struct alignas(line_bytes) Signal {
+    std::atomic<std::uint64_t> number;
+};
+
+// A part of a small message and the message's number: they travel together, so that there is nothing else to wait for.
+struct alignas(line_bytes) Line {
+    std::atomic<std::uint64_t> number;
+    std::byte payload[line_bytes - sizeof(number)];
+};
+
+// From one rank to the other.
+struct Lane {
+    Signal written; // pieces that lie in the ring
+    Signal taken;   // pieces, or messages in lines, that the reader needs no more
+    Line lines[most_lines];
+    alignas(huge_page) std::byte ring[most_ring_bytes];
+};
+
+struct Shared {
+    Signal arrived[most_ranks];
+    pid_t processes[most_ranks];
+    double spent[most_ranks];
+    double loops[most_ranks][3][most_batches];
+    bool wrong;
+    char best[128]; // what the trial chose, in words
+    Lane given[2]; // by the rank that writes
+    Lane sums[2];
+};
+
+// At the beginning of a huge page and in huge pages, as the buffers of the comparison are. kind: MAP_PRIVATE, or
+// MAP_SHARED for what processes share that are forked later.
+inline std::byte *map(std::size_t bytes, int kind) {
+    const auto mapped = [](void *address, std::size_t length, int protection, int flags) {
+        void *const memory = mmap(address, length, protection, flags | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            std::perror("mmap");
+            std::exit(1);
+        }
+        return static_cast<std::byte *>(memory);
+    };
+    const std::size_t length = round_up(bytes + 1, huge_page);
+    std::byte *const reserved = mapped(nullptr, length + huge_page, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(reserved) % huge_page;
+    std::byte *const memory = reserved + (huge_page - past) % huge_page;
+    mapped(memory, length, PROT_READ | PROT_WRITE, kind | MAP_FIXED);
+    if (kind == MAP_SHARED) {
+        for (std::size_t place = 0; place < length; place += huge_page) { memory[place] = std::byte{0}; }
+        madvise(memory, length, MADV_COLLAPSE); // refused: the pages stay small
+    } else {
+        madvise(memory, length, MADV_HUGEPAGE); // each process makes its own, when it writes there
+    }
+    return memory;
+}
+
+inline void tell(Signal &signal, std::uint64_t number) { signal.number.store(number, std::memory_order_release); }
+
+// pauses: between looks, which lets the line come sooner or later, as the machine has it.
+inline void await(const std::atomic<std::uint64_t> &found, std::uint64_t number, bool pauses) {
+    for (int look = 0; found.load(std::memory_order_acquire) < number; ++look) {
+        if (look > looks) {
+            sched_yield(); // the other has no core at present
+        } else if (pauses) {
+            __builtin_ia32_pause();
+        }
+    }
+}
+
+} // namespace hand_written

@@ -1,0 +1,106 @@
+// Copies and sums of float32, through the caches or past them.
+#pragma once
+
+#include "memory.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <cstring>
+
+namespace hand_written {
+
+using Floats __attribute__((vector_size(line_bytes), aligned(sizeof(float)), may_alias)) = float;
+
+template <class Value> Value load(const std::byte *from) {
+    Value value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+}
+
+template <class Value> void store(std::byte *to, const Value &value) { std::memcpy(to, &value, sizeof(value)); }
+
+// Lines that nobody reads soon need not be fetched for being written; and where two cores share no cache, the other can
+// have lines that come from memory sooner than lines that are dirty here.
+inline void store_past_caches(std::byte *to, const Floats &value) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(reinterpret_cast<float *>(to), load<__m512>(reinterpret_cast<const std::byte *>(&value)));
+#elif defined(__AVX2__)
+    const auto *const from = reinterpret_cast<const float *>(&value);
+    _mm256_stream_ps(reinterpret_cast<float *>(to), _mm256_loadu_ps(from));
+    _mm256_stream_ps(reinterpret_cast<float *>(to) + 8, _mm256_loadu_ps(from + 8));
+#else
+    store(to, value);
+#endif
+}
+
+// each(place, kind) writes the values of a kind, Floats or float, that begin at byte `place` of `to`.
+template <class Each> void along_lines(const std::byte *to, std::size_t bytes, Each each) {
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(to) % line_bytes;
+    const std::size_t head = std::min(bytes, (line_bytes - past) % line_bytes);
+    std::size_t place = 0;
+    for (; place < head; place += sizeof(float)) { each(place, float{}); }
+    for (; place + line_bytes <= bytes; place += line_bytes) { each(place, Floats{}); }
+    for (; place < bytes; place += sizeof(float)) { each(place, float{}); }
+}
+
+template <bool past_caches, class Value> void put(std::byte *to, const Value &value) {
+    if constexpr (past_caches && sizeof(Value) == line_bytes) {
+        store_past_caches(to, value);
+    } else {
+        store(to, value);
+    }
+}
+
+template <bool past_caches>
+void fold_lines(std::byte *to, const std::byte *one, const std::byte *other, std::size_t bytes) {
+    along_lines(to, bytes, [=](std::size_t place, auto kind) {
+        using Value = decltype(kind);
+        put<past_caches>(to + place, Value(load<Value>(one + place) + load<Value>(other + place)));
+    });
+}
+
+inline void copy(std::byte *to, const std::byte *from, std::size_t bytes, bool past_caches) {
+    if (!past_caches) {
+        std::memcpy(to, from, bytes);
+        return;
+    }
+    along_lines(to, bytes, [=](std::size_t place, auto kind) {
+        put<true>(to + place, load<decltype(kind)>(from + place));
+    });
+    __builtin_ia32_sfence();
+}
+
+// to = one + other; each may be the same memory as `to`.
+inline void fold(std::byte *to, const std::byte *one, const std::byte *other, std::size_t bytes, bool past_caches) {
+    if (!past_caches) {
+        fold_lines<false>(to, one, other, bytes);
+        return;
+    }
+    fold_lines<true>(to, one, other, bytes);
+    __builtin_ia32_sfence();
+}
+
+template <bool past_caches>
+void fold_twice_lines(std::byte *to, std::byte *also, const std::byte *one, const std::byte *other, std::size_t bytes) {
+    along_lines(also, bytes, [=](std::size_t place, auto kind) {
+        using Value = decltype(kind);
+        const Value sum = load<Value>(one + place) + load<Value>(other + place);
+        store(to + place, sum);
+        put<past_caches>(also + place, sum);
+    });
+}
+
+// The sum goes to `to`, and to `also` in the same pass; that one past the caches, if any.
+inline void fold_twice(std::byte *to, std::byte *also, const std::byte *one, const std::byte *other, std::size_t bytes,
+                       bool past_caches) {
+    if (!past_caches) {
+        fold_twice_lines<false>(to, also, one, other, bytes);
+        return;
+    }
+    fold_twice_lines<true>(to, also, one, other, bytes);
+    __builtin_ia32_sfence();
+}
+
+} // namespace hand_written

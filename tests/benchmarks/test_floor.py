@@ -1,0 +1,172 @@
+"""benchmarks/floor.cpp: right results in every way that is tried, and what becomes of its times in the report."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from comparison import building, floor, goals, libraries, measuring, report, values
+from comparison.goals import Cells, Faster, Goal
+from comparison.results import Row
+
+SECONDS = 1e-4
+needs_two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="its two processes spin, each on a core")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compare")
+
+
+@pytest.fixture(scope="module")
+def program(build: Path) -> Path:
+    return building.floor_program(build)
+
+
+@pytest.fixture(scope="module")
+def touch(build: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("touch", building.touch_module(build) / "touch.so")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# In one line, in several, in pieces of which the last is shorter, by the kernel, and in pieces of a fixed size.
+@needs_two_cores
+@pytest.mark.parametrize("num_bytes", [4, 8, 60, 1024, 100_000, 3 << 20])
+@pytest.mark.parametrize("memory", ["private", "registered"])
+@pytest.mark.parametrize("operation", values.OPERATIONS)
+def test_two_ranks_get_right_results_in_every_way(operation: str, memory: str, num_bytes: int, program: Path) -> None:
+    row = Row(operation, 0 if operation == "barrier" else num_bytes, "float32", 2)
+    found = floor.measure(program, row, memory, SECONDS, 2)  # None where a result is wrong
+    assert found
+    assert all(seconds > 0 for seconds in found.values())
+
+
+@needs_two_cores
+@pytest.mark.parametrize("num_bytes", [8, 100_000])
+@pytest.mark.parametrize("num_ranks", [4, 8])
+@pytest.mark.parametrize("operation", values.OPERATIONS[:-1])
+def test_the_bound_of_more_ranks_has_right_results(
+    operation: str, num_ranks: int, num_bytes: int, program: Path
+) -> None:
+    assert floor.measure(program, Row(operation, num_bytes, "float32", num_ranks), "registered", SECONDS, 1)
+
+
+@pytest.mark.parametrize(
+    ("operation", "memory", "num_ranks", "num_bytes"),
+    [
+        ("all_reduce", "private", 4, 8),  # nobody writes for each rank of more than two
+        ("barrier", "registered", 4, 0),  # that is `turns`
+        ("send_recv", "registered", 3, 8),  # one would have no peer
+        ("all_reduce", "private", 2, 0),
+        ("scan", "private", 2, 8),
+    ],
+)
+def test_what_has_no_floor(operation: str, memory: str, num_ranks: int, num_bytes: int, program: Path) -> None:
+    assert floor.measure(program, Row(operation, num_bytes, "float32", num_ranks), memory, SECONDS, 1) is None
+
+
+def test_every_cell_of_two_ranks_has_a_floor() -> None:
+    for operation in values.OPERATIONS:
+        assert floor.has(Row(operation, 8, "float32", 2), "private")
+        assert floor.has(Row(operation, 8, "float32", 2), "registered") is (operation != "barrier")
+        assert not floor.has(Row(operation, 8, "float32", 2), "turns")
+        assert not floor.has(Row(operation, 8, "float32", 4), "private")
+        assert not floor.has(Row(operation, 8, "bfloat16", 2), "private")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("operation", values.OPERATIONS)
+def test_empty_calls_are_bound_as_those_of_a_communicator(operation: str, rank: int, touch: ModuleType) -> None:
+    x = np.zeros(2, np.float32)
+    called = []
+
+    class Communicator:
+        def __getattr__(self, name: str) -> libraries.Call:
+            return lambda *arguments, **options: called.append((name, len(arguments), tuple(options)))
+
+    libraries.bound(Communicator(), rank, operation, x, x)()
+    assert all(hasattr(touch.Nothing(), name) for name, *_ in called)
+    assert len(called) == values.ways(operation)
+    assert libraries.bound(touch.Nothing(), rank, operation, x, x)() is None
+    np.testing.assert_array_equal(x, 0)
+
+
+class FakeRanks:
+    """Seconds of two loops of two ranks, by batch."""
+
+    def ask(self, task: str, num_calls: int, **_: object) -> list[dict[str, list[float]]]:
+        assert task == "empty_calls"
+        return [
+            {"touched": [9.0 * num_calls, 8.0 * num_calls, 7.0 * num_calls], "touch": [1.0 * num_calls] * 3},
+            {"touched": [5.0 * num_calls, 9.0 * num_calls, 5.0 * num_calls], "touch": [1.0 * num_calls] * 3},
+        ]
+
+
+def test_what_python_takes_is_that_of_the_quicker_rank() -> None:
+    assert measuring.seconds_of_empty_calls(FakeRanks(), "all_reduce") == pytest.approx(4.0)  # of 4, 7 and 4
+    assert measuring.seconds_of_empty_calls(FakeRanks(), "send_recv") == pytest.approx(2.0)  # half of two calls
+
+
+def row(num_bytes: int = 8, num_ranks: int = 2, **seconds: list[float]) -> Row:
+    contenders = {name.replace("_", " "): {"touched": times} for name, times in seconds.items()}
+    return Row("all_reduce", num_bytes, "float32", num_ranks, contenders)
+
+
+def test_the_floor_of_a_cell() -> None:
+    two = row(impi=[6.0, 6.0, 9.0], floor_private=[3.0, 4.0, 3.0], floor_registered=[1.0, 2.0, 1.0])
+    assert two.floor("hocket") == two.floor("no cma") == [3.0, 4.0, 3.0]
+    assert two.at_most("hocket") == 2.0
+    assert two.at_most("registered") == 6.0
+    assert two.at_most("hocket", "gloo") is None
+    more = row(num_ranks=4, impi=[8.0, 8.0], floor_turns=[2.0, 1.0], floor_registered=[1.0, 4.0])
+    assert more.floor("hocket") == [2.0, 4.0]  # a bound each, so the longer counts
+    assert row(num_ranks=4, floor_turns=[2.0]).floor("registered") == [2.0]
+    assert row(impi=[6.0]).at_most("hocket") is None
+
+
+# By cell: ours, that of the MPI, the floor.
+@pytest.mark.parametrize(
+    ("aggregate", "limit", "cells", "words"),
+    [
+        ("worst", 2.0, [(1, 2, 1)], ""),
+        ("worst", 2.1, [(1, 2, 1), (2, 2, 0.5)], "out of reach: 1 of 2 cells, where hand-written code reaches at most 2.00"),
+        ("worst", 2.1, [(1, 4, 1), (2, 2, 0.5)], "out of reach: none of 1 cells"),
+        ("worst", 9.0, [(1, 2, 3)], "out of reach: 1 of 1 cells, where hand-written code reaches at most 2.00"),
+        ("mean", 2.0, [(1, 1, 0.5), (1, 1, 0.125)], "hand-written code has a mean of 4.00 in 2 cells"),
+        ("mean", 5.0, [(1, 1, 0.5), (1, 1, 0.125)], "out of reach: hand-written code has a mean of 4.00 in 2 cells"),
+        ("mean", 1.0, [(1, 1, 0.5)], ""),
+    ],
+)
+def test_what_is_out_of_reach(
+    aggregate: str, limit: float, cells: list[tuple[float, float, float]], words: str
+) -> None:
+    rows = [row(hocket=[ours], impi=[theirs], floor_private=[least]) for ours, theirs, least in cells]
+    outcome = goals.outcome(Goal("a goal", goals.PRIVATE, limit, Cells((2,)), aggregate), rows, {})
+    assert outcome.beyond == words
+    assert not outcome.reached or not words
+    assert (words in report.goal_lines([outcome])) or not words
+
+
+def test_nothing_is_said_where_no_floor_is_known() -> None:
+    rows = [row(hocket=[2.0], impi=[2.0]), row(hocket=[2.0], gloo=[2.0], floor_private=[1.0])]
+    assert goals.outcome(Goal("a goal", goals.PRIVATE, 3.0, Cells((2,))), rows, {}).beyond == ""
+    assert goals.outcome(Goal("a goal", goals.PRIVATE, 3.0, Cells((2,)), "mean"), rows, {}).beyond == ""
+    assert "1 of 1" in goals.outcome(Goal("a goal", Faster("hocket", "gloo"), 3.0, Cells((2,))), rows, {}).beyond
+
+
+def test_the_floor_stands_beside_its_cell() -> None:
+    cell = row(hocket=[2e-6], impi=[4e-6], floor_private=[1e-6], floor_registered=[0.5e-6], empty_calls=[0.04e-6])
+    head, line = report.table([cell]).splitlines()
+    assert "at most" in head
+    assert "4.00x / 8.00x" in line
+    assert report.at_most(row(hocket=[2e-6], impi=[4e-6])) == "-"
