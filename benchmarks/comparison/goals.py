@@ -187,7 +187,9 @@ def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcom
         return Outcome(goal, None, "not measured")
     worst, name = (max if goal.at_most else min)(found)
     value = worst if goal.aggregate == "worst" else geometric_mean(each for each, _ in found)
-    return Outcome(goal, value, f"worst {worst * goal.scale:.3g} {goal.unit}: {name}, of {len(found)}", beyond(goal, cells))
+    return Outcome(
+        goal, value, f"worst {worst * goal.scale:.3g} {goal.unit}: {name}, of {len(found)}", beyond(goal, cells)
+    )
 
 
 def beyond(goal: Goal, cells: Sequence[Row]) -> str:
@@ -211,9 +213,7 @@ def beyond(goal: Goal, cells: Sequence[Row]) -> str:
         return ""
     if not outside:
         return f"out of reach: none of {len(below)} cells"
-    return (
-        f"out of reach: {len(outside)} of {len(below)} cells, where hand-written code reaches at most {max(outside):.2f}"
-    )
+    return f"out of reach: {len(outside)} of {len(below)} cells, where hand-written code reaches at most {max(outside):.2f}"
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -53,15 +53,20 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
+    floor_seconds: float  # likewise, of its floor
 
     def with_rounds(self, rounds: int) -> "Effort":
         """The same with another number of rounds."""
         return replace(self, rounds=rounds)
 
 
-QUICK = Effort(rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
-FULL = Effort(rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0)
-TRIAL_EFFORT = Effort(rounds=1, batches=3, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0, long_seconds=4.0)
+QUICK = Effort(
+    rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0, floor_seconds=1.0
+)
+FULL = Effort(
+    rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0, floor_seconds=60.0
+)
+TRIAL_EFFORT = replace(QUICK, rounds=1, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0)
 
 
 def say(text: str) -> None:
@@ -113,9 +118,7 @@ def slowest_of(
 def seconds_of_empty_calls(group: Group, operation: str) -> float:
     """What Python takes of a call: of each batch the quicker rank, as a floor must not be above what one of them had."""
     found = group.ask("empty_calls", operation=operation, num_calls=MOST_CALLS, num_batches=EMPTY_BATCHES)
-    differences = [
-        [both - alone for both, alone in zip(rank["touched"], rank["touch"], strict=True)] for rank in found
-    ]
+    differences = [[both - alone for both, alone in zip(rank["touched"], rank["touch"], strict=True)] for rank in found]
     quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*differences, strict=True)]
     return max(0.0, statistics.median(quickest)) / values.ways(operation)
 
@@ -154,6 +157,7 @@ class Comparison:
         self._contenders = [CONTENDERS[name] for name in names]
         self._batches: dict[tuple[str, str], Batches] = {}
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
+        self._spent_on_floor: dict[str, float] = {}
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
 
     def __enter__(self) -> "Comparison":
@@ -232,7 +236,10 @@ class Comparison:
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])
             self._spent[row.name()] = time.monotonic() - began
-            self._measure_floor(row)
+            if number < 2 or self._spent_on_floor[row.name()] < self._effort.floor_seconds:
+                began = time.monotonic()
+                self._measure_floor(row)
+                self._spent_on_floor[row.name()] = time.monotonic() - began
 
     def _measure(self, row: Row, contender: Contender, untouched: bool) -> None:
         key, group = (contender.name, row.name()), self.groups[contender.group]

@@ -129,9 +129,9 @@ PyMethodDef nothing_method(const char *name) {
 }
 
 PyMethodDef nothing_methods[] = {
-    nothing_method("all_reduce"), nothing_method("reduce_scatter"), nothing_method("reduce"),
-    nothing_method("broadcast"),  nothing_method("all_gather"),     nothing_method("all_to_all"),
-    nothing_method("send"),       nothing_method("recv"),           nothing_method("barrier"),
+    nothing_method("all_reduce"),   nothing_method("reduce_scatter"), nothing_method("reduce"),
+    nothing_method("broadcast"),    nothing_method("all_gather"),     nothing_method("all_to_all"),
+    nothing_method("send"),         nothing_method("recv"),           nothing_method("barrier"),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -9,10 +9,12 @@ constexpr std::size_t least_piece = 1 << 10;
 constexpr std::size_t most_piece = 256 << 10;
 constexpr std::size_t most_lined = 16 << 10;
 constexpr std::size_t least_attached = 8 << 10;
+constexpr std::size_t very_large = 4 << 20;
 constexpr std::size_t large = 512 << 10; // outgrows a core's own cache together with what else is touched
 
 // Of what goes one way: all, a half, a quarter and an eighth; or some fixed ones, where that is too long.
 inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
+    if (bytes > very_large) { return {64 << 10, most_piece}; }
     if (bytes > most_piece) { return {16 << 10, 64 << 10, most_piece}; }
     std::vector<std::size_t> pieces{bytes};
     for (std::size_t piece = bytes / 2; piece >= std::max(least_piece, bytes / 8); piece /= 2) {
@@ -24,7 +26,7 @@ inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
 // bytes: that go one way.
 inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) {
     if (task.operation == "barrier") { return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}}; }
-    const bool sums_for_all = task.operation == "all_reduce", folds = task.operation == "reduce" || sums_for_all;
+    const bool sums_for_all = task.operation == "all_reduce", folds = task.operation.starts_with("reduce");
     std::vector<Variant> found;
     if (task.memory == "registered") {
         for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
@@ -52,7 +54,11 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
         return found;
     }
     for (const Side side : {Side::taker, Side::both}) {
-        found.push_back({Way::attached, folds || task.operation == "reduce_scatter" ? most_piece / 2 : bytes, side});
+        found.push_back({Way::attached, folds ? most_piece / 2 : bytes, side});
+        if (bytes > large) {
+            found.push_back(found.back());
+            found.back().results_past_caches = true;
+        }
     }
     return found;
 }
@@ -70,7 +76,7 @@ inline std::vector<void (*)(Variant &)> changes(const Variant &best, std::size_t
         found.push_back([](Variant &each) { each.ring_bytes = most_ring_bytes / 4; });
         found.push_back([](Variant &each) { each.ring_bytes = std::max<std::size_t>(8 << 10, 4 * each.piece_bytes); });
     }
-    if (best.way == Way::staged || best.way == Way::two_steps) {
+    if ((best.way == Way::staged || best.way == Way::two_steps) && bytes <= very_large) {
         found.push_back([](Variant &each) { each.lag = 0; });
         found.push_back([](Variant &each) { each.lag = 2; });
         found.push_back([](Variant &each) { each.lag = 8; });

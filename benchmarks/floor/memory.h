@@ -19,6 +19,7 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t most_ring_bytes = huge_page; // beyond a core's own cache
 constexpr std::size_t most_lines = 4096;
+constexpr std::size_t most_finalists = 3;
 constexpr int looks = 20'000; // far more than any wait takes while both processes run
 
 #ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers
@@ -50,10 +51,10 @@ struct Shared {
     Signal arrived[most_ranks];
     pid_t processes[most_ranks];
     double spent[most_ranks];
-    double loops[most_ranks][3][most_batches];
+    double loops[most_finalists][most_ranks][3][most_batches];
     bool wrong;
-    char best[128]; // what the trial chose, in words
-    Lane given[2]; // by the rank that writes
+    char ways[most_finalists][128]; // of the variants that were measured after the trial
+    Lane given[2];                  // by the rank that writes
     Lane sums[2];
 };
 

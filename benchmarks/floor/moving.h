@@ -66,9 +66,8 @@ inline void copy(std::byte *to, const std::byte *from, std::size_t bytes, bool p
         std::memcpy(to, from, bytes);
         return;
     }
-    along_lines(to, bytes, [=](std::size_t place, auto kind) {
-        put<true>(to + place, load<decltype(kind)>(from + place));
-    });
+    along_lines(to, bytes,
+                [=](std::size_t place, auto kind) { put<true>(to + place, load<decltype(kind)>(from + place)); });
     __builtin_ia32_sfence();
 }
 

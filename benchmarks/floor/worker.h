@@ -170,7 +170,8 @@ class Worker {
         const std::size_t gives = pieces(mine.give), takes = pieces(mine.take);
         for (std::size_t piece = 0; piece < std::max(gives, takes + lag); ++piece) {
             if (piece < gives) { give(given_, piece_of(mine.give, piece, variant.piece_bytes), variant); }
-            keep(piece_of(mine.keep, piece, variant.piece_bytes), piece_of(mine.kept, piece, variant.piece_bytes), variant);
+            keep(piece_of(mine.keep, piece, variant.piece_bytes), piece_of(mine.kept, piece, variant.piece_bytes),
+                 variant);
             if (piece >= lag && piece - lag < takes) {
                 given_.take([&](const std::byte *slot) {
                     accept(mine, piece_of(mine.take, piece - lag, variant.piece_bytes), slot, variant);
@@ -216,15 +217,14 @@ class Worker {
             }
             if (piece >= 2 * lag) {
                 const Bytes part = piece_of(other, piece - 2 * lag, variant.piece_bytes);
-                sums_.take([&](const std::byte *slot) {
-                    copy(part.data(), slot, part.size(), variant.results_past_caches);
-                });
+                sums_.take(
+                    [&](const std::byte *slot) { copy(part.data(), slot, part.size(), variant.results_past_caches); });
             }
         }
     }
 
-    // What a rank gives lies still between two barriers. The taker reads the first part, and adds what it has; the giver
-    // writes the rest, or fetches what the taker has, and writes the sum.
+    // What a rank gives lies still between two barriers. The taker reads the first part, and adds what it has; the
+    // giver writes the rest, or fetches what the taker has, and writes the sum.
     void attached(const Move &mine, const Move &theirs, const Variant &variant) {
         barrier(variant.pauses);
         pull(mine, theirs, cut(mine.take.size(), variant.side), variant);

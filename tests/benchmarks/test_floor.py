@@ -139,7 +139,12 @@ def test_the_floor_of_a_cell() -> None:
     ("aggregate", "limit", "cells", "words"),
     [
         ("worst", 2.0, [(1, 2, 1)], ""),
-        ("worst", 2.1, [(1, 2, 1), (2, 2, 0.5)], "out of reach: 1 of 2 cells, where hand-written code reaches at most 2.00"),
+        (
+            "worst",
+            2.1,
+            [(1, 2, 1), (2, 2, 0.5)],
+            "out of reach: 1 of 2 cells, where hand-written code reaches at most 2.00",
+        ),
         ("worst", 2.1, [(1, 4, 1), (2, 2, 0.5)], "out of reach: none of 1 cells"),
         ("worst", 9.0, [(1, 2, 3)], "out of reach: 1 of 1 cells, where hand-written code reaches at most 2.00"),
         ("mean", 2.0, [(1, 1, 0.5), (1, 1, 0.125)], "hand-written code has a mean of 4.00 in 2 cells"),
