@@ -1,12 +1,14 @@
 // How fast this machine can be with code that knows its task: written by hand for two ranks, without Python, checks,
 // or a schedule. Processes, one a core, that spin; the protocol is that of comparison/measuring.py.
 //
-//     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES        prints seconds of a call: touched, untouched, and the
-//     way
+//     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES [VARIANT...]
+//
+// prints seconds of a call, touched and untouched, and the variants that were measured for it, the best first.
 //
 // MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
 // MEMORY registered: all buffers are shared; there is all that there is for private memory, and straight access.
-// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment.
+// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment, or of the
+// VARIANTs, which are such as were printed before.
 // With more ranks than cores as many processes as cores do the work of all ranks in shared memory: copies and additions
 // alone, each once. No memory lets ranks do with less, so this is a bound of private memory, too.
 // OPERATION turns: a process for each rank, which writes a line and reads those of all others, and lets the others run
@@ -63,13 +65,13 @@ class Measurement {
     }
 
     // Into shared.loops: of each of the best variants the loops touched, touching alone, untouched.
-    void run() {
+    void run(const std::vector<Variant> &known) {
         for (const std::size_t rank : mine_) { // no variant pays for new pages
             for (const Bytes memory : {buffers_[rank].given, buffers_[rank].got}) {
                 std::memset(memory.data(), 0, memory.size());
             }
         }
-        const std::vector<Variant> best = choose();
+        const std::vector<Variant> best = choose(known);
         std::size_t calls[most_finalists]{};
         for (std::size_t place = 0; place < best.size() && index_ == 0; ++place) {
             std::snprintf(shared_.ways[place], sizeof(shared_.ways[place]), "%s", in_words(best[place]).c_str());
@@ -123,23 +125,25 @@ class Measurement {
     }
 
     // Those with the least times, the best first.
-    std::vector<Variant> choose() {
+    std::vector<Variant> choose(const std::vector<Variant> &known) {
         std::size_t bytes = 0; // that go one way
         for (const Buffers &each : buffers_) { bytes = std::max(bytes, std::min(each.given.size(), each.got.size())); }
         if (task_.operation == "all_to_all") { bytes /= task_.num_ranks; }
         std::vector<std::pair<double, Variant>> tried;
         const auto consider = [&](const Variant &variant) {
-            const auto known = [&](const auto &each) { return each.second == variant; };
-            if (std::ranges::any_of(tried, known)) { return; }
+            const auto same = [&](const auto &each) { return each.second == variant; };
+            if (std::ranges::any_of(tried, same)) { return; }
             const double least = tried.empty() ? std::numeric_limits<double>::infinity() : tried[0].first;
             tried.emplace_back(seconds_of(variant, least), variant);
             std::ranges::sort(tried, {}, [](const auto &each) { return each.first; });
         };
-        for (const Variant &variant : first_variants(task_, bytes)) { consider(variant); }
-        for (const auto change : changes(tried[0].second, bytes)) {
-            Variant other = tried[0].second;
-            change(other);
-            consider(other);
+        for (const Variant &variant : known.empty() ? first_variants(task_, bytes) : known) { consider(variant); }
+        if (known.empty()) {
+            for (const auto change : changes(tried[0].second, bytes)) {
+                Variant other = tried[0].second;
+                change(other);
+                consider(other);
+            }
         }
         std::vector<Variant> best;
         for (const auto &[seconds, variant] : tried) { best.push_back(variant); }
@@ -239,23 +243,22 @@ std::vector<double> slowest_of(const Shared &shared, const Task &task, std::size
     return slowest;
 }
 
-// Of the best variants the one that was the quickest, by protocol.
+// Of the variants the one that was the quickest, by protocol.
 void print(const Shared &shared, const Task &task, std::size_t num_workers) {
-    double least = std::numeric_limits<double>::infinity(), untouched = least;
-    const char *way = "";
+    double untouched = std::numeric_limits<double>::infinity();
+    std::vector<std::pair<double, std::string>> found;
     for (std::size_t place = 0; place == 0 || (place < most_finalists && *shared.ways[place] != 0); ++place) {
         const std::vector<double> loop = slowest_of(shared, task, num_workers, place, 0);
         const std::vector<double> touching = slowest_of(shared, task, num_workers, place, 1);
         std::vector<double> calls;
         for (std::size_t batch = 0; batch < task.batches; ++batch) { calls.push_back(loop[batch] - touching[batch]); }
-        const double found = std::max(median_of(calls), median_of(loop) / 100);
-        if (found < least) {
-            least = found;
-            way = shared.ways[place];
-        }
+        found.emplace_back(std::max(median_of(calls), median_of(loop) / 100), shared.ways[place]);
         untouched = std::min(untouched, median_of(slowest_of(shared, task, num_workers, place, 2)));
     }
-    std::printf("%.9g %.9g %s\n", least, untouched, way);
+    std::ranges::sort(found);
+    std::printf("%.9g %.9g", found[0].first, untouched);
+    for (const auto &[seconds, way] : found) { std::printf(" %s", way.c_str()); }
+    std::printf("\n");
 }
 
 bool is_possible(const Task &task) {
@@ -271,10 +274,13 @@ bool is_possible(const Task &task) {
 } // namespace
 
 int main(int count, char **words) {
-    if (count != 7) {
-        std::fprintf(stderr, "usage: floor OPERATION|turns private|registered RANKS BYTES SECONDS BATCHES\n");
+    if (count < 7) {
+        std::fprintf(stderr,
+                     "usage: floor OPERATION|turns private|registered RANKS BYTES SECONDS BATCHES [VARIANT...]\n");
         return 2;
     }
+    std::vector<Variant> variants;
+    for (int place = 7; place < count; ++place) { variants.push_back(variant_of(words[place])); }
     const Task task{
         words[1], words[2], std::stoul(words[3]), std::stoul(words[4]), std::atof(words[5]), std::stoul(words[6])};
     const auto cores = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -284,9 +290,9 @@ int main(int count, char **words) {
         std::fprintf(stderr, "floor: cannot do this with %zu cores\n", cores);
         return 2;
     }
-    Shared &shared = *new (map(sizeof(Shared), MAP_SHARED)) Shared;
+    Shared &shared = *new (shared_memory(sizeof(Shared))) Shared;
     std::vector<Buffers> buffers;
-    if (!turns) { buffers = buffers_of(task, task.memory == "registered" ? MAP_SHARED : MAP_PRIVATE); }
+    if (!turns) { buffers = buffers_of(task); }
     std::vector<pid_t> children;
     for (std::size_t index = 0; index < num_workers; ++index) {
         const pid_t child = fork();
@@ -297,7 +303,7 @@ int main(int count, char **words) {
             if (turns) {
                 take_turns(shared, task, index, cores);
             } else {
-                Measurement(shared, task, index, num_workers, buffers).run();
+                Measurement(shared, task, index, num_workers, buffers).run(variants);
             }
             _exit(0);
         }

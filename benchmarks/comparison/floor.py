@@ -1,7 +1,9 @@
 """The floor of each cell that has one, measured by benchmarks/floor.cpp, without Python: measuring.py adds that."""
 
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from comparison import values
 from comparison.results import Row
@@ -10,22 +12,32 @@ SECONDS = 30.0
 MEMORIES = ("private", "registered", "turns")
 
 
-def measure(program: Path, row: Row, memory: str, batch_seconds: float, batches: int) -> dict[str, float] | None:
-    """Seconds of a call by protocol; None where there is no such floor on this machine."""
+class Found(NamedTuple):
+    """Seconds of a call by protocol, and the variants that were measured for it, the best first."""
+
+    seconds: dict[str, float]
+    variants: list[str]
+
+
+def measure(
+    program: Path, row: Row, memory: str, batch_seconds: float, batches: int, variants: Collection[str] = ()
+) -> Found | None:
+    """None where there is no such floor on this machine. variants: of Found; only these are tried."""
     operation = "turns" if memory == "turns" else row.operation
-    arguments = [operation, memory, row.num_ranks, row.num_bytes, batch_seconds, batches]
+    arguments = [operation, memory, row.num_ranks, row.num_bytes, batch_seconds, batches, *variants]
     command = [program, *map(str, arguments)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if found.returncode:
         return None
-    touched, untouched = (float(seconds) / values.ways(row.operation) for seconds in found.stdout.split()[:2])
-    return {"touched": touched, "untouched": untouched}
+    touched, untouched, *measured = found.stdout.split()
+    ways = values.ways(row.operation)
+    return Found({"touched": float(touched) / ways, "untouched": float(untouched) / ways}, measured)
 
 
 def exchange(program: Path) -> list[float]:
     """Seconds in which two cores exchange a line of cache, if it can be measured: whether they share a cache now."""
     found = measure(program, Row("all_reduce", 8, "float32", 2), "private", 0.001, 5)
-    return [found["untouched"]] if found else []
+    return [found.seconds["untouched"]] if found else []
 
 
 def has(row: Row, memory: str) -> bool:

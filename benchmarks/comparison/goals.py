@@ -193,7 +193,7 @@ def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcom
 
 
 def beyond(goal: Goal, cells: Sequence[Row]) -> str:
-    """What of the goal not even hand-written code reaches, in words; nothing where the goal is reached or none is known.
+    """What of the goal not even hand-written code reaches, in words; nothing of a goal that is reached.
 
     Of a "worst" goal, how many of the cells below the limit; of a "mean" goal, the mean that such code has.
     """
@@ -213,7 +213,8 @@ def beyond(goal: Goal, cells: Sequence[Row]) -> str:
         return ""
     if not outside:
         return f"out of reach: none of {len(below)} cells"
-    return f"out of reach: {len(outside)} of {len(below)} cells, where hand-written code reaches at most {max(outside):.2f}"
+    most = f"where hand-written code reaches at most {max(outside):.2f}"
+    return f"out of reach: {len(outside)} of {len(below)} cells, {most}"
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -53,7 +53,7 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
-    floor_seconds: float  # likewise, of its floor
+    floor_seconds: float  # what took longer to find the best hand-written code for is tried with what was best before
 
     def with_rounds(self, rounds: int) -> "Effort":
         """The same with another number of rounds."""
@@ -61,7 +61,7 @@ class Effort:
 
 
 QUICK = Effort(
-    rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0, floor_seconds=1.0
+    rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0, floor_seconds=0.3
 )
 FULL = Effort(
     rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0, floor_seconds=60.0
@@ -116,7 +116,7 @@ def slowest_of(
 
 
 def seconds_of_empty_calls(group: Group, operation: str) -> float:
-    """What Python takes of a call: of each batch the quicker rank, as a floor must not be above what one of them had."""
+    """What Python takes of a call: of each batch the quicker rank, as none can do with less."""
     found = group.ask("empty_calls", operation=operation, num_calls=MOST_CALLS, num_batches=EMPTY_BATCHES)
     differences = [[both - alone for both, alone in zip(rank["touched"], rank["touch"], strict=True)] for rank in found]
     quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*differences, strict=True)]
@@ -157,7 +157,9 @@ class Comparison:
         self._contenders = [CONTENDERS[name] for name in names]
         self._batches: dict[tuple[str, str], Batches] = {}
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
-        self._spent_on_floor: dict[str, float] = {}
+        self._variants: dict[
+            tuple[str, str], dict[str, None]
+        ] = {}  # of floors that took long to find, by row and memory
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
 
     def __enter__(self) -> "Comparison":
@@ -236,10 +238,7 @@ class Comparison:
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])
             self._spent[row.name()] = time.monotonic() - began
-            if number < 2 or self._spent_on_floor[row.name()] < self._effort.floor_seconds:
-                began = time.monotonic()
-                self._measure_floor(row)
-                self._spent_on_floor[row.name()] = time.monotonic() - began
+            self._measure_floor(row, known=number > 1)
 
     def _measure(self, row: Row, contender: Contender, untouched: bool) -> None:
         key, group = (contender.name, row.name()), self.groups[contender.group]
@@ -263,16 +262,22 @@ class Comparison:
             if protocol in found:
                 row.note(contender.name, protocol, found[protocol])
 
-    def _measure_floor(self, row: Row) -> None:
+    def _measure_floor(self, row: Row, known: bool) -> None:
         if not self._floor or "hocket" not in self.groups:
             return
         python = self._python(row) if row.num_ranks == 2 else 0.0
         for memory in floor.MEMORIES:
-            if floor.has(row, memory):
-                effort = self._effort
-                found = floor.measure(self._floor, row, memory, effort.batch_seconds, effort.batches) or {}
-                for protocol, seconds in found.items():
-                    row.note(f"floor {memory}", protocol, seconds + python)
+            if not floor.has(row, memory):
+                continue
+            began, before = time.monotonic(), self._variants.setdefault((row.name(), memory), {})
+            variants = before if known else ()
+            found = floor.measure(self._floor, row, memory, self._effort.batch_seconds, self._effort.batches, variants)
+            if not found:
+                continue
+            if time.monotonic() - began > self._effort.floor_seconds:
+                before.update(dict.fromkeys(found.variants))
+            for protocol, seconds in found.seconds.items():
+                row.note(f"floor {memory}", protocol, seconds + python)
 
     def _python(self, row: Row) -> float:
         """Seconds of a call that are Python's own; noted in the row."""

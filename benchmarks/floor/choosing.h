@@ -84,13 +84,42 @@ inline std::vector<void (*)(Variant &)> changes(const Variant &best, std::size_t
     return found;
 }
 
+constexpr const char *names_of_ways[] = {"turns",    "lined",          "staged",  "two_steps",
+                                         "attached", "attached_steps", "together"};
+constexpr const char *names_of_sides[] = {"taker", "both", "giver"};
+
+// WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, and p that it pauses.
 inline std::string in_words(const Variant &variant) {
-    const char *const ways[] = {"turns", "lined", "staged", "two_steps", "attached", "attached_steps", "together"};
-    const char *const sides[] = {"taker", "both", "giver"};
-    return std::string(ways[static_cast<int>(variant.way)]) + " " + sides[static_cast<int>(variant.side)] + " piece " +
-           std::to_string(variant.piece_bytes) + " ring " + std::to_string(variant.ring_bytes) + " lag " +
-           std::to_string(variant.lag) + (variant.slots_past_caches ? " slots past caches" : "") +
-           (variant.results_past_caches ? " results past caches" : "") + (variant.pauses ? " pauses" : "");
+    std::string words = names_of_ways[static_cast<int>(variant.way)];
+    words.append(":").append(names_of_sides[static_cast<int>(variant.side)]);
+    for (const std::size_t number : {variant.piece_bytes, variant.ring_bytes, variant.lag}) {
+        words.append(":").append(std::to_string(number));
+    }
+    words += ':';
+    if (variant.slots_past_caches) { words += 's'; }
+    if (variant.results_past_caches) { words += 'r'; }
+    if (variant.pauses) { words += 'p'; }
+    return words;
+}
+
+// The variant in such words. What in_words did not write ends the program.
+inline Variant variant_of(const std::string &words) {
+    char flags[4] = "";
+    Variant variant{};
+    std::sscanf(words.c_str(), "%*[^:]:%*[^:]:%zu:%zu:%zu:%3s", &variant.piece_bytes, &variant.ring_bytes, &variant.lag,
+                flags);
+    variant.slots_past_caches = std::strchr(flags, 's') != nullptr;
+    variant.results_past_caches = std::strchr(flags, 'r') != nullptr;
+    variant.pauses = std::strchr(flags, 'p') != nullptr;
+    for (std::size_t each = 0; each < std::size(names_of_ways); ++each) {
+        for (std::size_t other = 0; other < std::size(names_of_sides); ++other) {
+            variant.way = static_cast<Way>(each);
+            variant.side = static_cast<Side>(other);
+            if (in_words(variant) == words) { return variant; }
+        }
+    }
+    std::fprintf(stderr, "floor: %s: no variant\n", words.c_str());
+    std::exit(2);
 }
 
 } // namespace hand_written

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,8 @@ namespace hand_written {
 constexpr int most_ranks = 64;
 constexpr std::size_t most_batches = 64;
 constexpr std::size_t line_bytes = 64;
+constexpr std::size_t page = 4096;
+constexpr std::size_t longest_buffer = std::size_t{64} << 20;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t most_ring_bytes = huge_page; // beyond a core's own cache
 constexpr std::size_t most_lines = 4096;
@@ -58,9 +61,22 @@ struct Shared {
     Lane sums[2];
 };
 
-// At the beginning of a huge page and in huge pages, as the buffers of the comparison are. kind: MAP_PRIVATE, or
-// MAP_SHARED for what processes share that are forked later.
-inline std::byte *map(std::size_t bytes, int kind) {
+// As NumPy allocates the buffers of the comparison, which are as long as the largest message: 16 bytes into a page, and
+// in huge pages as far as whole ones fit. Each process that is forked later has its own as soon as it writes there.
+inline std::byte *private_memory(std::size_t bytes) {
+    const std::size_t length = std::max(bytes, longest_buffer);
+    auto *const memory = static_cast<std::byte *>(std::malloc(length));
+    if (memory == nullptr) {
+        std::perror("malloc");
+        std::exit(1);
+    }
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(memory) % page;
+    madvise(memory + (page - past) % page, length / page * page - page, MADV_HUGEPAGE);
+    return memory;
+}
+
+// For all processes that are forked later; as hocket.empty has it, at the beginning of a huge page and in huge pages.
+inline std::byte *shared_memory(std::size_t bytes) {
     const auto mapped = [](void *address, std::size_t length, int protection, int flags) {
         void *const memory = mmap(address, length, protection, flags | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) {
@@ -73,13 +89,9 @@ inline std::byte *map(std::size_t bytes, int kind) {
     std::byte *const reserved = mapped(nullptr, length + huge_page, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
     const std::size_t past = reinterpret_cast<std::uintptr_t>(reserved) % huge_page;
     std::byte *const memory = reserved + (huge_page - past) % huge_page;
-    mapped(memory, length, PROT_READ | PROT_WRITE, kind | MAP_FIXED);
-    if (kind == MAP_SHARED) {
-        for (std::size_t place = 0; place < length; place += huge_page) { memory[place] = std::byte{0}; }
-        madvise(memory, length, MADV_COLLAPSE); // refused: the pages stay small
-    } else {
-        madvise(memory, length, MADV_HUGEPAGE); // each process makes its own, when it writes there
-    }
+    mapped(memory, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED);
+    for (std::size_t place = 0; place < length; place += huge_page) { memory[place] = std::byte{0}; }
+    madvise(memory, length, MADV_COLLAPSE); // refused: the pages stay small
     return memory;
 }
 

@@ -76,8 +76,9 @@ inline bool is_in_place(const std::string &operation) {
     return operation == "all_reduce" || operation == "broadcast" || operation == "reduce";
 }
 
-// Of every rank. kind: of mmap.
-inline std::vector<Buffers> buffers_of(const Task &task, int kind) {
+// Of every rank.
+inline std::vector<Buffers> buffers_of(const Task &task) {
+    const auto memory = task.memory == "private" ? private_memory : shared_memory;
     const std::string &operation = task.operation;
     const std::size_t part = (task.bytes / sizeof(float) + task.num_ranks - 1) / task.num_ranks * sizeof(float);
     const bool whole = is_in_place(operation) || operation == "send_recv";
@@ -86,8 +87,8 @@ inline std::vector<Buffers> buffers_of(const Task &task, int kind) {
     for (std::size_t rank = 0; rank < task.num_ranks && operation != "barrier"; ++rank) {
         const std::size_t given = operation == "all_gather" ? part : longest;
         const std::size_t got = operation == "reduce_scatter" ? part : longest;
-        const Bytes one(map(given, kind), given);
-        made.push_back({one, is_in_place(operation) ? one : Bytes(map(got, kind), got),
+        const Bytes one(memory(given), given);
+        made.push_back({one, is_in_place(operation) ? one : Bytes(memory(got), got),
                         operation != "broadcast" || rank == 0,
                         operation == "broadcast" ? rank != 0 : operation != "reduce" || rank == 0});
     }

@@ -48,7 +48,18 @@ def test_two_ranks_get_right_results_in_every_way(operation: str, memory: str, n
     row = Row(operation, 0 if operation == "barrier" else num_bytes, "float32", 2)
     found = floor.measure(program, row, memory, SECONDS, 2)  # None where a result is wrong
     assert found
-    assert all(seconds > 0 for seconds in found.values())
+    assert all(seconds > 0 for seconds in found.seconds.values())
+    assert 1 <= len(found.variants) <= 3
+
+
+@needs_two_cores
+def test_what_was_best_can_be_measured_again(program: Path) -> None:
+    row = Row("all_gather", 100_000, "float32", 2)
+    variants = ["attached:taker:50000:2097152:1:p", "staged:taker:4096:16384:3:s"]
+    found = floor.measure(program, row, "private", SECONDS, 1, variants)
+    assert found
+    assert sorted(found.variants) == variants
+    assert floor.measure(program, row, "private", SECONDS, 1, ["attached:nobody:1:1:1:"]) is None
 
 
 @needs_two_cores
