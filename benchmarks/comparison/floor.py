@@ -9,6 +9,7 @@ from comparison import values
 from comparison.results import Row
 
 SECONDS = 30.0
+EXCHANGE = "lined:taker:64:8192:1:p"  # one line there and one back, looked at again and again
 MEMORIES = ("private", "registered", "turns")
 
 
@@ -36,7 +37,7 @@ def measure(
 
 def exchange(program: Path) -> list[float]:
     """Seconds in which two cores exchange a line of cache, if it can be measured: whether they share a cache now."""
-    found = measure(program, Row("all_reduce", 8, "float32", 2), "private", 0.001, 5)
+    found = measure(program, Row("all_reduce", 8, "float32", 2), "private", 0.001, 5, [EXCHANGE])
     return [found.seconds["untouched"]] if found else []
 
 

@@ -271,7 +271,8 @@ class Comparison:
                 continue
             began, before = time.monotonic(), self._variants.setdefault((row.name(), memory), {})
             variants = before if known else ()
-            found = floor.measure(self._floor, row, memory, self._effort.batch_seconds, self._effort.batches, variants)
+            batch_seconds = self._effort.batch_seconds / 2  # of two variants or more
+            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches, variants)
             if not found:
                 continue
             if time.monotonic() - began > self._effort.floor_seconds:

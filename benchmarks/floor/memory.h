@@ -22,7 +22,7 @@ constexpr std::size_t longest_buffer = std::size_t{64} << 20;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t most_ring_bytes = huge_page; // beyond a core's own cache
 constexpr std::size_t most_lines = 4096;
-constexpr std::size_t most_finalists = 3;
+constexpr std::size_t most_finalists = 4;
 constexpr int looks = 20'000; // far more than any wait takes while both processes run
 
 #ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers

@@ -61,9 +61,21 @@ void fold_lines(std::byte *to, const std::byte *one, const std::byte *other, std
     });
 }
 
+// From 2 KiB on the C library copies by an instruction that is many times slower on some processors where the
+// destination lies a little further in its page than the source, as NumPy's arrays do after what begins a page.
+inline bool is_slow_memcpy(const std::byte *to, const std::byte *from, std::size_t bytes) {
+    const std::size_t further = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page;
+    return bytes >= 2048 && further > 0 && further < line_bytes;
+}
+
 inline void copy(std::byte *to, const std::byte *from, std::size_t bytes, bool past_caches) {
-    if (!past_caches) {
+    if (!past_caches && !is_slow_memcpy(to, from, bytes)) {
         std::memcpy(to, from, bytes);
+        return;
+    }
+    if (!past_caches) {
+        along_lines(to, bytes,
+                    [=](std::size_t place, auto kind) { put<false>(to + place, load<decltype(kind)>(from + place)); });
         return;
     }
     along_lines(to, bytes,
