@@ -15,7 +15,7 @@ constexpr std::size_t large = 512 << 10; // outgrows a core's own cache together
 // Of what goes one way: all, a half, a quarter and an eighth; or some fixed ones, where that is too long.
 inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
     if (bytes > very_large) { return {64 << 10, most_piece}; }
-    if (bytes > most_piece) { return {16 << 10, 64 << 10, most_piece}; }
+    if (bytes > most_piece) { return {16 << 10, 64 << 10, most_piece, std::min(bytes, 2 * most_piece)}; }
     std::vector<std::size_t> pieces{bytes};
     for (std::size_t piece = bytes / 2; piece >= std::max(least_piece, bytes / 8); piece /= 2) {
         pieces.push_back(round_up(piece, line_bytes));

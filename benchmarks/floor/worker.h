@@ -45,11 +45,13 @@ class Ring {
         pauses_ = variant.pauses;
     }
 
-    std::size_t num_slots() const { return num_slots_; }
+    // So many pieces the writer is ahead at most: in a ring that is full it would write what was just read, which is
+    // slow, as those lines lie in the reader's cache.
+    std::size_t lead() const { return std::max<std::size_t>(2, num_slots_ / 4); }
 
     // fill(slot) writes the next piece.
     template <class Fill> void give(Fill fill) {
-        await_room(num_slots_);
+        await_room(lead());
         fill(out_.ring + given_ % num_slots_ * slot_bytes_);
         tell(out_.written, given_);
     }
@@ -166,7 +168,7 @@ class Worker {
     void staged(const Move &mine, const Variant &variant) {
         const auto pieces = [&](Bytes whole) { return (whole.size() + variant.piece_bytes - 1) / variant.piece_bytes; };
         given_.set(variant, std::max(mine.give.size(), mine.take.size()));
-        const std::size_t lag = mine.give.empty() ? 0 : std::min(variant.lag, given_.num_slots() - 1);
+        const std::size_t lag = mine.give.empty() ? 0 : std::min(variant.lag, given_.lead() - 1);
         const std::size_t gives = pieces(mine.give), takes = pieces(mine.take);
         for (std::size_t piece = 0; piece < std::max(gives, takes + lag); ++piece) {
             if (piece < gives) { give(given_, piece_of(mine.give, piece, variant.piece_bytes), variant); }
@@ -204,7 +206,7 @@ class Worker {
         const std::size_t count = (longest + variant.piece_bytes - 1) / variant.piece_bytes;
         given_.set(variant, longest);
         sums_.set(variant, longest);
-        const std::size_t lag = std::min(variant.lag, (given_.num_slots() - 1) / 2);
+        const std::size_t lag = std::min(variant.lag, (given_.lead() - 1) / 2);
         for (std::size_t piece = 0; piece < count + 2 * lag; ++piece) {
             if (piece < count) { give(given_, piece_of(other, piece, variant.piece_bytes), variant); }
             if (piece >= lag && piece < count + lag) {
