@@ -6,7 +6,8 @@
 // prints seconds of a call, touched and untouched, and the variants that were measured for it, the best first.
 //
 // MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
-// MEMORY registered: all buffers are shared; there is all that there is for private memory, and straight access.
+// MEMORY registered: all buffers are shared, and read and written where they lie. What does better for private memory
+// does so for this, too: the lesser time of both is the floor.
 // Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment, or of the
 // VARIANTs, which are such as were printed before.
 // With more ranks than cores as many processes as cores do the work of all ranks in shared memory: copies and additions
@@ -150,7 +151,8 @@ class Measurement {
         }
         const Variant best = tried[0].second;
         const auto other = std::ranges::find_if(tried, [&](const auto &each) {
-            return each.second.way != best.way || each.second.slots_past_caches != best.slots_past_caches;
+            return each.second.way != best.way || each.second.side != best.side ||
+                   each.second.slots_past_caches != best.slots_past_caches;
         });
         return other == tried.end() ? std::vector{best} : std::vector{best, other->second};
     }

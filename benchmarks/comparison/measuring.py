@@ -53,19 +53,14 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
-    floor_seconds: float  # what took longer to find the best hand-written code for is tried with what was best before
 
     def with_rounds(self, rounds: int) -> "Effort":
         """The same with another number of rounds."""
         return replace(self, rounds=rounds)
 
 
-QUICK = Effort(
-    rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0, floor_seconds=0.3
-)
-FULL = Effort(
-    rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0, floor_seconds=60.0
-)
+QUICK = Effort(rounds=5, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
+FULL = Effort(rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0)
 TRIAL_EFFORT = replace(QUICK, rounds=1, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0)
 
 
@@ -157,9 +152,6 @@ class Comparison:
         self._contenders = [CONTENDERS[name] for name in names]
         self._batches: dict[tuple[str, str], Batches] = {}
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
-        self._variants: dict[
-            tuple[str, str], dict[str, None]
-        ] = {}  # of floors that took long to find, by row and memory
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
 
     def __enter__(self) -> "Comparison":
@@ -238,7 +230,7 @@ class Comparison:
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])
             self._spent[row.name()] = time.monotonic() - began
-            self._measure_floor(row, known=number > 1)
+            self._measure_floor(row)
 
     def _measure(self, row: Row, contender: Contender, untouched: bool) -> None:
         key, group = (contender.name, row.name()), self.groups[contender.group]
@@ -262,23 +254,19 @@ class Comparison:
             if protocol in found:
                 row.note(contender.name, protocol, found[protocol])
 
-    def _measure_floor(self, row: Row, known: bool) -> None:
+    def _measure_floor(self, row: Row) -> None:
         if not self._floor or "hocket" not in self.groups:
             return
         python = self._python(row) if row.num_ranks == 2 else 0.0
+        least: dict[str, float] = {}  # what is done with private memory can be done with any
         for memory in floor.MEMORIES:
             if not floor.has(row, memory):
                 continue
-            began, before = time.monotonic(), self._variants.setdefault((row.name(), memory), {})
-            variants = before if known else ()
-            batch_seconds = self._effort.batch_seconds / 2  # of two variants or more
-            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches, variants)
-            if not found:
-                continue
-            if time.monotonic() - began > self._effort.floor_seconds:
-                before.update(dict.fromkeys(found.variants))
-            for protocol, seconds in found.seconds.items():
-                row.note(f"floor {memory}", protocol, seconds + python)
+            batch_seconds = self._effort.batch_seconds / 2  # of two variants
+            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches)
+            for protocol, seconds in (found.seconds if found else {}).items():
+                least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
+                row.note(f"floor {memory}", protocol, seconds if memory == "turns" else least[protocol])
 
     def _python(self, row: Row) -> float:
         """Seconds of a call that are Python's own; noted in the row."""

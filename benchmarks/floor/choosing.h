@@ -23,20 +23,37 @@ inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
     return pieces;
 }
 
+// Straight from and to the memory that all share.
+inline std::vector<Variant> variants_of_shared_memory(const Task &task, std::size_t bytes) {
+    std::vector<Variant> found;
+    for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
+        if (!found.empty() && piece > bytes) { break; }
+        for (const Side side : {Side::taker, Side::both, Side::giver}) {
+            if (side == Side::both || task.operation != "all_reduce") { found.push_back({Way::together, piece, side}); }
+        }
+    }
+    return found;
+}
+
+// By the kernel.
+inline std::vector<Variant> variants_of_attaching(const Task &task, std::size_t bytes) {
+    if (task.operation == "all_reduce") { return {{Way::attached_steps, std::min(bytes, most_piece / 2)}}; }
+    std::vector<Variant> found;
+    for (const Side side : {Side::taker, Side::both}) {
+        found.push_back({Way::attached, task.operation.starts_with("reduce") ? most_piece / 2 : bytes, side});
+        if (bytes > large) {
+            found.push_back(found.back());
+            found.back().results_past_caches = true;
+        }
+    }
+    return found;
+}
+
 // bytes: that go one way.
 inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) {
     if (task.operation == "barrier") { return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}}; }
-    const bool sums_for_all = task.operation == "all_reduce", folds = task.operation.starts_with("reduce");
+    if (task.memory == "registered") { return variants_of_shared_memory(task, bytes); }
     std::vector<Variant> found;
-    if (task.memory == "registered") {
-        for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
-            if (piece != std::size_t{8} << 10 && piece > bytes) { continue; }
-            for (const Side side : {Side::taker, Side::both, Side::giver}) {
-                if (side == Side::both || !sums_for_all) { found.push_back({Way::together, piece, side}); }
-            }
-        }
-    }
-    if (task.num_ranks > 2) { return found; }
     if (bytes <= most_lined) { found.push_back({.way = Way::lined, .pauses = bytes > line_bytes}); }
     if (bytes <= line_bytes) { return found; }
     for (const bool past_caches : {false, true}) {
@@ -44,21 +61,12 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
             found.push_back({.way = Way::staged, .piece_bytes = piece, .slots_past_caches = past_caches});
         }
         for (const std::size_t piece : pieces_of(bytes / 2)) {
-            if (!sums_for_all) { break; }
+            if (task.operation != "all_reduce") { break; }
             found.push_back({.way = Way::two_steps, .piece_bytes = piece, .slots_past_caches = past_caches});
         }
     }
-    if (task.memory == "registered" || bytes < least_attached) { return found; }
-    if (sums_for_all) {
-        found.push_back({Way::attached_steps, std::min(bytes, most_piece / 2)});
-        return found;
-    }
-    for (const Side side : {Side::taker, Side::both}) {
-        found.push_back({Way::attached, folds ? most_piece / 2 : bytes, side});
-        if (bytes > large) {
-            found.push_back(found.back());
-            found.back().results_past_caches = true;
-        }
+    if (bytes >= least_attached) {
+        for (const Variant &each : variants_of_attaching(task, bytes)) { found.push_back(each); }
     }
     return found;
 }
