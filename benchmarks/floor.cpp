@@ -235,6 +235,20 @@ void take_turns(Shared &shared, const Task &task, std::size_t index, std::size_t
     }
 }
 
+// To the index-th core of those that this process may use: two that spin must not share one.
+void stay_on_core(std::size_t index) {
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) { return; }
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+        if (CPU_ISSET(core, &allowed) && index-- == 0) {
+            CPU_SET(core, &one);
+            sched_setaffinity(0, sizeof(one), &one); // refused: the scheduler places it
+            return;
+        }
+    }
+}
+
 double median_of(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -309,6 +323,7 @@ int main(int count, char **words) {
         if (child == 0) {
             alarm(most_seconds); // spinning alone cannot go on for ever
             shared.processes[index] = getpid();
+            if (num_workers <= cores) { stay_on_core(index); }
             prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // so that the other may attach
             if (turns) {
                 take_turns(shared, task, index, cores);

@@ -207,14 +207,14 @@ def beyond(goal: Goal, cells: Sequence[Row]) -> str:
             return ""
         mean = geometric_mean(bound for _, bound in known)
         word = "out of reach: " if mean < goal.limit else ""
-        return f"{word}hand-written code has a mean of {mean:.2f} in {len(known)} cells"
+        return f"{word}the floor has a mean of {mean:.2f} in {len(known)} cells"
     below = [bound for value, bound in known if value < goal.limit]
     outside = [bound for bound in below if bound < goal.limit]
     if not below:
         return ""
     if not outside:
-        return f"out of reach: none of {len(below)} cells, where hand-written code reaches {min(below):.2f} or more"
-    most = f"where hand-written code reaches at most {max(outside):.2f}"
+        return f"out of reach: none of {len(below)} cells, where the floor reaches {min(below):.2f} or more"
+    most = f"where the floor reaches at most {max(outside):.2f}"
     return f"out of reach: {len(outside)} of {len(below)} cells, {most}"
 
 
