@@ -263,7 +263,7 @@ class Comparison:
             if not floor.has(row, memory):
                 continue
             batch_seconds = self._effort.batch_seconds / 2  # of two variants
-            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches)
+            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2)
             for protocol, seconds in (found.seconds if found else {}).items():
                 least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
                 row.note(f"floor {memory}", protocol, seconds if memory == "turns" else least[protocol])

@@ -27,7 +27,7 @@ inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
 inline std::vector<Variant> variants_of_shared_memory(const Task &task, std::size_t bytes) {
     std::vector<Variant> found;
     for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
-        if (!found.empty() && piece > bytes) { break; }
+        if (!found.empty() && (piece > bytes || task.num_ranks > 2)) { break; } // calls of many ranks are long
         for (const Side side : {Side::taker, Side::both, Side::giver}) {
             if (side == Side::both || task.operation != "all_reduce") { found.push_back({Way::together, piece, side}); }
         }
