@@ -5,7 +5,9 @@
 program would. The same loop without the calls is timed beside it on all ranks at once, with the same buffers, and
 subtracted; so the touching itself is not counted, but what a library did to the caches is: lines that it left with
 another core have to be fetched by whoever touches them, and that is part of the price of the call. Of all ranks the
-slowest counts, before the subtraction, because a call that synchronises waits for it. *untouched*: calls alone.
+slowest counts, before the subtraction, because a call that synchronises waits for it. Before the touched loop a call is
+made and before the other one the buffers are touched, uncounted: else in batches of one call the touching alone would
+pay for what the call left, and be subtracted. *untouched*: calls alone.
 
 **One round** visits all cells, and in each all contenders, in an order that turns; a value is the median of its
 batches. So each ratio compares what ran within a second, and its spread shows what the machine did meanwhile.

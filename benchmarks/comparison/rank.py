@@ -99,8 +99,12 @@ class Rank:
         toucher.learn()
         seconds: dict[str, list[float]] = {"touched": [], "touch": [], "untouched": []}
         for _ in range(num_batches):
+            # A batch may be one call: its touching has to find what a call leaves, and the touching alone must not.
+            toucher.touch()
+            call()
             barrier()
             seconds["touched"].append(touched(num_calls, call, toucher.touch))
+            toucher.touch()
             if wrong := toucher.num_wrong():
                 raise RuntimeError(f"{wrong} of {num_calls} results are wrong: {cell}")
             barrier()
