@@ -12,16 +12,11 @@ import statistics
 from time import perf_counter
 
 import numpy as np
+from arguments import listed, num_bytes, whole
 
 import hocket
 
 ROUND_SECONDS = 0.02
-
-
-def num_bytes(text: str) -> int:
-    """Read 8, 64K, 4M as bytes."""
-    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 1)
-    return int(text if factor == 1 else text[:-1]) * factor
 
 
 def measure(algorithms: list[str], sizes: list[int], rounds: int) -> dict[tuple[int, str], list[float]]:
@@ -54,9 +49,9 @@ def timed(comm: hocket.Communicator, x: np.ndarray, algorithm: str, num_calls: i
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("algorithms", nargs="+", metavar="NAME", help="as algorithm= takes it")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--sizes", type=lambda text: [num_bytes(one) for one in text.split(",")], default="8,64K,4M")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--ranks", type=whole(1), default=4)
+    parser.add_argument("--sizes", type=listed(num_bytes), default="8,64K,4M")
+    parser.add_argument("--rounds", type=whole(1), default=9)
     arguments = parser.parse_args()
     call = (arguments.algorithms, arguments.sizes, arguments.rounds)
     found = hocket.run_ranks(measure, arguments.ranks, args=call)[0]

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
+from arguments import listed, new_file, num_bytes, whole
 from load import QUIET, Load
 
 REQUIRED_RATIOS = {8: 100.0, 1 << 20: 8.0, 64 << 20: 4.0}  # Gloo's time over Hocket's, ordinary memory, 2 ranks
@@ -219,22 +220,13 @@ def unmet(results: dict[int, dict[str, list[float]]]) -> list[str]:
     return short
 
 
-def num_bytes(text: str) -> int:
-    """Read 8, 64K, 1M, 2G as bytes."""
-    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
-    value = int(text if factor == 1 else text[:-1]) * factor
-    if value < 4 or value % 4:
-        raise argparse.ArgumentTypeError(f"{text}: expected a positive multiple of 4 bytes")
-    return value
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--sizes", type=lambda text: [num_bytes(each) for each in text.split(",")], default="8,1M,64M")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=whole(2), default=2)
+    parser.add_argument("--sizes", type=listed(num_bytes), default="8,1M,64M")
+    parser.add_argument("--rounds", type=whole(1), default=5)
     parser.add_argument("--require", action="store_true", help="fail unless 100x, 8x, 4x faster than Gloo")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=new_file, metavar="FILE")
     arguments = parser.parse_args()
 
     libraries = ["hocket"] + ["gloo"] * (importlib.util.find_spec("torch") is not None)

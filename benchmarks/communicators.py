@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import duration, listed, new_file, whole
 
 import hocket
 from hocket.runtime import memory
@@ -177,16 +178,17 @@ def line(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--ranks", default="2,4,8,16,32,64", help="numbers of ranks, as processes (2,4,8,16,32,64)")
-    parser.add_argument("--count", type=int, default=64, help="communicators that are open at once (64)")
-    parser.add_argument("--rounds", type=int, default=3, help="jobs whose beginning is timed, cold and warm (3)")
-    parser.add_argument("--imports", type=float, default=4.0, help="seconds that 4 ranks may take to import (4)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, in seconds and bytes")
+    ranks = listed(whole(1))
+    parser.add_argument("--ranks", type=ranks, default="2,4,8,16,32,64", help="as processes (2,4,8,16,32,64)")
+    parser.add_argument("--count", type=whole(1), default=64, help="communicators that are open at once (64)")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="jobs whose beginning is timed, cold and warm (3)")
+    parser.add_argument("--imports", type=duration, default=4.0, help="seconds that 4 ranks may take to import (4)")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures, in seconds and bytes")
     arguments = parser.parse_args()
     print(f"# {os.cpu_count()} cores; milliseconds, KiB of each rank; {arguments.count} communicators open")
     print(HEADER, flush=True)
     rows = []
-    for num_ranks in map(int, arguments.ranks.split(",")):
+    for num_ranks in arguments.ranks:
         rows.append(measure(num_ranks, arguments.count, arguments.rounds, arguments.imports))
         print(line(rows[-1]), flush=True)
     if arguments.json:

@@ -19,17 +19,18 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
+from arguments import listed, new_file, num_bytes, one_of, picture, whole
 from comparison import building, costs, goals, report
-from comparison.contenders import CONTENDERS, Contender
+from comparison.contenders import CONTENDERS, SETTINGS, Contender
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
-from comparison.results import Row, Run
-from comparison.values import OPERATIONS
+from comparison.results import Row, Run, together
+from comparison.values import ITEM_BYTES, MOST_RANKS, OPERATIONS, undefined
 from peers import PACKAGES, ROOT
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -42,45 +43,39 @@ QUICK_BFLOAT16 = (8, 64 * MIB)
 GLOO_QUICK = ("all_reduce",)
 
 
-def num_bytes(text: str) -> int:
-    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
-    value = int(text if factor == 1 else text[:-1]) * factor
-    if value < 4 or value % 4:
-        raise argparse.ArgumentTypeError(f"{text}: expected a positive multiple of 4 bytes")
-    return value
-
-
-def listed(kind: type | object, known: Sequence[str] = ()) -> object:
-    """A reader of comma-separated values."""
-
-    def read(text: str) -> list[object]:
-        words = [word for word in text.split(",") if word]
-        if unknown := [word for word in words if known and word not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]}: expected some of {', '.join(known)}")
-        return [kind(word) for word in words]  # type: ignore[operator]
-
-    return read
-
-
 def default_sizes(operation: str, num_ranks: int, quick: bool) -> Sequence[int]:
     if quick and num_ranks > 2:
         return QUICK_SIZES_OF_MORE + (QUICK_SIZES[-1:] if operation in QUICK_LARGEST_OF_MORE else ())
     return QUICK_SIZES if quick else SIZES
 
 
+def dtypes(operation: str) -> Sequence[str]:
+    return tuple(ITEM_BYTES) if operation in BFLOAT16_OPERATIONS else ("float32",)
+
+
 def cells(operations: Sequence[str], asked_sizes: Sequence[int], num_ranks: int, quick: bool) -> list[Row]:
     """Rows yet without values, of the sizes asked for, or the default ones."""
     rows = []
     for operation in operations:
-        if operation == "barrier":
-            rows.append(Row(operation, 0, "float32", num_ranks))
-            continue
-        sizes = asked_sizes or default_sizes(operation, num_ranks, quick)
-        rows += [Row(operation, size, "float32", num_ranks) for size in sizes]
-        if operation in BFLOAT16_OPERATIONS:
-            halves = [size for size in sizes if not quick or (num_ranks == 2 and size in QUICK_BFLOAT16)]
-            rows += [Row(operation, size, "bfloat16", num_ranks) for size in halves]
+        for dtype in dtypes(operation):
+            sizes = asked_sizes or default_sizes(operation, num_ranks, quick)
+            if operation == "barrier":
+                sizes = (0,)
+            elif quick and dtype == "bfloat16":
+                sizes = [size for size in sizes if num_ranks == 2 and size in QUICK_BFLOAT16]
+            if not undefined(operation, dtype, num_ranks):
+                rows += [Row(operation, size, dtype, num_ranks) for size in sizes]
     return rows
+
+
+def left_out(operations: Sequence[str], num_ranks: int) -> dict[str, str]:
+    """The cells that there cannot be, and why."""
+    return {
+        f"{operation} of {dtype}, {num_ranks} ranks": reason
+        for operation in operations
+        for dtype in dtypes(operation)
+        if (reason := undefined(operation, dtype, num_ranks))
+    }
 
 
 def wanted(row: Row, contender: Contender, quick: bool) -> bool:
@@ -101,7 +96,10 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
     for num_ranks in arguments.ranks:
         rows = cells(arguments.operations, arguments.sizes, num_ranks, arguments.quick)
         run.rows += rows
+        run.absent |= left_out(arguments.operations, num_ranks)
         say(f"{num_ranks} ranks: {len(rows)} cells")
+        if not rows:
+            continue
         needed = [name for name in names if any(wanted(row, CONTENDERS[name], arguments.quick) for row in rows)]
         most = max(row.num_bytes for row in rows)
         with Comparison(run, needed, num_ranks, most, effort, build, floor, arguments.settings) as comparison:
@@ -113,51 +111,68 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
         run.costs = costs.measure(build, (2, 8) if arguments.quick else (2, 8, 64), rounds=1 if arguments.quick else 3)
 
 
+def was_written(path: Path, write: Callable[[Path], None]) -> bool:
+    """Whether it could be; else says why not, as the report must go on."""
+    try:
+        write(path)
+    except OSError as error:
+        say(f"{path} cannot be written: {error}")
+        return False
+    return True
+
+
 def stop(number: int, _: object) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the ending
+    for each in (signal.SIGINT, signal.SIGTERM):  # a second one must not interrupt the ending; ignored by the system,
+        signal.signal(each, lambda *_: None)  # one that is there already would be told of on standard error
     sys.exit(128 + number)  # through every `with`, which ends what was started
 
 
-def main() -> int:
+def parsed() -> argparse.Namespace:
+    """The command line; everything that can be wrong with it is found here, before anything is measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer sizes and shorter batches: under ten minutes")
-    parser.add_argument("--ranks", type=listed(int), default="2,4,8")
-    parser.add_argument("--sizes", type=listed(num_bytes), default="", help="bytes of the larger buffer")
-    parser.add_argument("--operations", type=listed(str, OPERATIONS), default=",".join(OPERATIONS))
-    parser.add_argument("--peers", type=listed(str, tuple(PACKAGES)), default=",".join(PACKAGES))
-    parser.add_argument("--settings", type=listed(str), default="", help="of the peers: try these only, by name")
-    parser.add_argument("--rounds", type=int, help=f"({FULL.rounds}; quick: {QUICK.rounds})")
+    names = list(dict.fromkeys(setting.name for known in SETTINGS.values() for setting in known))
+    runs = listed(report.read_json)
+    parser.add_argument("--ranks", type=listed(whole(2, MOST_RANKS)), default="2,4,8")
+    parser.add_argument("--sizes", type=listed(num_bytes), default=[], help="bytes of the larger buffer")
+    parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), default=",".join(OPERATIONS))
+    parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), default=",".join(PACKAGES))
+    parser.add_argument("--settings", type=listed(one_of(names)), default=[], help="of the peers: try these only")
+    parser.add_argument("--rounds", type=whole(1), help=f"({FULL.rounds}; quick: {QUICK.rounds})")
     parser.add_argument("--no-costs", action="store_true", help="leave out setting up, memory and waiting")
-    parser.add_argument(
-        "--read", type=listed(Path), metavar="FILES", help="report on these, of --json; measure nothing"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib, the extra `plot`")
+    parser.add_argument("--read", type=runs, metavar="FILES", help="report on these, of --json; measure nothing")
+    parser.add_argument("--json", type=new_file, metavar="FILE")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="needs matplotlib, the extra `plot`")
     parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def measured(arguments: argparse.Namespace) -> Run:
     effort = QUICK if arguments.quick else FULL
     if arguments.rounds:
         effort = effort.with_rounds(arguments.rounds)
+    began, run = time.monotonic(), Run()
+    compare(arguments, effort, run)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
+    run.machine = f"{date.today()}, {machine}, {effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+    return run
+
+
+def main() -> int:
+    arguments = parsed()
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-
-    if arguments.read:
-        run = report.read_json(arguments.read)
-    else:
-        began, run = time.monotonic(), Run()
-        compare(arguments, effort, run)
-        machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
-        run.machine = f"{date.today()}, {machine}, {effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+    run = together(arguments.read) if arguments.read else measured(arguments)
     known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
     outcomes = [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
     print(report.text(run, outcomes))
+    written = True
     if arguments.json:
-        report.write_json(arguments.json, run, outcomes)
+        written &= was_written(arguments.json, lambda path: report.write_json(path, run, outcomes))
     if arguments.plot:
-        report.plot(arguments.plot, run.rows)
+        written &= was_written(arguments.plot, lambda path: report.plot(path, run.rows))
     print(goals.summary(run.rows))
-    return 0 if arguments.report_only or all(outcome.reached for outcome in outcomes) else 1
+    return 0 if written and (arguments.report_only or all(outcome.reached for outcome in outcomes)) else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a person reads of a run: tables, goals, the plot; and what a program reads."""
 
+import argparse
 import json
 import statistics
 from collections.abc import Sequence
@@ -100,17 +101,17 @@ def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
     path.write_text(json.dumps({**asdict(run), "goals": reached}, indent=1) + "\n")
 
 
-def read_json(paths: Sequence[Path]) -> Run:
-    """Several runs as one; a cell that is in two of them stays two rows."""
-    run = Run()
-    for path in paths:
-        found = json.loads(path.read_text())
-        run.machine = "; ".join(filter(None, [run.machine, found["machine"]]))
-        run.rows += [Row(**row) for row in found["rows"]]
-        run.settings |= {int(num_ranks): chosen for num_ranks, chosen in found["settings"].items()}
-        run.absent |= found["absent"]
-        run.costs |= found["costs"]
-    return run
+def read_json(text: str) -> Run:
+    """What write_json has written to that path; raises argparse.ArgumentTypeError."""
+    try:
+        found = json.loads(Path(text).read_text())
+        rows = [Row(**row) for row in found["rows"]]
+        settings = {int(num_ranks): chosen for num_ranks, chosen in found["settings"].items()}
+        return Run(found["machine"], rows, settings, found["absent"], found["costs"])
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no result of --json") from None
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:

@@ -93,6 +93,18 @@ class Run:
     costs: dict[str, Any] = field(default_factory=dict)  # of costs.measure
 
 
+def together(runs: Iterable[Run]) -> Run:
+    """Several runs as one; a cell that is in two of them stays two rows."""
+    all_of = Run()
+    for run in runs:
+        all_of.machine = "; ".join(filter(None, [all_of.machine, run.machine]))
+        all_of.rows += run.rows
+        all_of.settings |= run.settings
+        all_of.absent |= run.absent
+        all_of.costs |= run.costs
+    return all_of
+
+
 def size_name(num_bytes: int) -> str:
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if num_bytes >= unit and num_bytes % unit == 0:

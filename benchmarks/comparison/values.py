@@ -9,6 +9,8 @@ import numpy as np
 
 TABLE_BYTES = 65 * 64  # of a table: in the first-level cache
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+MOST_RANKS = 64  # as many as floor.cpp takes
+MOST_RANKS_OF_BFLOAT16 = 9  # more, and sums are not exact: see `numbers`
 OPERATIONS = (
     "all_reduce",
     "reduce_scatter",
@@ -50,6 +52,15 @@ def shape(operation: str, num_bytes: int, dtype: str, num_ranks: int) -> Shape:
     return Shape(part if operation == "all_gather" else whole, part if operation == "reduce_scatter" else whole, False)
 
 
+def undefined(operation: str, dtype: str, num_ranks: int) -> str:
+    """Why there is no such cell; nothing if there is."""
+    if operation == "send_recv" and num_ranks % 2:
+        return "the last rank has no peer"
+    if dtype == "bfloat16" and num_ranks > MOST_RANKS_OF_BFLOAT16:
+        return "sums of so many ranks would not be exact"
+    return ""
+
+
 def ways(operation: str) -> int:
     """Of a call's time what part counts: half of a message there and one back, else all."""
     return 2 if operation == "send_recv" else 1
@@ -62,7 +73,7 @@ def encode(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def numbers(rank: int, dtype: str) -> np.ndarray:
-    """The table of a rank, as integers: at most 22 + rank, so that 8 ranks stay below 256."""
+    """The table of a rank, as integers: at most 22 + rank, so that sums of 9 ranks stay below 256."""
     length = TABLE_BYTES // ITEM_BYTES[dtype]
     return np.random.default_rng(7).integers(0, 23, length) + rank
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import compare
 from comparison import goals, measuring, report, values
 from comparison.goals import Cells, Goal
-from comparison.results import Row, Run, geometric_mean, size_name
+from comparison.results import Row, Run, geometric_mean, size_name, together
 
 
 def row(operation: str = "all_reduce", num_bytes: int = 8, num_ranks: int = 2, **medians: list[float]) -> Row:
@@ -153,7 +153,7 @@ def test_runs_are_read_back_as_one(tmp_path: Path) -> None:
     )
     for name, run in (("one", one), ("other", other)):
         report.write_json(tmp_path / name, run, [goals.outcome(goal, run.rows, {}) for goal in goals.GOALS])
-    both = report.read_json([tmp_path / "one", tmp_path / "other"])
+    both = together(report.read_json(str(tmp_path / name)) for name in ("one", "other"))
     assert both == Run("a machine; another", one.rows + other.rows, one.settings, one.absent, other.costs)
     assert "# 2 ranks: Intel MPI yield" in report.text(both, [])
 

@@ -1,0 +1,143 @@
+"""What a user can do wrong with benchmarks/compare.py and communicators.py is one line, before anything is measured."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import communicators
+import compare
+from comparison import goals, report, values
+from comparison.results import Row, Run
+
+BENCHMARKS = Path(compare.__file__).parent
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    path = tmp_path / "result.json"
+    rows = [Row("all_reduce", 8, "float32", 2, {"hocket": {"touched": [1e-6]}, "impi": {"touched": [2e-6]}})]
+    report.write_json(path, Run("a machine", rows), [])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("program", "option", "text", "expected"),
+    [
+        (compare, "--ranks", "0", "expected a whole number from 2 to 64"),
+        (compare, "--ranks", "2,x", "'x': expected a whole number"),
+        (compare, "--ranks", ",", "expected something"),
+        (compare, "--rounds", "-1", "expected a whole number of at least 1"),
+        (compare, "--sizes", "10", "expected a positive multiple of 4 bytes"),
+        (compare, "--sizes", "K", "expected a positive multiple of 4 bytes"),
+        (compare, "--operations", "all_reduce,scan", "'scan': expected some of all_reduce"),
+        (compare, "--peers", "nccl", "'nccl': expected some of gloo"),
+        (compare, "--settings", "bogus", "'bogus': expected some of default, yield"),
+        (compare, "--read", "missing", "'missing' cannot be read: No such file"),
+        (compare, "--read", __file__, "is no result of --json"),
+        (compare, "--json", "missing/file", "'missing/file' cannot be written"),
+        (compare, "--json", os.fspath(BENCHMARKS), "cannot be written"),
+        (compare, "--plot", "missing/file.png", "'missing/file.png' cannot be written"),
+        (compare, "--plot", "picture.odt", "expected a name that ends in one of"),
+        (communicators, "--ranks", "x", "'x': expected a whole number of at least 1"),
+        (communicators, "--count", "0", "'0': expected a whole number of at least 1"),
+        (communicators, "--rounds", "0", "'0': expected a whole number of at least 1"),
+        (communicators, "--imports", "nan", "'nan': expected a number of seconds above 0"),
+        (communicators, "--json", "missing/file", "'missing/file' cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    program: object,
+    option: str,
+    text: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if expected.startswith("expected a name"):
+        pytest.importorskip("matplotlib", reason="an extra, which knows what it can write")
+    monkeypatch.setattr(sys, "argv", ["program", option, text])
+    with pytest.raises(SystemExit) as ending:
+        program.main()
+    assert ending.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"program: error: argument {option}: ")
+    assert expected in last
+
+
+@pytest.mark.parametrize("found", [[], {"rows": [{"bytes": 8}]}, {"rows": []}])
+def test_other_json_is_no_result(found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").write_text(json.dumps(found))
+    with pytest.raises(Exception, match="is no result of --json"):
+        report.read_json(os.fspath(tmp_path / "other"))
+
+
+def test_a_plot_without_matplotlib_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    monkeypatch.setattr(sys, "argv", ["program", "--plot", os.fspath(tmp_path / "picture.png")])
+    with pytest.raises(SystemExit, match="2"):
+        compare.main()
+    assert "needs matplotlib, the extra `plot`" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that can be opened and not be written")
+def test_the_summary_is_the_last_line_even_where_nothing_can_be_written(
+    result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["program", "--read", os.fspath(result), "--report-only"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert compare.main() == 0
+    monkeypatch.setattr(sys, "argv", [*command, "--json", "/dev/full"])
+    assert compare.main() == 1
+    printed = capsys.readouterr()
+    assert "/dev/full cannot be written" in printed.err
+    assert printed.out.splitlines()[-1] == goals.summary(report.read_json(os.fspath(result)).rows)
+
+
+def test_cells_that_cannot_be_are_left_out_and_named() -> None:
+    assert compare.cells(["send_recv"], [8], 3, quick=False) == []
+    assert compare.left_out(["send_recv", "broadcast"], 3) == {
+        "send_recv of float32, 3 ranks": "the last rank has no peer"
+    }
+    assert compare.left_out(values.OPERATIONS, 8) == {}
+    assert {row.dtype for row in compare.cells(["all_reduce"], [8], 10, quick=False)} == {"float32"}
+    assert compare.left_out(["all_reduce"], 10) == {
+        "all_reduce of bfloat16, 10 ranks": "sums of so many ranks would not be exact"
+    }
+
+
+@pytest.mark.parametrize(("num_ranks", "exact"), [(values.MOST_RANKS_OF_BFLOAT16, True), (10, False)])
+def test_sums_of_bfloat16_are_exact_as_far_as_is_said(num_ranks: int, exact: bool) -> None:
+    most = sum(int(values.numbers(rank, "bfloat16").max()) for rank in range(num_ranks))
+    assert (most <= 256) is exact  # of 8 bits, all whole numbers up to there
+
+
+def test_a_second_signal_does_not_disturb_the_ending() -> None:
+    both = "{signal.SIGINT, signal.SIGTERM}"
+    program = f"""
+import os, signal, sys, threading
+sys.path.insert(0, {os.fspath(BENCHMARKS)!r})
+import compare
+for number in {both}:
+    signal.signal(number, compare.stop)
+signal.pthread_sigmask(signal.SIG_BLOCK, {both})
+for number in {both}:
+    signal.pthread_kill(threading.get_ident(), number)  # not to the process, whose other threads let them through
+try:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {both})  # both are there at once
+finally:
+    signal.raise_signal(signal.SIGTERM)  # and one more
+    print("ended what was started")
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert re.fullmatch("ended what was started\n", found.stdout), found.stderr
+    assert found.stderr == ""
+    assert found.returncode == 130
