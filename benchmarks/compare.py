@@ -15,7 +15,6 @@ whose cells were not measured is not reached.
 
 import argparse
 import os
-import platform
 import signal
 import sys
 import time
@@ -26,7 +25,7 @@ from typing import NoReturn
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
 from arguments import listed, new_file, num_bytes, one_of, picture, whole
-from comparison import building, costs, goals, report
+from comparison import building, costs, goals, machine, report
 from comparison.contenders import CONTENDERS, SETTINGS, Contender
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
 from comparison.results import Row, Run, together
@@ -153,8 +152,9 @@ def measured(arguments: argparse.Namespace) -> Run:
         effort = effort.with_rounds(arguments.rounds)
     began, run = time.monotonic(), Run()
     compare(arguments, effort, run)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
-    run.machine = f"{date.today()}, {machine}, {effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+    present = [peer for peer in PACKAGES if any(peer in chosen for chosen in run.settings.values())]
+    spent = f"{effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+    run.machine = f"{date.today()}, {spent}, {machine.description(present)}"
     return run
 
 
