@@ -14,6 +14,7 @@ from comparison.goals import Outcome
 from comparison.results import Row, Run
 
 OURS = ("hocket", "registered", "no cma")
+MEMORIES = ("hocket", "registered")
 COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns", "empty calls")
 
 
@@ -25,25 +26,22 @@ def table(rows: Sequence[Row]) -> str:
     """
     shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
     ours = [name for name in OURS if name in shown]
-    head = f"{'cell':<36}" + "".join(f"{name.replace('floor ', 'floor:')[:12]:>13}" for name in shown)
-    head += "".join(f"{'best/' + name:>24}" for name in ours)
-    head += f"{'at most':>16}{'untouched':>11}{'hop':>16}{'other load':>12}"
-    lines = [head]
+    head = ["cell", *(name.replace("floor ", "floor:")[:12] for name in shown), *(f"best/{name}" for name in ours)]
+    lines = [aligned([*head, "at most", "untouched", "hop", "other load"], len(shown), len(ours))]
     for row in rows:
-        line = f"{row.name():<36}"
-        for name in shown:
-            typical = row.typical(name)
-            line += f"{typical * 1e6:>13.2f}" if typical is not None else f"{'-':>13}"
-        for name in ours:
-            line += f"{spread(row.ratios(name, row.best_mpi())):>24}"
-        line += f"{at_most(row):>16}"
-        untouched = row.ratio("hocket", protocol="untouched")
-        line += f"{untouched:>10.2f}x" if untouched else f"{'-':>11}"
-        line += f"{hop(row):>16}"
+        times = (row.typical(name) for name in shown)
+        words = [row.name(), *("-" if seconds is None else f"{seconds * 1e6:.2f}" for seconds in times)]
+        words += [spread(row.ratios(name, row.best_mpi())) for name in ours]
         busy = statistics.median(row.loads) if row.loads else 0.0
-        line += f"{busy:>11.0%}" + ("!" if busy > QUIET else " ")
-        lines.append(line.rstrip())
+        words += [at_most(row), untouched(row), hop(row), f"{busy:.0%}" + ("!" if busy > QUIET else " ")]
+        lines.append(aligned(words, len(shown), len(ours)).rstrip())
     return "\n".join(lines)
+
+
+def aligned(words: Sequence[str], num_times: int, num_ratios: int) -> str:
+    """In columns, which stay apart where a word is longer than its column."""
+    widths = [12] * num_times + [23] * num_ratios + [15, 15, 15, 11]
+    return f"{words[0]:<36}" + "".join(f" {word:>{width}}" for word, width in zip(words[1:], widths, strict=True))
 
 
 def spread(ratios: Sequence[float]) -> str:
@@ -52,8 +50,16 @@ def spread(ratios: Sequence[float]) -> str:
 
 def at_most(row: Row) -> str:
     """How many times faster than the best MPI the floor is, for private and for registered memory."""
-    found = [bound for name in ("hocket", "registered") if (bound := row.at_most(name)) is not None]
-    return " / ".join(f"{bound:.2f}x" for bound in found) or "-"
+    return of_both([row.at_most(name) for name in MEMORIES])
+
+
+def untouched(row: Row) -> str:
+    """The ratios of calls alone, whose buffers nobody touches, for private and for registered memory."""
+    return of_both([row.ratio(name, protocol="untouched") for name in MEMORIES])
+
+
+def of_both(ratios: Sequence[float | None]) -> str:
+    return " / ".join(f"{ratio:.2f}x" for ratio in ratios if ratio is not None) or "-"
 
 
 def hop(row: Row) -> str:

@@ -1,5 +1,6 @@
 """The arithmetic of benchmarks/compare.py: what must come out of a call, the ratios, the goals. No peer is needed."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -144,6 +145,20 @@ def test_a_busy_row_is_marked() -> None:
     assert "2.00x (2.00..2.00)" in first
     assert first.endswith("2%")
     assert second.endswith("20%!")
+
+
+def test_columns_stay_apart_and_name_what_was_not_touched() -> None:
+    cell = row(hocket=[1e-6, 1e-6], registered=[1e-6, 1e-6], impi=[29.555e-6, 8001044e-6])
+    for name, seconds in (("hocket", 2e-6), ("registered", 1e-6), ("impi", 4e-6)):
+        cell.seconds[name]["untouched"] = [seconds]
+    head, line = report.table([cell]).splitlines()
+    assert "29.55" in line
+    assert " 2.00x / 4.00x " in line
+    assert re.search(r" \S+x \(\S+\.\.8001044\.00\) \S+x \(", line)
+    assert head.split()[-4:] == ["untouched", "hop", "other", "load"]
+    del cell.seconds["registered"]["untouched"]
+    assert report.untouched(cell) == "2.00x"
+    assert report.untouched(row(hocket=[1.0])) == "-"
 
 
 def test_runs_are_read_back_as_one(tmp_path: Path) -> None:
