@@ -218,6 +218,15 @@ def beyond(goal: Goal, cells: Sequence[Row]) -> str:
     return f"out of reach: {len(outside)} of {len(below)} cells, {most}"
 
 
+def price_without_cma(rows: Sequence[Row]) -> dict[int, list[tuple[float, str]]]:
+    """By number of ranks: how many times as long calls take without cross-memory attach, the worst cell last."""
+    prices: dict[int, list[tuple[float, str]]] = {}
+    for row in rows:
+        if (price := row.ratio("hocket", "no cma")) is not None:
+            prices.setdefault(row.num_ranks, []).append((price, row.name()))
+    return {num_ranks: sorted(found) for num_ranks, found in prices.items()}
+
+
 def summary(rows: Sequence[Row]) -> str:
     """The last line: private memory against the best MPI of each cell."""
     found = [(ratio, row.name()) for row in rows if (ratio := row.ratio("hocket")) is not None]

@@ -10,8 +10,8 @@ from pathlib import Path
 from load import QUIET
 from peers import TITLES
 
-from comparison.goals import Outcome
-from comparison.results import Row, Run
+from comparison.goals import Outcome, price_without_cma
+from comparison.results import Row, Run, geometric_mean
 
 OURS = ("hocket", "registered", "no cma")
 MEMORIES = ("hocket", "registered")
@@ -83,6 +83,16 @@ def goal_lines(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def price_lines(rows: Sequence[Row]) -> list[str]:
+    """What going without cross-memory attach costs, for each number of ranks."""
+    lines = []
+    for num_ranks, found in price_without_cma(rows).items():
+        mean, (worst, name) = geometric_mean(price for price, _ in found), found[-1]
+        what = f"{num_ranks} ranks, without cross-memory attach over with it"
+        lines.append(f"{'price':<8} {what:<66} {'mean, times':<20} {mean:>8.3g}  worst {worst:.3g}: {name}, of {len(found)}")
+    return lines
+
+
 def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     """All that a person reads, but for the last line."""
     lines = [f"# {run.machine}"]
@@ -94,7 +104,7 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     if run.costs:
         lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")
         lines += [f"# {line}" for line in run.costs["communicators"].splitlines()]
-    return "\n".join([*lines, goal_lines(outcomes)])
+    return "\n".join([*lines, goal_lines(outcomes), *price_lines(run.rows)])
 
 
 def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:

@@ -120,6 +120,19 @@ def test_goals_across_cells() -> None:
     assert goals.across_rows([*cells, halves])["bfloat16"] == pytest.approx(1.5)
 
 
+def test_the_price_of_no_cross_memory_attach() -> None:
+    cells = [
+        row(hocket=[1.0, 1.0, 2.0], no_cma=[2.0, 3.0, 4.0]),  # twice as long in the round in the middle
+        row(num_bytes=64, hocket=[2.0], no_cma=[1.0], impi=[1.0]),
+        row(num_bytes=64, num_ranks=4, hocket=[2.0], no_cma=[3.0]),
+        row(num_ranks=8, hocket=[2.0]),
+    ]
+    two, four = report.text(Run(rows=cells), []).splitlines()[-2:]
+    assert re.fullmatch(r"price +2 ranks, .* 1 +worst 2: all_reduce 8 B 2 ranks, of 2", two)
+    assert re.fullmatch(r"price +4 ranks, .* 1.5 +worst 1.5: all_reduce 64 B 4 ranks, of 1", four)
+    assert report.price_lines([row(hocket=[1.0])]) == []
+
+
 def test_time_over_the_floor() -> None:
     assert goals.above_floor(row(registered=[3.0], floor_registered=[2.0])) == 1.5
 
