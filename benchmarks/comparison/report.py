@@ -89,7 +89,9 @@ def price_lines(rows: Sequence[Row]) -> list[str]:
     for num_ranks, found in price_without_cma(rows).items():
         mean, (worst, name) = geometric_mean(price for price, _ in found), found[-1]
         what = f"{num_ranks} ranks, without cross-memory attach over with it"
-        lines.append(f"{'price':<8} {what:<66} {'mean, times':<20} {mean:>8.3g}  worst {worst:.3g}: {name}, of {len(found)}")
+        lines.append(
+            f"{'price':<8} {what:<66} {'mean, times':<20} {mean:>8.3g}  worst {worst:.3g}: {name}, of {len(found)}"
+        )
     return lines
 
 
@@ -100,6 +102,8 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
         names = ", ".join(f"{TITLES.get(name, name)} {how}" for name, how in chosen.items())
         lines.append(f"# {num_ranks} ranks: {names}")
     lines += [f"# absent: {what}: {why.splitlines()[-1]}" for what, why in run.absent.items()]
+    if any(row.dtype == "bfloat16" for row in run.rows):
+        lines.append("# bfloat16: where sums are made; what only moves is the same bytes in every library, of any type")
     lines.append(table(run.rows))
     if run.costs:
         lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")

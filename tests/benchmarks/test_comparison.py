@@ -144,6 +144,18 @@ def test_a_quick_run_has_cells_for_every_goal() -> None:
         assert goal.cells is not None or isinstance(goal.value, str), goal.name
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "quick", "sizes"),
+    [(2, False, compare.SIZES), (8, False, compare.SIZES), (2, True, (8, 65536, 64 << 20)), (4, True, ())],
+)
+def test_bfloat16_is_measured_where_sums_are_made(num_ranks: int, quick: bool, sizes: tuple[int, ...]) -> None:
+    cells = compare.cells(values.OPERATIONS, [], num_ranks, quick)
+    halves = [(cell.operation, cell.num_bytes) for cell in cells if cell.dtype == "bfloat16"]
+    assert halves == [(name, size) for name in ("all_reduce", "reduce_scatter", "reduce") for size in sizes]
+    said = "# bfloat16: where sums are made" in report.text(Run(rows=cells), [])
+    assert said is bool(halves)
+
+
 def test_summary_counts_cells_ahead() -> None:
     cells = [row(hocket=[1.0], impi=[4.0]), row(num_bytes=64, hocket=[2.0], impi=[1.0]), row(hocket=[1.0])]
     assert goals.summary(cells) == "cells ahead 1 of 2, geometric mean 1.41, worst 0.50 (all_reduce 64 B 2 ranks)"
