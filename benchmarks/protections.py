@@ -1,37 +1,40 @@
 """What the protections of a call cost: fingerprints, tags, and looks at alarms, all together.
 
-    python benchmarks/protections.py [--rounds 9] [--calls 2000]
+    python benchmarks/protections.py [--starts 9]
 
 Builds the core once more under build/protections/, from a copy of csrc/ without them, and compares the two:
 
 - instructions of one all_reduce of 8 bytes of one rank, counted by Valgrind where it is installed: exact, but without
   the wire, and so without the comparison of a tag for each message, which is one instruction and a jump;
 - the time of all_reduce of 8 bytes and of 1 MiB between two ranks, the two cores taking turns: the median of the
-  differences, and their quartiles.
+  differences, and their quartiles. Pairs of ranks are started anew now and then, as each has its luck with memory.
 
 The copy can do nothing but be measured: nobody shall use it.
 """
 
 import argparse
-import json
+import contextlib
 import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter_ns
+from typing import NamedTuple
 
-import nanobind
-import numpy as np
-
-import hocket
+sys.path.insert(0, os.fspath(Path(__file__).parent))
+from arguments import whole
+from comparison import building, measuring
+from comparison.contenders import DEFAULT, Setting
+from comparison.groups import Group
+from comparison.results import Row, size_name
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "protections"
-SIZES = {"8 B": 2, "1 MiB": 1 << 18}
-NUM_BATCHES = 15
+SIZES = (8, 1 << 20)
+TURNS = 20  # of each start
 
 # File, what goes, and what comes instead. Each stands there once.
 REMOVED = (
@@ -99,71 +102,105 @@ sys.meta_path.insert(0, Finder)
 """
 
 
-def build() -> dict[str, str]:
-    """The environment in which hocket runs without protections."""
-    source = BUILD / "source"
+def without_protections(name: str, text: str) -> str:
+    """The source file of this name without them; raises RuntimeError where it is not as it was."""
+    for file, old, new in REMOVED:
+        if file == name:
+            if text.count(old) != 1:
+                raise RuntimeError(f"{name}: expected this once, found it {text.count(old)} times: {old.strip()}")
+            text = text.replace(old, new)
+    return text
+
+
+def copy_source(source: Path) -> None:
+    """csrc/ without protections; files keep their times, so that only what changed is compiled again."""
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(ROOT / "csrc", source / "csrc")
-    shutil.copy(ROOT / "CMakeLists.txt", source)
-    for name, old, new in REMOVED:
+    shutil.copy2(ROOT / "CMakeLists.txt", source)
+    for name in {name for name, _, _ in REMOVED}:
         path = source / "csrc" / name
-        text = path.read_text()
-        if text.count(old) != 1:
-            raise SystemExit(f"{name}: expected this once, found it {text.count(old)} times:\n{old}")
-        path.write_text(text.replace(old, new))
-    bin_folder, made = Path(sys.executable).parent, BUILD / "made"
-    found = [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]
-    tools = [
-        "-G",
-        "Ninja",
-        f"-DCMAKE_MAKE_PROGRAM={bin_folder / 'ninja'}",
-        "--log-level=WARNING",
-        "--compile-no-warning-as-error",
-    ]
-    subprocess.run([bin_folder / "cmake", "-S", source, "-B", made, *tools, *found], check=True)
-    subprocess.run([bin_folder / "cmake", "--build", made], check=True, stdout=subprocess.DEVNULL)
+        newest = max(path.stat().st_mtime, Path(__file__).stat().st_mtime)
+        path.write_text(without_protections(name, path.read_text()))
+        os.utime(path, (newest, newest))
+
+
+def build() -> dict[str, str]:
+    """The environment in which hocket runs without protections. Raises RuntimeError where the core cannot be built."""
+    try:
+        import nanobind
+
+        copy_source(BUILD / "source")
+        bin_folder, made = Path(sys.executable).parent, BUILD / "made"
+        found = [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]
+        tools = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={bin_folder / 'ninja'}"]
+        quiet = ["--log-level=WARNING", "--compile-no-warning-as-error"]
+        for command in (
+            [bin_folder / "cmake", "-S", BUILD / "source", "-B", made, *tools, *quiet, *found],
+            [bin_folder / "cmake", "--build", made, "--target", "_core"],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+    except (ImportError, OSError, subprocess.CalledProcessError) as error:
+        raise RuntimeError(f"the core without protections cannot be built: {error}") from error
     (BUILD / "sitecustomize.py").write_text(REPLACE)
     [core] = made.glob("_core*.so")
     return {"PYTHONPATH": os.fspath(BUILD), "HOCKET_CORE": os.fspath(core)}
 
 
-def timed(num_calls: int) -> dict[str, float]:
-    """Nanoseconds of a call by size, on one of two ranks."""
-    found = {}
-    with hocket.init() as comm:
-        for name, count in SIZES.items():
-            x, num = np.zeros(count, "f4"), num_calls if count < 1024 else max(1, num_calls // 200)
-            batches = []
-            for _ in range(NUM_BATCHES):
-                comm.barrier()
-                started = perf_counter_ns()
-                for _ in range(num):
-                    comm.all_reduce(x)
-                batches.append((perf_counter_ns() - started) / num)
-            found[name] = statistics.median(batches)
+class Cost(NamedTuple):
+    """Seconds of a call, and how many of them are protections, turn by turn."""
+
+    safe: list[float]
+    more: list[float]
+
+
+def timed(without: Mapping[str, str], touch: Path, starts: int, turns: int = TURNS) -> dict[int, Cost]:
+    """By bytes. without: of build(); touch: the folder of building.touch_module. Raises groups.Failed."""
+    found = {num_bytes: Cost([], []) for num_bytes in SIZES}
+    for _ in range(starts):
+        with contextlib.ExitStack() as ending:
+            pairs = []
+            for setting in (DEFAULT, Setting("without protections", environment=without)):
+                pairs.append(Group("hocket", setting, 2, touch))
+                ending.callback(pairs[-1].close)
+            take_turns(pairs, turns, found)
     return found
 
 
+def take_turns(pairs: list[Group], turns: int, found: dict[int, Cost]) -> None:
+    """pairs: with protections, and without."""
+    rows = [Row("all_reduce", num_bytes, "float32", 2) for num_bytes in SIZES]
+    most, effort = max(SIZES), measuring.TRIAL_EFFORT
+    batches = [measuring.batches_for(pairs[0], row, "private", most, effort)._replace(num_batches=1) for row in rows]
+    for turn in range(turns):
+        for row, batch in zip(rows, batches, strict=True):
+            seconds = {}
+            for which in (0, 1) if turn % 2 == 0 else (1, 0):
+                loops = measuring.slowest_of(pairs[which], row, "private", most, batch, untouched=True)
+                [seconds[which]] = loops["untouched"]
+            found[row.num_bytes].safe.append(seconds[0])
+            found[row.num_bytes].more.append(seconds[0] - seconds[1])
+
+
 def called(num_calls: int) -> None:
+    import numpy as np
+
+    import hocket
+
     with hocket.init() as comm:
         x = np.zeros(2, "f4")
         for _ in range(num_calls):
             comm.all_reduce(x)
 
 
-def run(
-    environment: dict[str, str], *arguments: object, before: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    command = [*before, sys.executable, __file__, *map(str, arguments)]
-    return subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True)
-
-
 def instructions(environment: dict[str, str]) -> float:
     """Of one call, as what more calls take more."""
     totals, counts = [], (1000, 41_000)  # what starting takes differs a little
     for count in counts:
-        counted = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
-        errors = run(environment, "--count", count, before=counted).stderr
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__]
+        command += ["--count", str(count)]
+        errors = subprocess.run(
+            command, env=os.environ | environment, check=True, capture_output=True, text=True
+        ).stderr
         found = re.search(r"Collected\s*:\s*(\d+)", errors)
         assert found is not None, errors
         totals.append(int(found[1]))
@@ -172,31 +209,21 @@ def instructions(environment: dict[str, str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="of each core (9)")
-    parser.add_argument("--calls", type=int, default=2000, help="of a batch, of 8 bytes (2000)")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--starts", type=whole(1), default=9, help="of pairs of ranks (9)")
+    parser.add_argument("--count", type=whole(1), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.count:
         return called(arguments.count)
-    if arguments.measure:
-        ranks = hocket.run_ranks(timed, 2, args=(arguments.calls,), kind="process")
-        return print(json.dumps({name: max(of[name] for of in ranks) for name in SIZES}))
     without = build()
     if shutil.which("valgrind"):
         both, bare = instructions({}), instructions(without)
         print(f"instructions of an all_reduce of 8 B, one rank: {both:.0f}, {both - bare:.0f} of them protections")
-    rounds: list[list[dict[str, float]]] = [[], []]
-    for number in range(arguments.rounds):
-        for which in (0, 1) if number % 2 == 0 else (1, 0):
-            answer = run(without if which else {}, "--measure", "--calls", arguments.calls).stdout
-            rounds[which].append(json.loads(answer))
-    for name in SIZES:
-        safe = statistics.median(one[name] for one in rounds[0])
-        more = [one[name] - other[name] for one, other in zip(*rounds, strict=True)]
-        least, median, most = statistics.quantiles(more, n=4)
+    touch = building.touch_module(ROOT / "build" / "compare")
+    for num_bytes, cost in timed(without, touch, arguments.starts).items():
+        safe = statistics.median(cost.safe) * 1e9
+        least, median, most = (seconds * 1e9 for seconds in statistics.quantiles(cost.more, n=4))
         print(
-            f"all_reduce of {name}, two ranks: {safe:.0f} ns, of which protections {median:.0f} ns "
+            f"all_reduce of {size_name(num_bytes)}, two ranks: {safe:.0f} ns, of which protections {median:.0f} ns "
             f"({least:.0f}..{most:.0f}), {median / safe:.1%}"
         )
     return None

@@ -1,29 +1,35 @@
-"""What it costs to exist: setting up, memory, waiting."""
+"""What it costs to exist: setting up, memory, waiting; and what the protections of a call cost."""
 
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import protections
+
 from comparison.contenders import BENCHMARKS, DEFAULT, Setting
-from comparison.groups import Group
+from comparison.groups import Failed, Group, Unsupported
 from comparison.measuring import say
+from comparison.results import Run
 
 MIB = 1 << 20
-STARTS = 3  # with everything cached; the best counts, as others disturb and nothing helps
+STARTS = 3  # with everything cached
+PROTECTION_STARTS = 3
 LATE_SECONDS = 1.0
-COMMUNICATORS_SECONDS = 600.0
+COMMUNICATORS_SECONDS = 3600.0  # 64 ranks wait for a minute until all have imported, and begin six times
 
 
-def late(build: Path) -> float:
+def late(build: Path) -> dict[str, float]:
     """CPU seconds for each second that a rank waits in an all_reduce."""
     group = Group("hocket", DEFAULT, 2, build)
     try:
         first, _ = group.ask("late", seconds=LATE_SECONDS)
     finally:
         group.close()
-    return float(first["burnt"] / first["waited"])
+    return {"late": float(first["burnt"] / first["waited"])}
 
 
 def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
@@ -40,7 +46,7 @@ def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
                     found["staging"] = float(max(group.ask("staging", num_bytes=16 * MIB)))
             finally:
                 group.close()
-    return found | {"first cold": seconds[0], "first": min(seconds[1:])}
+    return found | {"first cold": seconds[0], "first": statistics.median(seconds[1:])}
 
 
 def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
@@ -52,7 +58,29 @@ def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
     return "\n".join([*found.stdout.strip().splitlines(), *failed])
 
 
-def measure(build: Path, rank_counts: tuple[int, ...], rounds: int) -> dict[str, Any]:
-    """All of them, by the names that goals use; `communicators` is text, of so many rounds for each rank count."""
+def protections_of_a_call(build: Path) -> dict[str, float]:
+    """Seconds of a call of 8 bytes that are protections, and the part of the time of a large one."""
+    small, large = protections.timed(protections.build(), build, PROTECTION_STARTS).values()
+    return {
+        "protections": statistics.median(small.more),
+        "protections of bandwidth": statistics.median(large.more) / statistics.median(large.safe),
+    }
+
+
+def measure(run: Run, build: Path, rank_counts: tuple[int, ...], rounds: int) -> None:
+    """All of them, into run.costs, by the names that goals use; what fails is absent, as the rest stays true.
+
+    `communicators` is text, of so many rounds for each rank count.
+    """
     say("costs of existing")
-    return {"late": late(build), **starting(build), "communicators": communicators(rank_counts, rounds)}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "waiting": lambda: late(build),
+        "start and staging": lambda: starting(build),
+        "protections": lambda: protections_of_a_call(build),
+        "communicators": lambda: {"communicators": communicators(rank_counts, rounds)},
+    }
+    for name, part in parts.items():
+        try:
+            run.costs |= part()
+        except (Failed, Unsupported, RuntimeError, subprocess.TimeoutExpired) as error:
+            run.absent[f"costs, {name}"] = str(error)

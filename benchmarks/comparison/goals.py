@@ -1,7 +1,6 @@
 """What has to be reached, as data, and whether it is.
 
-Ratios are against the best MPI of each cell, by medians over rounds of the touched protocol; float32 unless said. What
-all protections together cost is not here: it is too little to be seen in a time.
+Ratios are against the best MPI of each cell, by medians over rounds of the touched protocol; float32 unless said.
 """
 
 import statistics
@@ -155,6 +154,8 @@ GOALS = [
     Goal("CPU burnt while a peer is late", "late", 0.03, at_most=True, unit="% of a core", scale=100.0),
     Goal("8 ranks: from hocket.init to the end of the first all_reduce", "first", 0.05, None, "worst", True, "ms", 1e3),
     Goal("8 ranks: staging memory of a rank", "staging", 2.0 * MIB, None, "worst", True, "MiB", 1 / MIB),
+    Goal("all protections of a call of 8 B", "protections", 100e-9, None, "worst", True, "ns", 1e9),
+    Goal("all protections of a call of 1 MiB", "protections of bandwidth", 0.01, None, "worst", True, "%", 100.0),
 ]
 
 

@@ -60,14 +60,15 @@ class Group:
         listener.bind(os.fspath(address))
         listener.listen(2 * self.num_ranks)
         lines, environment = contenders.commands(group, self.setting, self.num_ranks, address, place, python)
-        # Ours are started as `hocket run` starts them, those of MPI by their mpiexec, those of Gloo as torchrun does.
-        placed = bound if group in contenders.OWN_ENVIRONMENT else contextlib.nullcontext
+        paths = [*filter(None, [environment.get("PYTHONPATH")]), *map(os.fspath, (contenders.BENCHMARKS, build))]
+        ours = group in contenders.OWN_ENVIRONMENT
         with (self._folder / "log").open("wb") as log:
             for rank, line in enumerate(lines):
-                with placed(rank, self.num_ranks):
+                # As `hocket run` starts them; those of MPI are started by their mpiexec, those of Gloo as by torchrun.
+                with bound(rank, self.num_ranks) if ours else contextlib.nullcontext():
                     process = subprocess.Popen(
                         line,
-                        env=os.environ | environment | {"PYTHONPATH": f"{contenders.BENCHMARKS}{os.pathsep}{build}"},
+                        env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(paths)},
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,

@@ -105,9 +105,9 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     if any(row.dtype == "bfloat16" for row in run.rows):
         lines.append("# bfloat16: where sums are made; what only moves is the same bytes in every library, of any type")
     lines.append(table(run.rows))
-    if run.costs:
+    if "first cold" in run.costs:
         lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")
-        lines += [f"# {line}" for line in run.costs["communicators"].splitlines()]
+    lines += [f"# {line}" for line in run.costs.get("communicators", "").splitlines()]
     return "\n".join([*lines, goal_lines(outcomes), *price_lines(run.rows)])
 
 
