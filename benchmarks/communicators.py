@@ -14,8 +14,8 @@ staging     KiB of shared memory that a rank has taken after it has used all_red
 late        milliseconds of CPU (getrusage) that a rank burns while another comes one second late to an all_reduce, and
             to a message; the worst rank
 
-Every figure is the worst over the ranks. Ranks beyond the number of cores take turns: then set-up is mostly the work of
-all ranks on few cores.
+What is printed is a table of Markdown. Every figure is the worst over the ranks. Ranks beyond the number of cores take
+turns: then set-up is mostly the work of all ranks on few cores.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -157,23 +157,37 @@ def measure(num_ranks: int, count: int, rounds: int, imports: float) -> dict[str
     }
 
 
-HEADER = (
-    f"{'ranks':>5} {'first warm (worst)':>19} {'cold':>7}  {'communicator (worst)':>21} {'KiB':>6}  "
-    f"{'staging KiB':>11}  {'late: all_reduce':>16} {'message':>7}"
+COLUMNS = (
+    "ranks",
+    "first: warm (worst)",
+    "cold",
+    "communicator (worst)",
+    "KiB",
+    "staging KiB",
+    "late: all_reduce",
+    "message",
 )
 
 
+def table_row(words: Iterable[str]) -> str:
+    return f"| {' | '.join(words)} |"
+
+
 def line(found: dict[str, Any]) -> str:
-    """One row under HEADER; times in milliseconds."""
+    """One row under COLUMNS; times in milliseconds."""
     warm, cold = found["first_seconds"]["warm"], found["first_seconds"]["cold"]
     one, burnt = found["communicator"], found["late_cpu_seconds"]
-    first = f"{statistics.median(warm) * 1e3:.0f} ({max(warm) * 1e3:.0f})"
-    made = f"{one['median_seconds'] * 1e3:.2f} ({one['worst_seconds'] * 1e3:.1f})"
-    return (
-        f"{found['ranks']:>5} {first:>19} {statistics.median(cold) * 1e3:>7.0f}  {made:>21} "
-        f"{one['bytes'] / 1024:>6.1f}  {found['staging_bytes'] / 1024:>11.0f}  {burnt['all_reduce'] * 1e3:>16.1f} "
-        f"{burnt['message'] * 1e3:>7.1f}"
+    words = (
+        f"{found['ranks']}",
+        f"{statistics.median(warm) * 1e3:.0f} ({max(warm) * 1e3:.0f})",
+        f"{statistics.median(cold) * 1e3:.0f}",
+        f"{one['median_seconds'] * 1e3:.2f} ({one['worst_seconds'] * 1e3:.1f})",
+        f"{one['bytes'] / 1024:.1f}",
+        f"{found['staging_bytes'] / 1024:.0f}",
+        f"{burnt['all_reduce'] * 1e3:.1f}",
+        f"{burnt['message'] * 1e3:.1f}",
     )
+    return table_row(words)
 
 
 def main() -> None:
@@ -186,7 +200,7 @@ def main() -> None:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures, in seconds and bytes")
     arguments = parser.parse_args()
     print(f"# {os.cpu_count()} cores; milliseconds, KiB of each rank; {arguments.count} communicators open")
-    print(HEADER, flush=True)
+    print(table_row(COLUMNS), table_row("---" for _ in COLUMNS).replace(" ", ""), sep="\n", flush=True)
     rows = []
     for num_ranks in arguments.ranks:
         rows.append(measure(num_ranks, arguments.count, arguments.rounds, arguments.imports))

@@ -108,7 +108,8 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
                 comparison.round(number, rows, lambda row, contender: wanted(row, contender, arguments.quick))
                 say(f"  round {number + 1} of {effort.rounds}: {time.monotonic() - began:.0f} s")
     if not arguments.no_costs:
-        costs.measure(run, build, (2, 8) if arguments.quick else (2, 8, 64), rounds=1 if arguments.quick else 3)
+        rank_counts = costs.QUICK_RANK_COUNTS if arguments.quick else costs.RANK_COUNTS
+        costs.measure(run, build, rank_counts, rounds=1 if arguments.quick else 3)
 
 
 def was_written(path: Path, write: Callable[[Path], None]) -> bool:

@@ -18,6 +18,8 @@ from comparison.results import Run
 MIB = 1 << 20
 STARTS = 3  # with everything cached
 PROTECTION_STARTS = 3
+RANK_COUNTS = (2, 4, 8, 16, 32, 64)
+QUICK_RANK_COUNTS = (2, 8)
 LATE_SECONDS = 1.0
 COMMUNICATORS_SECONDS = 3600.0  # 64 ranks wait for a minute until all have imported, and begin six times
 

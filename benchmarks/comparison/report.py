@@ -107,7 +107,7 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     lines.append(table(run.rows))
     if "first cold" in run.costs:
         lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")
-    lines += [f"# {line}" for line in run.costs.get("communicators", "").splitlines()]
+    lines += run.costs.get("communicators", "").splitlines()
     return "\n".join([*lines, goal_lines(outcomes), *price_lines(run.rows)])
 
 

@@ -1,5 +1,6 @@
 """The costs in benchmarks/compare.py: what is taken of several starts, what protections cost, and what fails."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import communicators
 import protections
 from comparison import costs, goals, measuring, report
 from comparison.groups import Failed
@@ -118,3 +120,39 @@ def test_what_fails_is_absent_and_the_rest_is_told(monkeypatch: pytest.MonkeyPat
     assert "# absent: costs, start and staging: not all ranks came" in text
     assert "# absent: costs, protections: no compiler" in text
     assert "# absent: costs, communicators: Command 'communicators.py' timed out" in text
+
+
+FOUND = {
+    "ranks": 64,
+    "first_seconds": {"warm": [0.2, 0.3, 0.7], "cold": [1.0]},
+    "communicator": {"median_seconds": 4e-3, "worst_seconds": 9e-3, "bytes": 50_000},
+    "staging_bytes": 2 << 20,
+    "late_cpu_seconds": {"all_reduce": 1e-3, "message": 2e-3},
+}
+
+
+def test_the_cost_of_a_communicator_is_a_table_of_markdown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(communicators, "measure", lambda num_ranks, *_: FOUND | {"ranks": num_ranks})
+    monkeypatch.setattr(sys, "argv", ["communicators.py", "--json", str(tmp_path / "found")])
+    communicators.main()
+    caption, head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert caption.startswith("# ")
+    assert head.count("|") == rule.count("|") == rows[0].count("|")
+    assert set(rule) == set("|-")
+    assert [int(row.split("|")[1]) for row in rows] == list(costs.RANK_COUNTS)
+    assert rows[-1] == "| 64 | 300 (700) | 1000 | 4.00 (9.0) | 48.8 | 2048 | 1.0 | 2.0 |"
+    assert len(json.loads((tmp_path / "found").read_text())["results"]) == len(rows)
+
+
+def test_the_full_run_has_all_numbers_of_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands = []
+
+    def run(command: list[object], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append([str(word) for word in command])
+        return subprocess.CompletedProcess(command, 1, "# caption\n| ranks |\n", "Traceback\nMemoryError: no room\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert costs.communicators(costs.RANK_COUNTS, 3) == "# caption\n| ranks |\nMemoryError: no room"
+    assert commands[0][-4:] == ["--ranks", "2,4,8,16,32,64", "--rounds", "3"]
