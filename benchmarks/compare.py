@@ -2,7 +2,7 @@
 
     python benchmarks/compare.py [--quick] [--ranks 2,4,8] [--sizes 8,1K,64M] [--operations all_reduce,barrier]
                                  [--peers openmpi,impi] [--settings default,pinned] [--rounds N] [--no-costs]
-                                 [--json FILE] [--plot FILE] [--read FILE,FILE] [--report-only]
+                                 [--json FILE] [--plot FILE] [--read FILE,FILE] [--table] [--report-only]
 
 Each peer has a virtual environment of its own under build/peers/, made on the first run, and is measured with the best
 of its settings, which a short trial finds for every rank count. All are called from Python, on the same buffers, by the
@@ -26,7 +26,7 @@ from typing import NoReturn
 
 sys.path.insert(0, os.fspath(Path(__file__).parent))
 from arguments import listed, new_file, num_bytes, one_of, picture, whole
-from comparison import building, costs, goals, machine, report
+from comparison import building, costs, goals, machine, markdown, report
 from comparison.contenders import CONTENDERS, SETTINGS, Contender
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
 from comparison.results import Row, Run, together
@@ -142,6 +142,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=whole(1), help=f"({FULL.rounds}; quick: {QUICK.rounds})")
     parser.add_argument("--no-costs", action="store_true", help="leave out setting up, memory and waiting")
     parser.add_argument("--read", type=runs, metavar="FILES", help="report on these, of --json; measure nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print tables of Markdown, as in docs, instead of the report"
+    )
     parser.add_argument("--json", type=new_file, metavar="FILE")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="needs matplotlib, the extra `plot`")
     parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
@@ -167,7 +170,7 @@ def main() -> int:
     run = together(arguments.read) if arguments.read else measured(arguments)
     known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
     outcomes = [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
-    print(report.text(run, outcomes))
+    print(markdown.tables(run) + "\n" if arguments.table else report.text(run, outcomes))
     written = True
     if arguments.json:
         written &= was_written(arguments.json, lambda path: report.write_json(path, run, outcomes))
