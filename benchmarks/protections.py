@@ -129,6 +129,7 @@ def build() -> dict[str, str]:
     try:
         import nanobind
 
+        measuring.say("building the core without protections, in a minute or two unless it is there")
         copy_source(BUILD / "source")
         bin_folder, made = Path(sys.executable).parent, BUILD / "made"
         found = [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]

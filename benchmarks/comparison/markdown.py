@@ -24,7 +24,7 @@ def tables(run: Run) -> str:
 def table(rows: Sequence[Row]) -> str:
     """How many times faster than the best MPI of the cell: ordinary memory (least..greatest round) / registered.
 
-    Operations down, sizes across; what has no size stands in the first column. Of a cell measured twice the last counts.
+    Operations down, sizes across; a barrier stands in the first column. Of a cell measured twice, the last counts.
     """
     sizes = sorted({row.num_bytes for row in rows if row.num_bytes}) or [0]
     found: dict[str, dict[int, str]] = {}
