@@ -17,7 +17,7 @@ from comparison.results import Run
 
 MIB = 1 << 20
 STARTS = 3  # with everything cached
-PROTECTION_STARTS = 3
+PROTECTION_STARTS = 7  # in some 12 seconds
 RANK_COUNTS = (2, 4, 8, 16, 32, 64)
 QUICK_RANK_COUNTS = (2, 8)
 LATE_SECONDS = 1.0
