@@ -1,0 +1,109 @@
+// The part of the executor that sends: which way a piece goes.
+
+#include "executor.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+/// Whether the reader, which is about to begin as well, may be about to let this rank share the work: worth a moment.
+bool Executor::is_to_wait(Task &task) const {
+    const Cursor &cursor = sends_[task.cursors[0]];
+    if (!cursor.is_shared || task.num_bytes < least_bytes_past_caches_ || task.peers.size() > 1) return false;
+    if (at_header(task) || piece_start(task) + task.within > 0) return false;
+    return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
+}
+
+/// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.
+bool Executor::outgrows_caches(const Task &task) const {
+    return task.num_bytes >= least_bytes_past_caches_ || total_bytes_ >= least_chunks * least_bytes_past_caches_;
+}
+
+/// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
+/// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
+bool Executor::is_to_be_fetched(const Task &task) const {
+    return plan_.shape().only_copies && total_bytes_ >= least_bytes_past_caches_ && task.peers.size() == 1 &&
+           transport_.shares_cores() && transport_.can_attach(task.peers[0]);
+}
+
+/// Whether all pieces of a send go as one message, so that its readers go on without this rank, which may have no core
+/// meanwhile. Nothing may come before or between them on their channels, and nothing of this rank wait for one of them.
+bool Executor::goes_at_once(const Task &task) const {
+    const auto is_alone = [this](std::size_t cursor) { return sends_[cursor].entries.size() == 1; };
+    return transport_.shares_cores() && task.instruction->dependencies.empty() && !task.is_awaited &&
+           std::ranges::all_of(task.cursors, is_alone);
+}
+
+/// Sends some of what is left of the piece at hand.
+Published Executor::send_some(Task &task, Bytes rest) {
+    if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
+    if (task.num_bytes_ahead > 0) {
+        const std::size_t num_bytes = std::min(rest.size(), task.num_bytes_ahead);
+        task.num_bytes_ahead -= num_bytes;
+        return {.num_bytes = num_bytes, .lent = true};
+    }
+    const auto publish = [&] {
+        const Instruction &instruction = *task.instruction;
+        // What its reader writes back goes to its cache in any case.
+        const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
+        const bool may_lend =
+            !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
+        Bytes all = rest;
+        if (may_lend && goes_at_once(task)) {
+            all = Bytes(rest.data(), std::min(most_lent_bytes, task.num_bytes - piece_start(task) - task.within));
+        }
+        Published published{.num_bytes = all.size(), .lent = true};
+        if (may_lend && is_to_be_fetched(task)) {
+            if (!transport_.lend(task.peers[0], all, launch_.tag)) return Published{};
+        } else {
+            published = transport_.publish(task.peers, all, launch_.tag, may_lend);
+        }
+        if (published.num_bytes > rest.size()) {
+            task.num_bytes_ahead = published.num_bytes - rest.size();
+            published.num_bytes = rest.size();
+        }
+        return published;
+    };
+    if (!find_targets(task)) {
+        if (is_to_wait(task)) return {};
+        return publish();
+    }
+    const bool attached = targets_[0].attached;
+    if (attached) rest = rest.first(std::min(rest.size(), share_of(task)));
+    if (is_to_put(task)) {
+        const bool past_caches = !task.instruction->is_fresh;
+        if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
+        return {.num_bytes = rest.size()};
+    }
+    if (!attached) return publish();
+    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
+    return {.num_bytes = rest.size(), .lent = true};
+}
+
+bool Executor::try_send(Task &task, std::size_t index) {
+    if (!at_turn(task, index) || !ready(task)) return false;
+    const bool header = at_header(task);
+    const std::size_t size = piece_size(task);
+    const std::byte *piece =
+        header ? reinterpret_cast<const std::byte *>(&task.num_elements) : task.sources[0] + piece_start(task);
+    bool progress = false;
+    while (task.within < size) {
+        const Published published = send_some(task, Bytes(piece + task.within, size - task.within));
+        if (published.num_bytes == 0) return progress;
+        progress = true;
+        task.within += published.num_bytes;
+        // Once one piece is lent, all pieces of this task settle through tickets, in order.
+        if (published.lent && task.tickets.empty()) task.tickets.resize(task.pieces * task.peers.size(), 0);
+    }
+    if (task.tickets.empty()) {
+        ++task.settled;
+    } else {
+        for (std::size_t i = 0; i < task.peers.size(); ++i) {
+            task.tickets[task.done * task.peers.size() + i] = transport_.posted(task.peers[i]);
+        }
+    }
+    finish_piece(task);
+    return true;
+}
+
+} // namespace hocket
