@@ -36,8 +36,9 @@ struct Machines {
             }
         } else {
             const bool crowded = over == Over::crowded;
-            world = std::make_unique<World>(
-                num_ranks, WorldOptions{.as_processes = over == Over::processes || crowded, .may_attach = crowded});
+            world = std::make_unique<World>(num_ranks, WorldOptions{.spin = !crowded,
+                                                                    .as_processes = over == Over::processes || crowded,
+                                                                    .may_attach = crowded});
             std::vector<std::size_t> offsets(size);
             std::vector<int> members(size);
             std::iota(members.begin(), members.end(), 0);
@@ -46,8 +47,8 @@ struct Machines {
                     Endpoint::committed_bytes(num_ranks), Endpoint::reserved_bytes(num_ranks));
             }
             for (int rank : members) {
-                transports.push_back(std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets,
-                                                                    Lane::messages, crowded));
+                transports.push_back(
+                    std::make_unique<ShmTransport>(*(*world)[rank].context, members, rank, offsets, Lane::messages));
             }
         }
         for (int rank = 0; rank < num_ranks; ++rank) {
