@@ -143,14 +143,18 @@ class Rank:
         return {"burnt": burnt, "waited": perf_counter() - began}
 
     def staging(self, num_bytes: int) -> int:
-        """The bytes of shared memory that this rank of Hocket takes once every collective of this size was called."""
+        """The bytes of shared memory that this rank of Hocket takes for calls of all collectives, of this size."""
         from hocket.runtime import memory
 
+        def taken() -> int:
+            return os.fstat(memory.arena().descriptor).st_blocks * 512
+
+        before = taken()
         for operation in values.OPERATIONS:
             shape = values.shape(operation, num_bytes, "float32", self.size)
             x, y = np.zeros(shape.given, np.float32), np.zeros(shape.got, np.float32)
             self.library.bind(operation, x, x if shape.in_place else y)()
-        return os.fstat(memory.arena().descriptor).st_blocks * 512
+        return taken() - before
 
 
 def segments() -> list[str]:

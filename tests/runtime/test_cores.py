@@ -68,13 +68,30 @@ def affinity() -> set[int]:
     return os.sched_getaffinity(0)
 
 
-def test_where_there_are_more_ranks_than_cores_neighbours_share_one() -> None:
+def test_ranks_have_their_share_of_the_cores_and_neighbours_share_one_where_there_are_fewer() -> None:
     usual = affinity()
     cores = sorted(usual)
     expected = [{core} for core in cores for _ in range(2)]
     assert hocket.run_ranks(affinity, 2 * len(cores), kind="process") == expected
-    assert hocket.run_ranks(affinity, len(cores), kind="process") == [usual] * len(cores)
+    assert hocket.run_ranks(affinity, len(cores), kind="process") == [{core} for core in cores]
+    assert hocket.run_ranks(affinity, 1, kind="process") == [usual]
     assert affinity() == usual, "of this process nothing has changed"
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "expected"),
+    [(1, [{3, 4, 6, 9, 10}]), (2, [{3, 4}, {6, 9, 10}]), (3, [{3}, {4, 6}, {9, 10}]), (4, [{3}, {4}, {6}, {9, 10}])],
+)
+def test_every_core_belongs_to_a_rank(
+    num_ranks: int, expected: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, found = {3, 4, 6, 9, 10}, []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: usual)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, some: found.append(set(some)))
+    for rank in range(num_ranks):
+        with cores.bound(rank, num_ranks):
+            pass
+    assert found[::2] == expected and found[1::2] == [usual] * num_ranks
 
 
 def move_all() -> bool:

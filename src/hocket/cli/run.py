@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
     parser.epilog = (
         "PROGRAM is a Python file, `-m MODULE`, or any executable; one of PyTorch finds the variables that torchrun "
-        "sets. Where there are more ranks than cores, each is bound to one core, neighbours to the same. If a rank "
-        "fails, the others have 5 s to end by themselves; the exit code is that of the first rank that failed."
+        "sets. Each rank is bound to its share of the cores, or neighbours to the same one where there are fewer. If a "
+        "rank fails, the others have 5 s to end by themselves; the exit code is that of the first rank that failed."
     )
     parser.add_argument("-n", "--ranks", type=_positive_int, required=True, metavar="RANKS", help="how many ranks")
     parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")

@@ -56,14 +56,15 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
 
 @contextlib.contextmanager
 def bound(rank: int, num_ranks: int) -> Iterator[None]:
-    """What this thread starts meanwhile, as that rank, may run on one core only where there are fewer than ranks.
+    """What this thread starts meanwhile, as that rank, may run on its share of the cores only.
 
-    Neighbours, which many algorithms let talk most, share one. Else Linux moves ranks about, and whether two that talk
-    are on one core is an accident of each second.
+    Where there are more ranks than cores neighbours, which many algorithms let talk most, share one. Unbound, two that
+    wait for each other are now and then on one core, though another one is free.
     """
     usual = os.sched_getaffinity(0)
-    if num_ranks > len(usual):
-        os.sched_setaffinity(0, {sorted(usual)[rank * len(usual) // num_ranks]})
+    cores = sorted(usual)
+    first, end = (place * len(cores) // num_ranks for place in (rank, rank + 1))
+    os.sched_setaffinity(0, cores[first : max(end, first + 1)])
     try:
         yield
     finally:

@@ -39,7 +39,7 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
     "thread" (anything goes, but the ranks share one interpreter); by default processes, and threads in a notebook.
     The first failure is raised here with a note that names its rank; a process that ended without a word is PeerDied.
     The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be, and go on.
-    Where there are more processes than cores, each is bound to one core, neighbours to the same.
+    Each process is bound to its share of the cores, or neighbours to the same one where there are fewer.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
