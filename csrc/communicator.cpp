@@ -337,8 +337,10 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         fail(failure);
     }
     if (waited >= stall_time && !stall_told_) {
-        stall_told_ = true;
-        members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", missing());
+        const auto awaited = missing();
+        stall_told_ = !awaited.empty(); // a call may also just take long
+        if (stall_told_)
+            members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", awaited);
     }
 }
 

@@ -41,9 +41,9 @@ struct ForeignSize {
 /// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
 class Executor {
   public:
-    /// Both must outlive the executor. Copies of chunks of `least_bytes_past_caches`, to where the plan reads and
-    /// writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it. Of such
-    /// that go one way each end moves one half.
+    /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
+    /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it.
+    /// Of copies that go one way each end moves one half.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
@@ -191,7 +191,7 @@ class Executor {
     bool bound_ = false;                             // sizes and places are those of launch_
     bool is_short_ = false;                          // each task has one piece, too short to be shared or lent
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
-    std::size_t next_ = 0;                           // of short ones: those before it are finished
+    std::size_t next_ = 0;                           // of short ones: those before it were tried
     std::size_t first_unsettled_ = 0;
     std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
     std::size_t footprint_ = 0, total_bytes_ = 0; // of input and output; of the longer of the two of all ranks

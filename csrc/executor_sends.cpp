@@ -28,10 +28,11 @@ bool Executor::is_to_be_fetched(const Task &task) const {
 
 /// Whether all pieces of a send go as one message, so that its readers go on without this rank, which may have no core
 /// meanwhile. Nothing may come before or between them on their channels, and nothing of this rank wait for one of them.
+/// A trace of steps has them one by one, each sent before it is received.
 bool Executor::goes_at_once(const Task &task) const {
     const auto is_alone = [this](std::size_t cursor) { return sends_[cursor].entries.size() == 1; };
-    return transport_.shares_cores() && task.instruction->dependencies.empty() && !task.is_awaited &&
-           std::ranges::all_of(task.cursors, is_alone);
+    return recorder_ == nullptr && transport_.shares_cores() && task.instruction->dependencies.empty() &&
+           !task.is_awaited && std::ranges::all_of(task.cursors, is_alone);
 }
 
 /// Sends some of what is left of the piece at hand.

@@ -12,8 +12,9 @@ namespace hocket {
 // Endpoint ------------------------------------------------------------------------------------------------------------
 
 namespace {
+static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
 constexpr std::size_t channel_bytes = Endpoint::ring_size * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
-}
+} // namespace
 
 std::size_t Endpoint::committed_bytes(int num_members) {
     const std::size_t by_member = num_lanes * channel_bytes + sizeof(Board) + sizeof(Fingerprint);

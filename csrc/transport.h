@@ -21,8 +21,8 @@ struct View {
     bool attached = false;      // `bytes` are the peer's addresses, for copy() only
 };
 
-/// In one message, as its length is a word of 32 bits.
-inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 30;
+/// In one message, whose length is counted in words of few bits.
+inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 
 struct Published {
     std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now

@@ -34,6 +34,7 @@ def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
         # A container of 64 cores that may use two at a time, or less than one.
         (said(set(range(64)), set(range(64)), quota=2.0), [True] * 2),
         (said(set(range(64)), set(range(64)), set(range(64)), quota=2.5), [False] * 3),
+        (said({0}, {1}, {2}, {3}, quota=2.0), [False] * 4),
         (said({0}, quota=0.5), [False]),
     ],
 )

@@ -6,6 +6,7 @@ not known here; a rank that spins for nothing sleeps soon, and the stream of a c
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ def quota() -> float | None:
 def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
     """Whether there are as many cores as ranks where each rank runs; `said` is own_cores() of every rank of the job.
 
-    Those count that share a core with it, or with one that does. Ranks that are bound to a core each have one each.
+    Those count that share a core with it, or with one that does. Ranks that are bound to a core each have one each. All
+    of them are taken to be under the limit that any of those is under.
     """
     masks: list[int] = [int.from_bytes(one["cores"], "little") for one in said]
     have: list[bool] = [False] * len(said)
@@ -50,7 +52,7 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
                 cores |= masks[other]
         limits: list[float] = [said[other]["quota"] for other in sharing if said[other]["quota"] is not None]
         for rank in sharing:
-            have[rank] = len(sharing) <= min([cores.bit_count(), *limits])
+            have[rank] = len(sharing) <= cores.bit_count() and len(said) <= min(limits, default=math.inf)
     return have
 
 
