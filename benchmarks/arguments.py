@@ -51,17 +51,6 @@ def listed(read: Callable[[str], Any], least: int = 1) -> Callable[[str], list[A
     return read_all
 
 
-def duration(text: str) -> float:
-    """A time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
-    return value
-
-
 def new_file(text: str) -> Path:
     """A path that can be written, as is known before hours of measuring."""
     path = Path(text)

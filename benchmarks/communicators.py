@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arguments import duration, listed, new_file, whole
+from arguments import listed, new_file, whole
 
 import hocket
+from hocket.cli.selection import time_limit
 from hocket.runtime import memory
 
 LATE_SECONDS = 1.0
@@ -196,7 +197,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=ranks, default="2,4,8,16,32,64", help="as processes (2,4,8,16,32,64)")
     parser.add_argument("--count", type=whole(1), default=64, help="communicators that are open at once (64)")
     parser.add_argument("--rounds", type=whole(1), default=3, help="jobs whose beginning is timed, cold and warm (3)")
-    parser.add_argument("--imports", type=duration, default=4.0, help="seconds that 4 ranks may take to import (4)")
+    parser.add_argument("--imports", type=time_limit, default=4.0, help="seconds that 4 ranks may take to import (4)")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures, in seconds and bytes")
     arguments = parser.parse_args()
     print(f"# {os.cpu_count()} cores; milliseconds, KiB of each rank; {arguments.count} communicators open")

@@ -95,6 +95,15 @@ def test_every_core_belongs_to_a_rank(
     assert found[::2] == expected and found[1::2] == [usual] * num_ranks
 
 
+def test_ranks_start_where_binding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    usual = affinity()
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    assert hocket.run_ranks(affinity, 2, kind="process") == [usual] * 2
+
+
 def move_all() -> bool:
     """Two ranks on one core, the third on another, if there is one: it alone has a core of its own."""
     rank = int(os.environ["HOCKET_RANK"])
