@@ -50,7 +50,7 @@ REMOVED = (
         "    static_cast<void>(interrupted), static_cast<void>(before_wait);\n",
     ),
     ("communicator.cpp", "    const std::uint64_t digest = fingerprint.digest();\n", ""),
-    ("communicator.cpp", "    launch.tag = Fingerprint::tag(digest);\n", ""),
+    ("communicator.cpp", "call.launch, Fingerprint::tag(digest)", "call.launch"),
     ("communicator.cpp", "    own().calls[sequence_ % ControlPage::history].write(fingerprint);\n", ""),
     (
         "communicator.cpp",
@@ -67,14 +67,14 @@ REMOVED = (
     (
         "communicator.cpp",
         "            if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);\n"
-        "            if (--polls == 0) return false;\n",
-        "            if (--polls == 0) return false;\n",
+        "            if (--polls == 0) return linger() && executor_->advance();\n",
+        "            if (--polls == 0) return linger() && executor_->advance();\n",
     ),
     (
         "communicator.cpp",
         "            if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);\n"
-        "            if (!rest(call, until)) return false;\n",
-        "            if (!rest(call, until)) return false;\n",
+        "        }\n        return false;\n",
+        "        }\n        return false;\n",
     ),
     (
         "communicator.cpp",
@@ -86,6 +86,7 @@ REMOVED = (
     ("communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
     ("executor.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{peer};\n", ""),
     ("executor.cpp", "    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};\n", ""),
+    ("executor_order.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};\n", ""),
 )
 
 # Imported by each Python before all else; hocket then finds the other core.

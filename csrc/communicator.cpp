@@ -27,8 +27,9 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
         const ControlPage &page = members_.control(member);
         pages_.push_back(
             {members[static_cast<std::size_t>(member)], &page, page.generation.load(std::memory_order_acquire)});
-        if (member != rank && context_->shares_process(members[static_cast<std::size_t>(member)]))
-            shares_process_ = true;
+        if (member == rank) continue;
+        if (context_->shares_process(members[static_cast<std::size_t>(member)])) shares_process_ = true;
+        if (context_->is_neighbour(members[static_cast<std::size_t>(member)])) neighbours_.push_back(member);
     }
 }
 
@@ -204,9 +205,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     fingerprint.sequence = ++sequence_;
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
-    Launch launch = call.launch;
     const std::uint64_t digest = fingerprint.digest();
-    launch.tag = Fingerprint::tag(digest);
     own().calls[sequence_ % ControlPage::history].write(fingerprint);
     digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
     if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
@@ -227,7 +226,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
         }
         if (lane_.recorder()->has_steps()) executor_->record(lane_.recorder().get(), lane_.number(), sequence_);
         else executor_->record(nullptr);
-        executor_->start(launch);
+        executor_->start(call.launch, Fingerprint::tag(digest));
         in_progress_ = true;
     } catch (const std::bad_alloc &) {
         no_memory();
@@ -236,6 +235,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     }
     seen_moves_ = executor_->num_moves();
     patience_.renew();
+    may_linger_ = lingers_;
     started_ = {};
     stall_told_ = false;
 }
@@ -253,13 +253,14 @@ void Communicator::end() {
 }
 
 /// True when the call is done. Most are so after a few tries, and read no clock. Where a rank has no core of its own,
-/// no other can go on while this one tries.
+/// no other can go on while this one tries; but of what is long more has come meanwhile.
 bool Communicator::poll(const Call &call) {
     return attempt(call, [this] {
-        for (unsigned polls = patience_.spins() ? polls_before_wait : 1;; relax()) {
+        const unsigned most = patience_.spins() ? polls_before_wait : executor_->exchanges_with(neighbours_) ? 1 : 2;
+        for (unsigned polls = most;; relax()) {
             if (executor_->advance()) return true;
             if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
-            if (--polls == 0) return false;
+            if (--polls == 0) return linger() && executor_->advance();
         }
     });
 }
@@ -267,11 +268,11 @@ bool Communicator::poll(const Call &call) {
 /// True when the call is done, false when `until` has passed.
 bool Communicator::drive(const Call &call, Clock::time_point until) {
     return attempt(call, [this, &call, until] {
-        while (!executor_->advance()) {
+        while (rest(call, until)) { // as the call has been tried just now
+            if (executor_->advance()) return true;
             if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
-            if (!rest(call, until)) return false;
         }
-        return true;
+        return false;
     });
 }
 
@@ -287,11 +288,27 @@ template <typename Move> bool Communicator::attempt(const Call &call, const Move
     }
 }
 
+/// Of a rank that shares its core, and waits for no member that needs it: what is missing will come before another rank
+/// has run, which would wait for the same. Whether something has moved.
+bool Communicator::linger() {
+    if (!may_linger_ || executor_->was_interrupted()) return false;
+    if (!executor_->exchanges_with(neighbours_) || executor_->waits_for(neighbours_)) return false;
+    const std::uint64_t moves = executor_->num_moves();
+    const auto until = Clock::now() + linger_time;
+    do {
+        relax();
+        if (executor_->advance() || executor_->num_moves() != moves) return true;
+    } while (Clock::now() < until);
+    may_linger_ = false;
+    return false;
+}
+
 /// Waits a little: tries on while there is patience, then sleeps until a peer rings.
 bool Communicator::rest(const Call &call, Clock::time_point until) {
     if (executor_->num_moves() != seen_moves_) {
         seen_moves_ = executor_->num_moves();
         patience_.renew();
+        may_linger_ = lingers_;
     }
     if (patience_.wants_clock()) {
         const auto now = Clock::now();
@@ -301,7 +318,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
     }
     if (executor_->was_interrupted()) return true; // others want this core no more than this rank does
     if (!patience_.is_over()) {
-        patience_.pass();
+        if (!linger()) patience_.pass();
         return true;
     }
     ControlPage &page = own();

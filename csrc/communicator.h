@@ -126,6 +126,7 @@ class Communicator {
                 bool failed = false);
     void give_up(const std::string &reason, const std::optional<Failure> &own_failure);
     bool rest(const Call &call, Clock::time_point until);
+    bool linger();
     void look_at_clock(const Call &call, Clock::time_point now);
     void examine(bool waiting);
     [[noreturn]] void fail(const Failure &failure);
@@ -161,6 +162,8 @@ class Communicator {
     };
     std::vector<Page> pages_; // of the members
 
+    std::vector<int> neighbours_; // members that may run on a core of this rank
+
     bool spin_; // of a call in its caller's thread
     // Used by whoever runs the current call: the queue's `turn` passes them on.
     std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
@@ -179,7 +182,9 @@ class Communicator {
     bool told_ = false, was_recorded_ = false; // when it was finished: had it failed here; was a failure written down
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
-    Patience patience_; // since the last move
+    Patience patience_;       // since the last move
+    bool lingers_ = false;    // of the call at hand, in its caller's thread
+    bool may_linger_ = false; // it has not done so in vain since the last move
     Clock::time_point started_{};
     bool stall_told_ = false;
 

@@ -61,7 +61,7 @@ Context::~Context() {
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-                   bool shares_cores) {
+                   bool shares_cores, std::span<const int> neighbours, std::span<const int> beside) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
@@ -77,6 +77,8 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
         attaches =
             attaches && (peer.shares_process || can_attach(peer.process_id, peer.presence->token_address, token));
     }
+    for (const int other : neighbours) ranks.at(static_cast<std::size_t>(other)).is_neighbour = true;
+    for (const int other : beside) ranks.at(static_cast<std::size_t>(other)).is_beside = true;
     // What a rank stages takes 2 MiB, with the slots that are reserved for its peers.
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
     max_slots_ = std::min(max_slots_, std::max(most_slots - num_reserved, least_pool));

@@ -56,9 +56,10 @@ class Context {
     std::size_t presence_offset() const { return presence_offset_; }
 
     /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. `shares_cores`: whether any two
-    /// ranks have to; all say the same.
+    /// ranks have to; all say the same. `neighbours`: those that may run on a core of this one; `beside`: those of them
+    /// that run nowhere else, as does this one.
     void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-              bool shares_cores);
+              bool shares_cores, std::span<const int> neighbours, std::span<const int> beside);
 
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -73,6 +74,8 @@ class Context {
     /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
     bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
     bool shares_cores() const { return shares_cores_; }
+    bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
+    bool is_beside(int rank) const { return at(rank).is_beside; }
     pid_t process_id(int rank) const { return at(rank).process_id; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
@@ -103,6 +106,7 @@ class Context {
         Presence *presence = nullptr;
         std::size_t presence_offset = 0;
         bool shares_process = false;
+        bool is_neighbour = false, is_beside = false;
         pid_t process_id = 0;
     };
 

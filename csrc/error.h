@@ -24,7 +24,24 @@ struct Fingerprint {
     bool operator==(const Fingerprint &) const = default;
 
     /// A number that other fingerprints have by chance only.
-    std::uint64_t digest() const;
+    std::uint64_t digest() const {
+        std::uint64_t hash = 0, multiplier = 0x9e3779b97f4a7c15U;
+        const auto add = [&](std::uint64_t word) { // products that do not wait for each other
+            hash += (word ^ word >> 32) * multiplier;
+            multiplier *= 0xff51afd7ed558ccdU;
+        };
+        const auto add_pair = [&](std::int32_t high, std::int32_t low) {
+            add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low));
+        };
+        add(sequence);
+        add(count);
+        add(schedule);
+        add(detail);
+        add_pair(kind, dtype);
+        add_pair(op, root);
+        hash *= 0xff51afd7ed558ccdU;
+        return hash ^ hash >> 32;
+    }
     /// A short form of a digest, which travels with every signal; never 0.
     static std::uint32_t tag(std::uint64_t digest) { return static_cast<std::uint32_t>(digest) | 1U; }
 };

@@ -79,6 +79,7 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
                                      [](const Cursor::Entry &entry) { return std::tuple(entry.step, entry.order); });
         }
     }
+    find_order();
 }
 
 // Running -------------------------------------------------------------------------------------------------------------
@@ -196,18 +197,25 @@ void Executor::check_sizes(const Task &task) const {
     }
 }
 
-/// Folds what operands_ point to into the next `num_bytes` of the piece at hand.
-void Executor::store(const Task &task, const Fold &what, std::size_t num_bytes) {
-    std::byte *destination = next_destination(task);
+/// What a fold computes.
+Fold Executor::fold_of(const Task &task) const {
     const Instruction &instruction = *task.instruction;
-    const bool past_caches = instruction.is_alone && outgrows_caches(task);
+    return {.dtype = launch_.dtype,
+            .op = launch_.op,
+            .divisor = instruction.completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,
+            .factor = launch_.factor,
+            .custom = launch_.custom,
+            .past_caches = !is_short_ && instruction.is_alone && outgrows_caches(task)};
+}
+
+/// Folds what operands_ point to into `num_bytes` of a destination.
+void Executor::store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes) {
+    const Instruction &instruction = *task.instruction;
     if (!instruction.is_copy) {
-        Fold how = what;
-        how.past_caches = past_caches;
-        fold(how, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
+        fold(what, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
     } else if (operands_[0] == destination) { // the sender has put it there
         return;
-    } else if (past_caches) {
+    } else if (what.past_caches) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
     } else {
         copy_bytes(destination, Bytes(operands_[0], num_bytes));
@@ -218,11 +226,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
     const bool header = at_header(task);
     const std::size_t size = piece_size(task), element = header ? size : size_of(launch_.dtype);
-    const Fold what{.dtype = launch_.dtype,
-                    .op = launch_.op,
-                    .divisor = task.instruction->completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,
-                    .factor = launch_.factor,
-                    .custom = launch_.custom};
+    const Fold what = fold_of(task);
     bool progress = false;
     while (task.within < size) {
         std::size_t available = size - task.within;
@@ -246,7 +250,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
             const int peer = receives_[task.cursors.front()].peer;
             if (!transport_.copy(peer, next_destination(task), available)) return progress;
         } else if (is_short_ || !store_and_put(task, what, available)) {
-            store(task, what, available);
+            store(task, what, next_destination(task), available);
         }
         for (Remote &used : task.remotes) {
             if (used.carry.empty()) {
@@ -358,30 +362,19 @@ bool Executor::advance() {
     return done;
 }
 
-/// Goes through short tasks in the order of the plan, up to the first that has to wait: most often each finds what it
-/// needs, and none has to be looked for.
-void Executor::run_in_order() {
-    for (; next_ < tasks_.size() && budget_ > 0; ++next_) {
-        Task &task = tasks_[next_];
-        if (task.done == task.pieces) continue; // others may go ahead of one that waits
-        const bool waits = !task.remotes.empty() && task.remotes.front().carry.empty() &&
-                           !transport_.may_show(receives_[task.cursors.front()].peer);
-        if (waits ||
-            !(task.peers.empty() ? tried<&Executor::try_fold>(task, next_) : tried<&Executor::try_send>(task, next_)))
-            return;
-        ++num_moves_;
-    }
-}
-
 bool Executor::move() {
     budget_ = pieces_per_advance;
-    if (is_short_) run_in_order();
+    if (in_order_) {
+        if (run_in_order()) return true;
+        if (in_order_ && (budget_ <= 0 || order_[next_]->holds_up_rest)) return false;
+        leave_order();
+    }
     while (num_unfinished_ > 0) {
         if (!run_ready()) return false;
         ++num_moves_;
         if (--budget_ <= 0) return false;
     }
-    for (; !is_short_ && first_unsettled_ < tasks_.size(); ++first_unsettled_) { // what is short is never lent
+    for (; first_unsettled_ < tasks_.size(); ++first_unsettled_) {
         Task &task = tasks_[first_unsettled_];
         if (task.pieces > 0 && !is_settled(task, task.pieces - 1)) return false;
     }
@@ -390,22 +383,55 @@ bool Executor::move() {
     return true;
 }
 
-std::vector<int> Executor::waiting_for() const {
+/// Whether a channel holds this rank up: a fold misses the bytes of some of its sources; a send that is not held back
+/// by a fold misses room.
+bool Executor::is_missing(const Cursor &cursor, bool sends) const {
+    if (!sends) return !cursor.done() && transport_.view(cursor.peer).bytes.empty();
+    const bool misses_room = transport_.released(cursor.peer) < transport_.posted(cursor.peer);
+    return misses_room && (!cursor.done() || num_unfinished_ == 0);
+}
+
+std::vector<int> Executor::waiting_for() {
+    leave_order();
     std::vector<int> peers;
-    const auto need = [&](int peer) {
-        if (std::ranges::find(peers, peer) == peers.end()) peers.push_back(peer);
-    };
-    // A fold misses the bytes of some of its sources; a send that is not held back by a fold misses room.
-    for (const Cursor &cursor : receives_) {
-        if (!cursor.done() && transport_.view(cursor.peer).bytes.empty()) need(cursor.peer);
-    }
-    for (const Cursor &cursor : sends_) {
-        if (transport_.released(cursor.peer) < transport_.posted(cursor.peer)) {
-            if (!cursor.done() || num_unfinished_ == 0) need(cursor.peer);
+    for (const auto *cursors : {&receives_, &sends_}) {
+        for (const Cursor &cursor : *cursors) {
+            if (is_missing(cursor, cursors == &sends_)) peers.push_back(cursor.peer);
         }
     }
     std::ranges::sort(peers);
+    peers.erase(std::ranges::unique(peers).begin(), peers.end());
     return peers;
+}
+
+bool Executor::waits_for(std::span<const int> peers) const {
+    const auto is_one = [peers](int peer) { return std::ranges::find(peers, peer) != peers.end(); };
+    if (in_order_) { // whose cursors are yet to be brought here
+        const auto misses = [&](const Operand &source) {
+            return source.space == Space::remote && is_one(source.peer) && !transport_.may_show(source.peer);
+        };
+        const auto has_no_room = [&](int peer) {
+            return is_one(peer) && transport_.released(peer) < transport_.posted(peer);
+        };
+        const auto left = std::span(order_).subspan(next_);
+        return std::ranges::any_of(left.front()->peers, has_no_room) ||
+               std::ranges::any_of(
+                   left, [&](const Task *task) { return std::ranges::any_of(task->instruction->sources, misses); });
+    }
+    const auto is_awaited = [&](const std::vector<Cursor> &cursors) {
+        return std::ranges::any_of(cursors, [&](const Cursor &cursor) {
+            return is_one(cursor.peer) && is_missing(cursor, &cursors == &sends_);
+        });
+    };
+    return is_awaited(receives_) || is_awaited(sends_);
+}
+
+bool Executor::exchanges_with(std::span<const int> peers) const {
+    const auto has = [](const std::vector<Cursor> &cursors, int peer) {
+        return std::ranges::find(cursors, peer, &Cursor::peer) != cursors.end();
+    };
+    return longest_bytes_ <= most_short_bytes &&
+           std::ranges::all_of(peers, [&](int peer) { return has(sends_, peer) && has(receives_, peer); });
 }
 
 } // namespace hocket

@@ -54,7 +54,8 @@ class Executor {
     }
 
     /// Begins a run. The memory of `launch` must stay until advance() has returned true.
-    void start(const Launch &launch);
+    void start(const Launch &launch) { start(launch, launch.tag); }
+    void start(const Launch &launch, std::uint32_t tag);
 
     /// Runs what is ready, but only so much that the caller can look around now and then. True when everything is done
     /// and no memory of this rank is being read any more. Throws ForeignMessage or ForeignSize, after which only
@@ -68,7 +69,12 @@ class Executor {
     std::uint64_t num_moves() const { return num_moves_; }
 
     /// After advance() has returned false: the peers whose bytes, room or release are missing, ascending.
-    std::vector<int> waiting_for() const;
+    std::vector<int> waiting_for();
+    /// Whether one of these is among them.
+    bool waits_for(std::span<const int> peers) const;
+    /// Whether this rank gives short chunks to each of these, and takes such from each: then they wait for the others
+    /// as it does, and it will not be for long.
+    bool exchanges_with(std::span<const int> peers) const;
 
   private:
     /// A position in the messages of one channel: the unfinished instruction whose turn it is.
@@ -123,6 +129,7 @@ class Executor {
         std::size_t within = 0;                 // bytes of the current piece that are done
         std::size_t num_bytes_ahead = 0;        // lent already, behind them
         bool is_awaited = false;                // by other tasks
+        bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
         int num_looks = 0;                      // for a window, in vain
         std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
@@ -144,6 +151,7 @@ class Executor {
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);
+    Fold fold_of(const Task &task) const;
     View gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress);
     bool carry_over(Remote &remote, std::size_t num_bytes);
     bool make_room(Task &task, std::size_t cursor);
@@ -153,16 +161,21 @@ class Executor {
     bool try_send(Task &task, std::size_t index);
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
-    void store(const Task &task, const Fold &what, std::size_t num_bytes);
+    void store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes);
     bool store_and_put(Task &task, const Fold &what, std::size_t num_bytes);
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
-    void run_in_order();
+    bool do_whole(Task &task);
+    bool run_in_order();
+    void leave_order();
     bool move();
+    bool is_missing(const Cursor &cursor, bool sends) const;
     std::byte *place(const Operand &operand) const;
+    void find_order();
     void bind_sizes();
     void bind_places();
+    void rewind();
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_targets(Task &task, const Task *folding = nullptr);
@@ -183,15 +196,18 @@ class Executor {
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
     static constexpr int max_looks = 16; // about a microsecond
+    static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
     static constexpr std::size_t least_chunks = 4;
 
     std::uint64_t num_moves_ = 0;
-    int budget_ = 0;                                 // of this advance(), in pieces
-    bool bound_ = false;                             // sizes and places are those of launch_
-    bool is_short_ = false;                          // each task has one piece, too short to be shared or lent
+    int budget_ = 0;            // of this advance(), in pieces
+    bool bound_ = false;        // sizes and places are those of launch_
+    bool is_short_ = false;     // each task has one piece, too short to be shared or lent
+    std::vector<Task *> order_; // in which short ones are done
+    bool in_order_ = false;     // those before next_ are done, and no other is begun
+    std::size_t next_ = 0;
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
-    std::size_t next_ = 0;                           // of short ones: those before it were tried
     std::size_t first_unsettled_ = 0;
     std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
     std::size_t footprint_ = 0, total_bytes_ = 0; // of input and output; of the longer of the two of all ranks

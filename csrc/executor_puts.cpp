@@ -13,7 +13,6 @@
 namespace hocket {
 
 void Executor::grant() {
-    has_granted_ = false;
     if (is_short_) return;
     for (const Cursor &cursor : receives_) {
         windows_.clear();

@@ -35,18 +35,27 @@ std::byte *Executor::place(const Operand &operand) const {
     return nullptr;
 }
 
-void Executor::start(const Launch &launch) {
+void Executor::start(const Launch &launch, std::uint32_t tag) {
     // Programs repeat their calls, often with the same memory.
     const bool as_long =
         bound_ && !plan_.shape().uneven && launch.block == launch_.block && launch.dtype == launch_.dtype;
     const bool as_before = as_long && launch.input == launch_.input && launch.output == launch_.output;
     launch_ = launch;
+    launch_.tag = tag;
     bound_ = false; // until nothing can throw any more
     if (!as_long) bind_sizes();
     if (!as_before) bind_places();
     bound_ = true;
+    has_granted_ = false;
+    next_ = 0;
+    in_order_ = is_short_ && recorder_ == nullptr; // a trace has each move, in the common way
+    if (!in_order_) rewind();
+}
+
+/// To the beginning of a run.
+void Executor::rewind() {
     num_unfinished_ = num_tasks_;
-    next_ = first_unsettled_ = 0;
+    first_unsettled_ = 0;
     for (Task &task : tasks_) {
         task.done = task.settled = task.within = task.num_bytes_ahead = 0;
         task.num_looks = 0;
@@ -105,7 +114,8 @@ void Executor::bind_places() {
                       of_output = bytes_of(shape.output_blocks.size(), launch_.output_counts);
     footprint_ = launch_.input == launch_.output ? std::max(of_input, of_output) : of_input + of_output;
     total_bytes_ = static_cast<std::size_t>(shape.num_ranks) * std::max(of_input, of_output);
-    const bool is_flat = !shape.uneven && num_tasks_ == tasks_.size() && longest_bytes_ < least_put_bytes;
+    const bool is_flat = order_.size() == tasks_.size() && !shape.uneven && num_tasks_ == tasks_.size() &&
+                         longest_bytes_ < least_put_bytes;
     is_short_ = is_flat && std::ranges::none_of(tasks_, [this](const Task &task) { return outgrows_caches(task); });
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;

@@ -11,11 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themselves
 constexpr std::uint64_t max_user_tag = 0x7fffffff;
-constexpr std::size_t frames_per_advance = 4; // for each peer and direction
-/// Longer than others, as each takes a system call, and no slot.
-constexpr std::size_t attached_piece_bytes = std::size_t{512} << 10;
 
 } // namespace
 
@@ -25,10 +21,10 @@ Matcher::Matcher(Transport &transport, int rank, int num_ranks)
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (exchange->sends) {
+        if (send_at_once(*exchange)) return;
         Outgoing &out = to(exchange->peer);
         exchange->ordinal = ++out.num_messages;
-        append(out.posted, std::move(exchange));
-        return;
+        return append(out.posted, std::move(exchange));
     }
     const auto found = std::ranges::find_if(arrivals_, [&](const std::shared_ptr<Arrival> &arrival) {
         return accepts(*exchange, arrival->source, arrival->header);
@@ -51,8 +47,8 @@ bool Matcher::advance() {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
     for (int peer = 0; peer < num_ranks; ++peer) {
-        if (transport_.may_show(peer)) receive_from(peer);
-        fetch_from(peer);
+        if (transport_.may_show(peer)) receive_from(peer, frames_per_advance);
+        if (!from(peer).fetched.empty()) fetch_from(peer);
     }
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (has_to_send(peer)) send_to(peer);
@@ -138,9 +134,9 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
 
 // From a peer ---------------------------------------------------------------------------------------------------------
 
-void Matcher::receive_from(int peer) {
+void Matcher::receive_from(int peer, std::size_t max_frames) {
     Incoming &in = from(peer);
-    for (std::size_t frames = 0; frames < frames_per_advance;) {
+    for (std::size_t frames = 0; frames < max_frames;) {
         const View view = transport_.view(peer);
         if (view.bytes.empty()) return;
         std::size_t size = 0;
@@ -160,14 +156,73 @@ void Matcher::receive_from(int peer) {
     }
 }
 
+bool Matcher::may_receive_at_once(const Exchange &receive) const {
+    if (receive.peer == any_source || !receives_.empty()) return false;
+    const Incoming &in = incoming_[static_cast<std::size_t>(receive.peer)];
+    const bool owes_credit = in.num_owed >= max_unmatched / 2; // which goes with advance()
+    return !owes_credit && in.payload_left == 0 && in.header_bytes == 0 &&
+           std::ranges::none_of(arrivals_, [&](const std::shared_ptr<Arrival> &arrival) {
+               return accepts(receive, arrival->source, arrival->header);
+           });
+}
+
+bool Matcher::receive_at_once(Exchange &receive) {
+    const int peer = receive.peer;
+    Incoming &in = from(peer);
+    const View view = transport_.view(peer);
+    Header header;
+    if (view.attached || view.bytes.size() < sizeof header) return false;
+    std::memcpy(&header, view.bytes.data(), sizeof header);
+    // All else is for take_frame() to say.
+    Outgoing &out = to(peer);
+    const unsigned units = units_of(header.num_bytes);
+    if (header.kind != Kind::eager || header.num_bytes == 0 || header.num_bytes > eager_bytes ||
+        header.num_bytes != receive.num_bytes || header.dtype != receive.dtype || !accepts(receive, peer, header) ||
+        (header.scope == Scope::user && header.tag > max_user_tag) || header.credits > out.num_unmatched ||
+        in.num_held + units > max_unmatched) {
+        return false;
+    }
+    out.num_unmatched -= header.credits;
+    in.num_held += units;
+    in.num_owed += units;
+    receive.ordinal = ++in.num_messages;
+    receive.source = peer;
+    receive.found_tag = header.tag;
+    Bytes payload = view.bytes.subspan(sizeof header);
+    std::size_t num_taken = view.bytes.size();
+    if (payload.size() != receive.num_bytes) { // it lies elsewhere
+        transport_.release(peer, sizeof header);
+        const View rest = transport_.view(peer);
+        payload = rest.attached ? Bytes() : rest.bytes;
+        num_taken = payload.size();
+    }
+    if (payload.size() == receive.num_bytes) {
+        copy_bytes(receive.data, payload);
+        transport_.release(peer, num_taken);
+        finish(receive);
+        if (in.num_owed >= max_unmatched / 2) send_to(peer); // the peer may wait for it before this rank is here again
+        return true;
+    }
+    receive.moved = in.payload_left = receive.num_bytes;
+    in.target = receive.data;
+    in.receive = std::shared_ptr<Exchange>(std::shared_ptr<void>(), &receive);
+    receive_from(peer, 1);
+    return true;
+}
+
 /// How many of the bytes belong to it; once all have come it is looked at.
 std::size_t Matcher::take_header(int peer, Bytes bytes) {
     Incoming &in = from(peer);
-    const std::size_t size = std::min(sizeof(Header) - in.header_bytes, bytes.size());
-    std::memcpy(in.header.data() + in.header_bytes, bytes.data(), size);
-    if ((in.header_bytes += size) < sizeof(Header)) return size;
-    in.header_bytes = 0;
     Header header;
+    if (in.header_bytes == 0 && bytes.size() >= sizeof header) { // as most come
+        std::memcpy(&header, bytes.data(), sizeof header);
+        take_frame(peer, header);
+        return sizeof header;
+    }
+    const std::size_t size = std::min(sizeof header - in.header_bytes, bytes.size());
+    std::memcpy(in.header.data() + in.header_bytes, bytes.data(), size);
+    if ((in.header_bytes += size) < sizeof header) return size;
+    in.header_bytes = 0;
     std::memcpy(&header, in.header.data(), sizeof header);
     take_frame(peer, header);
     return size;
@@ -286,7 +341,6 @@ void Matcher::end_payload(int peer) {
 /// Copies a part of what the peer lets this rank read; when that is all, the peer is told.
 void Matcher::fetch_from(int peer) {
     Incoming &in = from(peer);
-    if (in.fetched.empty()) return;
     Exchange &receive = *in.fetched.front();
     const std::size_t size = std::min(attached_piece_bytes, receive.num_bytes - receive.moved);
     const Target source{receive.target->place + receive.moved, receive.target->attached};
@@ -296,162 +350,6 @@ void Matcher::fetch_from(int peer) {
     to(peer).clearances.emplace_back(receive.number, 0);
     finish(receive);
     in.fetched.pop_front();
-}
-
-// To a peer -----------------------------------------------------------------------------------------------------------
-
-bool Matcher::has_to_send(int peer) const {
-    const auto at = static_cast<std::size_t>(peer);
-    const Outgoing &out = outgoing_[at];
-    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty() ||
-           incoming_[at].num_owed >= max_unmatched / 2;
-}
-
-void Matcher::send_to(int peer) {
-    Outgoing &out = to(peer);
-    std::erase_if(out.lent, [&](const std::shared_ptr<Exchange> &exchange) {
-        if (transport_.released(peer) < exchange->ticket) return false;
-        finish(*exchange);
-        return true;
-    });
-    for (std::size_t frames = 0; frames < frames_per_advance; ++frames) {
-        if (!out.active && !begin_frame(peer)) return;
-        if (!push_frame(peer)) return;
-        end_frame(peer);
-    }
-}
-
-/// Where the receiver had better copy a message alone, from where it lies, tells it of that place before it announces
-/// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
-/// copy to make instead of two.
-bool Matcher::offer(int peer, Exchange &send) {
-    const bool may_be_fetched =
-        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_offered_bytes && transport_.shares_cores();
-    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
-    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
-    send.offered = word != 0;
-    if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
-    return send.offered;
-}
-
-/// Clearances come first, as a peer waits for them; new messages and pieces of announced ones take turns.
-bool Matcher::begin_frame(int peer) {
-    Outgoing &out = to(peer);
-    if (!out.clearances.empty()) {
-        const auto [number, offer] = out.clearances.front();
-        put_frame(peer, {.kind = Kind::clear, .number = number, .tag = offer}, {}, {});
-        out.clearances.pop_front();
-    } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
-        const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
-        out.cleared.pop_front();
-        out.turn_of_data = false;
-        const std::size_t piece = exchange->target && exchange->target->attached ? attached_piece_bytes : piece_bytes;
-        const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
-        put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
-                  Bytes(exchange->data + exchange->moved, size));
-        out.target = exchange->target;
-        if (out.target) out.target->place += exchange->moved;
-        out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
-    } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
-        return true;
-    } else if (!out.posted.empty()) {
-        const std::shared_ptr<Exchange> exchange = take(out.posted, out.posted.begin());
-        out.turn_of_data = true;
-        Header header{.scope = exchange->scope,
-                      .dtype = exchange->dtype,
-                      .tag = *exchange->tag,
-                      .num_bytes = exchange->num_bytes};
-        if (exchange->num_bytes <= eager_bytes && out.num_unmatched + units_of(exchange->num_bytes) <= max_unmatched) {
-            out.num_unmatched += units_of(exchange->num_bytes);
-            header.kind = Kind::eager;
-            put_frame(peer, header, exchange, Bytes(exchange->data, exchange->num_bytes));
-        } else {
-            header.kind = Kind::announce;
-            header.number = exchange->number = out.next_number++;
-            out.announced.emplace(header.number, exchange);
-            put_frame(peer, header, {}, {});
-        }
-    } else if (from(peer).num_owed >= max_unmatched / 2) {
-        put_frame(peer, {.kind = Kind::credit}, {}, {});
-    } else {
-        return false;
-    }
-    return true;
-}
-
-void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload) {
-    Outgoing &out = to(peer);
-    Incoming &in = from(peer);
-    header.credits = static_cast<std::uint8_t>(in.num_owed);
-    in.num_held -= in.num_owed;
-    in.num_owed = 0;
-    out.active = true;
-    out.kind = header.kind;
-    out.exchange = std::move(exchange);
-    const auto *const first = reinterpret_cast<const std::byte *>(&header);
-    auto end = std::copy_n(first, sizeof header, out.frame.begin());
-    out.payload = payload;
-    out.target.reset();
-    out.payload_bytes = payload.size();
-    if (payload.size() <= joined_bytes) {
-        end = std::ranges::copy(payload, end).out;
-        out.payload = {};
-    }
-    out.head = Bytes(out.frame.begin(), end);
-}
-
-/// False while the channel is full.
-bool Matcher::push_frame(int peer) {
-    Outgoing &out = to(peer);
-    const std::span<const int> peers(&peer, 1);
-    const bool goes_ahead = out.payload.empty() || out.target || out.head.size() > transport_.max_head_bytes();
-    while (goes_ahead && !out.head.empty()) {
-        const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
-        if (published.num_bytes == 0) return false;
-        out.head = out.head.subspan(published.num_bytes);
-        ++num_moves_;
-    }
-    while (!out.payload.empty()) {
-        if (!push_payload(peer)) return false;
-        ++num_moves_;
-    }
-    return true;
-}
-
-bool Matcher::push_payload(int peer) {
-    Outgoing &out = to(peer);
-    const std::span<const int> peers(&peer, 1);
-    if (out.target && out.puts) {
-        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, true)) return false;
-        out.payload = {};
-    } else if (out.target && out.target->attached) {
-        if (!transport_.lend(peer, out.payload, tag_of_lane)) return false;
-        out.exchange->ticket = transport_.posted(peer);
-        out.payload = {};
-    } else {
-        const std::size_t of_all = out.exchange->num_bytes;
-        const bool may_lend = of_all > unit_bytes && (of_all >= least_offered_bytes ||
-                                                      !transport_.copies_faster(out.payload.size(), 4 * of_all));
-        const Published published = out.head.empty()
-                                        ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
-                                        : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);
-        if (published.num_bytes == 0) return false;
-        out.head = {};
-        if (published.lent) out.exchange->ticket = transport_.posted(peer);
-        out.payload = out.payload.subspan(published.num_bytes);
-    }
-    return true;
-}
-
-void Matcher::end_frame(int peer) {
-    Outgoing &out = to(peer);
-    out.active = false;
-    const std::shared_ptr<Exchange> exchange = std::move(out.exchange);
-    if (!exchange) return;
-    exchange->moved += out.payload_bytes;
-    if (exchange->moved < exchange->num_bytes) out.cleared.push_back(exchange);
-    else if (exchange->ticket != 0 && exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
-    else finish(*exchange);
 }
 
 // What is left --------------------------------------------------------------------------------------------------------

@@ -78,8 +78,18 @@ class Matcher {
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
     Matcher(Transport &transport, int rank, int num_ranks);
 
-    /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does.
+    /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does, of
+    /// which one has to follow, as peers are told of nothing here.
     void post(std::shared_ptr<Exchange> exchange);
+
+    /// The same of a short message that nothing is before, which is done then. False: nothing has begun.
+    bool send_at_once(Exchange &send);
+    /// Of a receive that may be so, as no other is posted and nothing is kept for it, where its message comes next.
+    /// What has begun may still have to be advanced until it is done.
+    bool may_receive_at_once(const Exchange &receive) const;
+    bool receive_at_once(Exchange &receive);
+    /// Whether its peer has sent something.
+    bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
 
     /// Moves what can be moved, within a budget. False when nothing could.
     bool advance();
@@ -100,6 +110,10 @@ class Matcher {
     std::size_t num_kept_bytes() const;
 
   private:
+    static constexpr std::size_t frames_per_advance = 4; // for each peer and direction
+    /// Longer than others, as each takes a system call, and no slot.
+    static constexpr std::size_t attached_piece_bytes = std::size_t{512} << 10;
+
     enum class Kind : std::uint8_t { eager, announce, clear, data, credit, offer };
 
     /// Goes before each frame.
@@ -170,10 +184,14 @@ class Matcher {
         unsigned num_owed = 0;                                       // of them matched
     };
 
+    static Header header_of(const Exchange &send) {
+        return {.scope = send.scope, .dtype = send.dtype, .tag = *send.tag, .num_bytes = send.num_bytes};
+    }
+
     [[noreturn]] void refuse(int peer, const char *what) const;
     bool accepts(const Exchange &receive, int source, const Header &header) const;
     void check_alike(const Exchange &receive, int source, const Header &header) const;
-    void receive_from(int peer);
+    void receive_from(int peer, std::size_t max_frames);
     std::size_t take_header(int peer, Bytes bytes);
     bool write_payload(int peer, const View &view, Bytes bytes);
     void take_frame(int peer, const Header &header);
@@ -186,6 +204,7 @@ class Matcher {
     void send_to(int peer);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
+    void begin_message(int peer, std::shared_ptr<Exchange> exchange);
     void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);
     bool push_payload(int peer);

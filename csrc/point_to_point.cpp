@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <new>
 #include <system_error>
 #include <utility>
 
@@ -11,11 +10,8 @@ namespace hocket {
 namespace {
 
 constexpr unsigned max_yields_in_background = 20; // whoever computes beside it needs the core more
-
-Failure no_memory() {
-    errno = ENOMEM;
-    return Failure::resource("memory for a message");
-}
+/// Of operations that look for their own peers only, one in so many looks for all that others have sent.
+constexpr unsigned runs_per_look = 32;
 
 bool all_finished(std::span<const Operation> operations) {
     return std::ranges::all_of(operations, [](const Operation &operation) { return operation.finished; });
@@ -33,7 +29,7 @@ std::string Operation::label() const {
 
 void Operation::finish(std::exception_ptr cause) {
     finished = true;
-    if (!end) return;
+    if (!end) return; // of a caller that waits
     if (!cause && failure) cause = std::make_exception_ptr(*failure);
     end->pass(std::move(cause), Clock::now());
 }
@@ -43,7 +39,9 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
     : members_(members), lane_(lane), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
       paced_(PacedTransport::over(transport_, context)),
       carrier_(paced_ ? static_cast<Transport &>(*paced_) : transport_),
-      matcher_(carrier_, members.rank(), members.size()) {}
+      matcher_(carrier_, members.rank(), members.size()) {
+    pending_.reserve(1); // for one that the machine knows of already
+}
 
 PointToPoint::~PointToPoint() = default; // Communicator has closed it
 
@@ -53,18 +51,18 @@ void PointToPoint::check_usable() const {
 
 // Beginning and waiting -----------------------------------------------------------------------------------------------
 
+/// To the machine, with the lock held.
+void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
+    if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
+    matcher_.post(operation);
+}
+
 /// With the lock held: begins the last ones of `pending_`. They are still pending, or finished.
 void PointToPoint::post(std::size_t num_new) {
     try {
         if (failure_) throw *failure_;
-        for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) {
-            const auto &operation = pending_[at];
-            if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
-            matcher_.post(operation);
-        }
-    } catch (const Failure &failure) { end_with(failure); } catch (const std::bad_alloc &) {
-        end_with(no_memory());
-    }
+        for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
+    } catch (...) { end_with_caught(); }
     step(false);
     if (state_->driven)
         members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
@@ -120,10 +118,73 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
-    if (const Launching launching = lane_.launch(); launching.at != 0) [[unlikely]] {
+    Lock lock(state_->mutex, std::try_to_lock);
+    if (lock && is_idle()) {
+        std::size_t num_ended = 0;
+        while (num_ended < operations.size()) {
+            Operation &next = operations[num_ended];
+            const bool is_last = num_ended + 1 == operations.size(); // else others are to begin before this one ends
+            if (!next.sends && !is_last) break;
+            if (!(next.sends ? send_at_once(next) : receive_at_once(next))) break;
+            if (next.failure) throw *next.failure;
+            ++num_ended;
+        }
+        if (num_ended == operations.size()) return;
+        operations = operations.subspan(num_ended);
+    }
+    run_all(lock, operations, interrupted, before_wait);
+}
+
+/// Whether no message is under way, and none but those that are wanted next have to be looked at.
+bool PointToPoint::is_idle() {
+    return pending_.empty() && !state_->driven && deferred_.empty() && !state_->closing && !failure_ &&
+           !lane_.is_on() && ++num_runs_ % runs_per_look != 0 &&
+           members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_;
+}
+
+/// Nobody else needs to know of a short message that goes at once: true when it is finished.
+bool PointToPoint::send_at_once(Operation &operation) {
+    if (members_.has_closed(operation.peer)) return false;
+    try {
+        if (!matcher_.send_at_once(operation)) return false;
+        carrier_.ring();
+        operation.finished = true;
+    } catch (...) { end_with_caught(&operation); }
+    return true;
+}
+
+/// Nor of a receive whose message has come, or does within a few tries, which read no clock. False also where it has
+/// merely begun, and is pending.
+bool PointToPoint::receive_at_once(Operation &operation) {
+    if (!matcher_.may_receive_at_once(operation)) return false;
+    state_->callers.reserve(state_->callers.size() + 1); // as nothing may be thrown once it has begun
+    start_reading();
+    try {
+        for (unsigned polls = polls_before_wait / 2; spin_ && polls > 0 && !matcher_.has_come(operation); --polls) {
+            check_read();
+            relax();
+        }
+        check_read();
+        if (matcher_.receive_at_once(operation)) {
+            check_read();
+            carrier_.ring();
+            if (operation.done) operation.finished = true;
+            else pending_.emplace_back(std::shared_ptr<void>(), &operation);
+        }
+    } catch (...) { end_with_caught(&operation); }
+    stop_reading();
+    return operation.finished;
+}
+
+/// The same for all others: those that are not pending begin.
+void PointToPoint::run_all(Lock &lock, std::span<Operation> operations, const Hook &interrupted,
+                           const Hook &before_wait) {
+    const bool has_begun =
+        lock && !pending_.empty() && !operations.empty() && pending_.back().get() == &operations.back();
+    if (!has_begun) {
+        const Launching launching = lane_.launch();
         for (Operation &operation : operations) operation.launching = launching;
     }
-    Lock lock(state_->mutex, std::try_to_lock);
     if (!lock) {
         before_wait();
         lock.lock();
@@ -135,12 +196,14 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
         await(lock, [this] { return deferred_.empty(); }, Clock::time_point::max(), operations, interrupted);
         if (state_->closing) throw members_.closed_here();
     }
-    // Nothing may be thrown while the machine knows of them.
-    pending_.reserve(pending_.size() + operations.size());
-    state_->callers.reserve(state_->callers.size() + 1);
-    // The caller's memory: it goes when they are finished. After a failure nothing looks at them any more.
-    for (Operation &operation : operations) pending_.emplace_back(std::shared_ptr<void>(), &operation);
-    post(operations.size());
+    if (!has_begun) {
+        // Nothing may be thrown while the machine knows of them.
+        state_->callers.reserve(state_->callers.size() + 1);
+        // The caller's memory: it goes when they are finished. After a failure nothing looks at them any more.
+        pending_.reserve(pending_.size() + operations.size());
+        for (Operation &operation : operations) pending_.emplace_back(std::shared_ptr<void>(), &operation);
+        post(operations.size());
+    }
     if (!poll(operations)) {
         before_wait();
         await_all(lock, operations, interrupted);
@@ -155,7 +218,7 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
 /// True when all are finished. Most are so after a few tries, and read no clock. Where a rank has no core of its own,
 /// no other can go on while this one tries.
 bool PointToPoint::poll(std::span<const Operation> operations) {
-    if (spin_ && !state_->driven && !all_finished(operations)) {
+    if (spin_ && !state_->driven) {
         for (unsigned polls = polls_before_wait; polls > 0 && !all_finished(operations); --polls) {
             if (!step(false)) relax();
         }
@@ -267,185 +330,6 @@ void PointToPoint::serve() {
         Patience patience = patience_of(false, max_yields_in_background);
         drive(lock, may_rest, Clock::time_point::max(), patience);
     }
-}
-
-// Driving -------------------------------------------------------------------------------------------------------------
-
-/// Moves messages until the condition holds or `until` has passed. The lock is held except while this rests.
-void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience) {
-    while (!condition()) {
-        const bool moved = step(false);
-        if (moved) patience.renew();
-        if (condition()) break;
-        if (patience.wants_clock()) {
-            const auto now = Clock::now();
-            patience.look(now);
-            check_deadlines(now);
-            if (now >= until || condition()) break;
-        }
-        if (moved || !patience.is_over()) {
-            lock.unlock();
-            if (!moved) patience.pass();
-            lock.lock();
-        } else if (sleep(lock, condition, until)) {
-            patience.renew();
-        }
-    }
-    stop_reading();
-}
-
-/// Unless there was something to move after all, which is what it returns.
-bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
-    ControlPage &page = members_.own();
-    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
-    const auto now = Clock::now();
-    const bool moved = step(true) || condition();
-    if (!moved) {
-        const auto arrival = carrier_.until_arrival(now);
-        stop_reading();
-        lock.unlock();
-        const auto left = std::min({until - Clock::now(), std::chrono::nanoseconds(attention), arrival});
-        if (left.count() > 0) futex_wait(page.bell, bell, left);
-        lock.lock();
-    }
-    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-    return moved;
-}
-
-/// With the lock held, before it is let go for longer than between two tries.
-void PointToPoint::stop_reading() {
-    if (std::exchange(reading_, false)) members_.own().in_messages.store(0, std::memory_order_release);
-}
-
-/// One round of the machine; whether it moved anything. A failure ends all operations. `thorough`: looks at what
-/// members have written down although no alarm was raised.
-bool PointToPoint::step(bool thorough) {
-    if (failure_) return false;
-    ControlPage &page = members_.own();
-    bool moved = false;
-    try {
-        // Before the look at the alarm: a member that fails either waits until this has ended, or is heard now.
-        if (!std::exchange(reading_, true)) page.in_messages.store(1, std::memory_order_seq_cst);
-        std::vector<int> closed;
-        if (thorough || page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) closed = examine();
-        moved = matcher_.advance();
-        if (page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
-            // A member that has failed meanwhile may have taken back what was just read.
-            if (const auto recorded = members_.recorded_failure()) throw *recorded;
-        }
-        collect(); // what was kept here is received, though who sent it has closed since
-        if (!moved && !closed.empty()) look_for_closed(closed);
-    } catch (const Failure &failure) {
-        // The memory of a peer that gave up may be gone.
-        const auto recorded = failure.cause == Cause::resource ? members_.recorded_failure() : std::nullopt;
-        end_with(recorded ? *recorded : failure);
-        return true;
-    } catch (const std::bad_alloc &) {
-        end_with(no_memory());
-        return true;
-    }
-    return moved;
-}
-
-/// Throws what members have written down of failures; returns those that have closed.
-std::vector<int> PointToPoint::examine() {
-    seen_alarm_ = members_.own().alarm.load(std::memory_order_seq_cst);
-    if (const auto recorded = members_.recorded_failure()) throw *recorded;
-    if (const auto death = members_.find_death(0)) throw *death;
-    std::vector<int> closed;
-    for (int member = 0; member < members_.size(); ++member) {
-        if (members_.has_closed(member)) closed.push_back(member);
-    }
-    return closed;
-}
-
-/// All that the members in `closed` have ever sent is read: who still waits for one waits in vain.
-void PointToPoint::look_for_closed(const std::vector<int> &closed) const {
-    const auto has_closed = [&](int member) { return std::ranges::find(closed, member) != closed.end(); };
-    for (const auto &operation : pending_) {
-        const auto members = awaited(*operation);
-        if (!members.empty() && std::ranges::all_of(members, has_closed)) throw closed_failure(members.front(), 0);
-    }
-}
-
-/// From any source: all others may come.
-std::vector<int> PointToPoint::awaited(const Operation &operation) const {
-    if (operation.peer != any_source) return {operation.peer};
-    if (operation.source != any_source) return {operation.source};
-    std::vector<int> others;
-    for (int member = 0; member < members_.size(); ++member) {
-        if (member != members_.rank() || members_.size() == 1) others.push_back(member);
-    }
-    return others;
-}
-
-void PointToPoint::collect() {
-    if (matcher_.num_done() == seen_done_) return;
-    seen_done_ = matcher_.num_done();
-    std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
-        if (!operation->done) return false;
-        if (operation->launching.at != 0) record(*operation);
-        operation->finish();
-        return true;
-    });
-    if (state_->num_waiting > 0) state_->changed.notify_all();
-}
-
-void PointToPoint::check_deadlines(Clock::time_point now) {
-    if (now < next_deadline_) return;
-    step(true); // it may be done by now, or there is a better reason
-    std::shared_ptr<Operation> late;
-    next_deadline_ = Clock::time_point::max();
-    for (const auto &operation : pending_) {
-        next_deadline_ = std::min(next_deadline_, operation->deadline);
-        if (operation->deadline <= now && !late) late = operation;
-    }
-    if (!late) return;
-    Failure failure;
-    failure.cause = Cause::timeout;
-    failure.rank = members_.rank();
-    failure.seconds = std::chrono::duration<double>(late->timeout).count();
-    failure.missing = awaited(*late);
-    end_with(failure);
-}
-
-void PointToPoint::give_up(const std::string &reason) {
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = members_.rank();
-    failure.text = reason;
-    end_with(failure);
-}
-
-/// The machine stands still from here on. Waits for those that still read what was lent, which takes them no wait of
-/// their own, so the lock may be held.
-void PointToPoint::end_with(Failure failure) {
-    if (!failure_) {
-        if (failure.cause == Cause::resource || failure.cause == Cause::internal) { // tells the others in their words
-            Failure told;
-            told.cause = Cause::aborted;
-            told.rank = members_.rank();
-            told.text = failure.text;
-            members_.record(told);
-        } else {
-            failure = members_.settle(failure);
-        }
-        failure.self = members_.rank();
-        failure_ = std::move(failure);
-        members_.await_readers(transport_, &ControlPage::in_messages);
-    }
-    for (Operations *const operations : {&pending_, &deferred_}) {
-        for (const auto &operation : *operations) {
-            operation->failure = failure_;
-            if (failure_->sequence == 0) operation->failure->label = operation->label();
-            if (operation->launching.at != 0) record(*operation);
-            operation->finish();
-        }
-        operations->clear();
-    }
-    state_->changed.notify_all();
 }
 
 // Leaving -------------------------------------------------------------------------------------------------------------

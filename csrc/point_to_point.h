@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -86,29 +87,47 @@ class PointToPoint {
     using Lock = std::unique_lock<std::mutex>;
     using Condition = std::function<bool()>;
 
+    void give(const std::shared_ptr<Operation> &operation);
     void post(std::size_t num_new);
     void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
     void post_deferred(std::size_t num_first, Mark *after);
     void check_awaitable() const;
     void set_deadlines();
     bool poll(std::span<const Operation> operations);
+    bool is_idle();
+    bool send_at_once(Operation &operation);
+    bool receive_at_once(Operation &operation);
+    void run_all(Lock &lock, std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait);
     void await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted);
     bool await(Lock &lock, const Condition &condition, Clock::time_point until, std::span<const Operation> told,
                const Hook &interrupted);
     void drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience);
     bool sleep(Lock &lock, const Condition &condition, Clock::time_point until);
     bool step(bool thorough);
-    void stop_reading();
+    void start_reading() {
+        if (!std::exchange(reading_, true)) members_.own().in_messages.store(1, std::memory_order_seq_cst);
+    }
+    /// With the lock held, before it is let go for longer than between two tries.
+    void stop_reading() {
+        if (std::exchange(reading_, false)) members_.own().in_messages.store(0, std::memory_order_release);
+    }
+    /// A member that has failed meanwhile may have taken back what was just read.
+    void check_read() const {
+        if (members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_) return;
+        if (const auto recorded = members_.recorded_failure()) throw *recorded;
+    }
     std::vector<int> examine();
     void look_for_closed(const std::vector<int> &closed) const;
     std::vector<int> awaited(const Operation &operation) const;
     void collect();
+    void end(Operation &operation);
     void record(const Operation &operation);
     void record_wait(const Operation &operation, const Launching &waiting);
     void record_call(Record::What what, const Operation &first, const Operation &last, std::size_t num_operations);
     void check_deadlines(Clock::time_point now);
     void give_up(const std::string &reason);
     void end_with(Failure failure);
+    void end_with_caught(Operation *operation = nullptr);
     void hand_on();
     void start_background();
     void serve();
@@ -145,6 +164,7 @@ class PointToPoint {
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;
+    unsigned num_runs_ = 0;
     bool reading_ = false; // what `in_messages` says to the others
     Clock::time_point next_deadline_ = Clock::time_point::max();
 };

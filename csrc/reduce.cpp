@@ -52,10 +52,10 @@ bool has_meaning(Op op, Dtype dtype) { return op == Op::custom || kernel_of(op, 
 void fold(const Fold &what, std::byte *destination, Sources sources, std::span<const bool> raw, std::size_t n,
           std::size_t kernel_set) {
     if (n == 0) return;
-    const bool some_raw = std::ranges::find(raw, true) != raw.end();
-    const bool scales = some_raw && what.op == Op::premul_sum;
+    const auto some_raw = [raw] { return std::ranges::find(raw, true) != raw.end(); };
+    const bool scales = what.op == Op::premul_sum && some_raw();
     if (sources.size() == 1 && what.divisor == 1 && !scales) {
-        if (some_raw && (is_logical(what.op) || (what.dtype == Dtype::boolean && what.op != Op::custom))) {
+        if ((is_logical(what.op) || (what.dtype == Dtype::boolean && what.op != Op::custom)) && some_raw()) {
             const std::array twice{sources[0], sources[0]}; // "or" of a value with itself makes it true or false
             return kernel_of(Op::lor, what.dtype, kernel_set)(what, destination, twice, {}, n);
         }

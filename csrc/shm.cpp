@@ -80,11 +80,13 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         endpoints_.emplace_back(mapping.base() + offset, size);
         peer_at(i).mapping = &mapping;
         peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
+        peer_at(i).is_beside = context.is_beside(members_[static_cast<std::size_t>(i)]);
         peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < size; ++i) {
         const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
                        &theirs = endpoints_[static_cast<std::size_t>(i)];
+        peer_at(i).control = &theirs.control();
         peer_at(i).outgoing = mine.ring(lane_, i);
         peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
         peer_at(i).incoming = theirs.ring(lane_, rank_);
@@ -237,10 +239,15 @@ bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
 }
 
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
-void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes) {
+/// `stays_near`: they share this core, and so look at it when this rank has made room for them.
+void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes,
+                                bool stays_near) {
     std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const bool past_caches = stores_had_better_pass_caches(place, bytes);
-    const std::size_t part_bytes = round_up((bytes.size() + max_parts - 1) / max_parts, Endpoint::cell_bytes);
+    const bool past_caches = !stays_near && stores_had_better_pass_caches(place, bytes);
+    const std::size_t least_part = past_caches ? least_part_past_caches : Endpoint::cell_bytes;
+    const std::size_t num_parts = stays_near ? 1 : max_parts;
+    const std::size_t part_bytes =
+        std::max(least_part, round_up((bytes.size() + num_parts - 1) / num_parts, Endpoint::cell_bytes));
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
         if (past_caches) copy_past_caches(place + begin, part);
@@ -281,6 +288,7 @@ void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t
     line.num_bytes = static_cast<std::uint32_t>(head.size() + bytes.size());
     line.tier = Endpoint::Tier::in_line;
     line.num_head_bytes = 0;
+    line.num_cells.store(static_cast<std::uint16_t>(to.received), std::memory_order_relaxed);
     copy_bytes(line.bytes.data(), head);
     copy_bytes(line.bytes.data() + head.size(), bytes);
     complete(line, to);
@@ -325,10 +333,16 @@ bool ShmTransport::has_room(std::span<const int> peers) {
 Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                     bool may_lend) {
     if (!has_room(peers)) return {};
-    if (head.size() + bytes.size() <= Endpoint::inline_bytes) {
-        for (int peer : peers) post_in_line(peer, head, bytes, tag);
-        return {.num_bytes = bytes.size()};
+    if (head.size() + bytes.size() > Endpoint::inline_bytes) {
+        return publish_elsewhere(head, peers, bytes, tag, may_lend);
     }
+    for (int peer : peers) post_in_line(peer, head, bytes, tag);
+    return {.num_bytes = bytes.size()};
+}
+
+/// What does not fit into a line, where there is one.
+Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
+                                          bool may_lend) {
     Endpoint::Line message{};
     message.tag = tag;
     Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
@@ -351,12 +365,14 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
         Context::Slot &slot = staged->slot;
         message.tier = Endpoint::Tier::arena;
         message.elsewhere.offset = slot.offset + slot.used;
-        if (published.num_bytes > most_hot_bytes) slot.used += round_up(published.num_bytes, cache_line);
+        const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
+        const bool stays_near = lane_ == Lane::messages && std::ranges::all_of(peers, is_beside);
+        if (published.num_bytes > most_hot_bytes && !stays_near) slot.used += round_up(published.num_bytes, cache_line);
         for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
         staged_.push_back(std::move(*staged));
         message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
         if (published.num_bytes >= least_watched_bytes) {
-            post_filling(peers, message, bytes.first(published.num_bytes));
+            post_filling(peers, message, bytes.first(published.num_bytes), stays_near);
             return published;
         }
         copy_bytes(arena.base() + message.elsewhere.offset, bytes);
@@ -367,26 +383,36 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
     return published;
 }
 
+namespace {
+/// A peer's word is never trusted beyond what this rank knows by itself.
+[[noreturn]] void refuse(int peer) {
+    throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
+}
+} // namespace
+
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
     if (!has_come(from)) return {};
     const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
-    // A peer's word is never trusted beyond what this rank knows by itself.
-    const auto refuse = [peer] {
-        throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
-    };
+    if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
+    const std::size_t num_bytes = line.num_bytes; // read once, as the peer may change it behind a check
+    if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
+    // No line is as old as 2^16 messages: a rank looks at what has come from a peer long before it sends that many.
+    const auto more = static_cast<std::uint16_t>(line.num_cells.load(std::memory_order_relaxed) - from.seen_released);
+    if (more <= from.posted - from.seen_released) from.seen_released += more;
+    return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
+}
+
+View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
+    Peer &from = peer_at(peer);
     const std::byte *start = nullptr;
     // Read once, as the peer may change them behind a check.
     const std::size_t num_bytes = line.num_bytes;
     const Endpoint::Tier tier = line.tier;
-    if (tier == Endpoint::Tier::in_line) {
-        if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse();
-        return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
-    }
     const std::uint64_t offset = line.elsewhere.offset;
     const std::byte *const address = line.elsewhere.address;
     const std::size_t num_head_bytes = line.num_head_bytes;
-    if (num_head_bytes > Endpoint::head_bytes) refuse();
+    if (num_head_bytes > Endpoint::head_bytes) refuse(peer);
     from.seen_released = std::max(from.seen_released, line.elsewhere.released);
     if (from.consumed < num_head_bytes) {
         const Bytes head(line.elsewhere.head);
@@ -395,21 +421,21 @@ View ShmTransport::view(int peer) {
     const std::size_t consumed = from.consumed - num_head_bytes;
     bool attached = false;
     switch (tier) {
-    case Endpoint::Tier::in_line: break; // see above
+    case Endpoint::Tier::in_line: break; // no longer, since view() has looked
     case Endpoint::Tier::address:
-        if (!from.shares_process) refuse();
+        if (!from.shares_process) refuse(peer);
         start = address;
         break;
     case Endpoint::Tier::arena:
     case Endpoint::Tier::put: {
         const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
         const std::size_t limit = memory.num_bytes();
-        if (offset > limit || num_bytes > limit - offset) refuse();
+        if (offset > limit || num_bytes > limit - offset) refuse(peer);
         start = memory.base() + offset;
         break;
     }
     case Endpoint::Tier::attach:
-        if (from.attachable.empty() && !(shares_cores() && can_attach(peer))) refuse();
+        if (from.attachable.empty() && !(shares_cores() && can_attach(peer))) refuse(peer);
         start = address;
         attached = true;
         break;
@@ -419,12 +445,12 @@ View ShmTransport::view(int peer) {
                 reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory.data());
             return ahead <= memory.size() && num_bytes <= memory.size() - ahead;
         };
-        if (std::ranges::none_of(from.attachable, contains)) refuse();
+        if (std::ranges::none_of(from.attachable, contains)) refuse(peer);
         start = address;
         break;
     }
     }
-    if (start == nullptr) refuse();
+    if (start == nullptr) refuse(peer);
     const std::size_t there =
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
     if (there <= consumed) return {};
@@ -461,8 +487,8 @@ void ShmTransport::ring() {
     if (!std::exchange(may_await_, false)) return;
     // Either the peer sees what was stored, or this rank that it sleeps.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-        if (std::exchange(peer_at(peer).may_await, false)) control(peer).ring();
+    for (Peer &peer : peers_) {
+        if (std::exchange(peer.may_await, false)) peer.control->ring();
     }
 }
 

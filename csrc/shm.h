@@ -45,8 +45,10 @@ class Endpoint {
         std::uint32_t tag;
         std::uint32_t num_bytes;
         Tier tier;
-        std::uint8_t num_head_bytes;          // of `elsewhere`, which come before the `num_bytes`
-        std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end
+        std::uint8_t num_head_bytes; // of `elsewhere`, which come before the `num_bytes`
+        // That are there: all_cells in the end. In line, where all is: the messages of the reader, as below, modulo
+        // 2^16.
+        std::atomic<std::uint16_t> num_cells;
         union {
             std::array<std::byte, inline_bytes> bytes;
             struct {
@@ -175,8 +177,11 @@ class ShmTransport final : public Transport {
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
     /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
     static constexpr std::size_t max_parts = 4;
+    /// Past the caches each part has to have left this core before its readers are told of it: so they are longer.
+    static constexpr std::size_t least_part_past_caches = std::size_t{32} << 10;
     /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
-    /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them.
+    /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
+    /// message to a rank beside this one it is always the former; of what goes to several that has lost.
     static constexpr std::size_t most_hot_bytes = 4096;
     /// Of one peer. A sender that is further ahead would write where the reader has read just now.
     static constexpr std::ptrdiff_t max_unread = 4;
@@ -194,6 +199,7 @@ class ShmTransport final : public Transport {
 
     struct Peer {
         const Mapping *mapping = nullptr;
+        ControlPage *control = nullptr;
         Endpoint::Line *outgoing = nullptr;
         const Endpoint::Counter *outgoing_released = nullptr; // the peer's
         const Endpoint::Line *incoming = nullptr;             // the peer's
@@ -203,6 +209,7 @@ class ShmTransport final : public Transport {
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
+        bool is_beside = false; // on the same core
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
@@ -232,6 +239,8 @@ class ShmTransport final : public Transport {
     bool had_better_stage();
     bool has_room(std::span<const int> peers);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
+    Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
+    View view_elsewhere(int peer, const Endpoint::Line &line);
     void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
     void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
     void complete(Endpoint::Line &line, Peer &to);
@@ -242,7 +251,7 @@ class ShmTransport final : public Transport {
     void watch_stores(std::byte *place, Bytes bytes);
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
-    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes);
+    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near);
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);
     Staged make_staged(Context::Slot slot, int reserved_for);

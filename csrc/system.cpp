@@ -6,11 +6,6 @@
 #include <string>
 
 namespace hocket {
-namespace {
-
-std::atomic<unsigned> generation{0};
-
-} // namespace
 
 unsigned fork_generation() {
     // Asking the kernel for the process id would cost more than a whole small collective.

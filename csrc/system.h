@@ -40,8 +40,9 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-/// Grows in each forked child. What was made under another generation belongs to the parent, threads and locks
-/// included.
+/// Grows in each forked child, once fork_generation() was called. What was made under another generation belongs to the
+/// parent, threads and locks included.
+inline std::atomic<unsigned> generation{0};
 unsigned fork_generation();
 
 /// What the second level of a core's caches holds, which cores seldom share; a common size where that is not known.
@@ -57,7 +58,7 @@ template <typename T> class OfThisProcess {
     ~OfThisProcess() {
         if (!is_here()) static_cast<void>(value_.release());
     }
-    bool is_here() const { return generation_ == fork_generation(); }
+    bool is_here() const { return generation_ == generation.load(std::memory_order_relaxed); }
     T &operator*() const { return *value_; }
     T *operator->() const { return value_.get(); }
 

@@ -57,7 +57,8 @@ class Transport {
     /// source itself; otherwise it may be overwritten as soon as this returns. Never called with empty bytes.
     virtual Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) = 0;
 
-    /// The same with up to `max_head_bytes` more in front, which are copied, and taken if any of the others are.
+    /// The same with up to `max_head_bytes` more in front, which are copied. Up to `piece_bytes` are taken as a whole,
+    /// with those in front, or not at all.
     virtual std::size_t max_head_bytes() const { return 0; }
     virtual Published publish_behind(Bytes /*head*/, int /*peer*/, Bytes /*bytes*/, std::uint32_t /*tag*/,
                                      bool /*may_lend*/) {

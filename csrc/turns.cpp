@@ -17,6 +17,7 @@ void Communicator::run(const Call &call, const Hook &interrupted, const Hook &be
     }
     try {
         patience_ = patience_of(spin_);
+        lingers_ = !spin_ && !paced_;
         run_to_end(call, {}, interrupted, before_wait);
     } catch (...) {
         end_turn();
@@ -120,6 +121,7 @@ void Communicator::serve() {
         try {
             if (work->after_) await_earlier(*work->after_);
             work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
+            lingers_ = false;
             patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
             run_to_end(work->call_, work->launching_, [] {}, [] {});
         } catch (...) { failure = std::current_exception(); }

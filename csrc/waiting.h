@@ -15,6 +15,9 @@ inline constexpr std::chrono::milliseconds attention{100}; // between looks at s
 inline constexpr std::chrono::microseconds spin_time{200};
 inline constexpr std::chrono::seconds stall_time{5};
 inline constexpr std::chrono::milliseconds yield_time{10};
+/// Of a rank that shares its core, while nobody that it waits for needs this core: as long as it takes to let another
+/// rank run and to come back.
+inline constexpr std::chrono::microseconds linger_time{4};
 inline constexpr unsigned max_yields = 1000;
 /// Of yields one after another that let nobody run, each shorter than `idle_yield`. Then no rank needs the core, or one
 /// that does belongs to another session or container: the scheduler may divide the core among those first, and there

@@ -22,6 +22,7 @@ Every result is checked: of each call by a checksum over its lines, of each batc
 """
 
 import itertools
+import math
 import statistics
 import sys
 import time
@@ -55,14 +56,16 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
+    long_trial_seconds: float  # a floor that took longer keeps the ways that it found the best
+    hopeless: float  # an MPI that took so many times as long as the best one is not measured in that cell again
 
     def with_rounds(self, rounds: int) -> "Effort":
         """The same with another number of rounds."""
         return replace(self, rounds=rounds)
 
 
-QUICK = Effort(rounds=3, batches=3, batch_seconds=0.006, cell_seconds=0.08, untouched_rounds=1, long_seconds=4.0)
-FULL = Effort(rounds=5, batches=5, batch_seconds=0.02, cell_seconds=0.5, untouched_rounds=5, long_seconds=60.0)
+QUICK = Effort(3, 3, 0.006, 0.08, untouched_rounds=1, long_seconds=4.0, long_trial_seconds=0.5, hopeless=2.5)
+FULL = Effort(5, 5, 0.02, 0.5, untouched_rounds=5, long_seconds=60.0, long_trial_seconds=60.0, hopeless=math.inf)
 TRIAL_EFFORT = replace(QUICK, rounds=1, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0)
 
 
@@ -155,6 +158,7 @@ class Comparison:
         self._batches: dict[tuple[str, str], Batches] = {}
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
+        self._ways: dict[tuple[str, str], list[str]] = {}  # of the floor, by row and memory
 
     def __enter__(self) -> "Comparison":
         try:
@@ -227,7 +231,8 @@ class Comparison:
             load = Load(itertools.chain.from_iterable(group.processes for group in self.groups.values()))
             order = self._contenders[turn % len(self._contenders) :] + self._contenders[: turn % len(self._contenders)]
             for contender in order:
-                if contender.group in self.groups and wanted(row, contender):
+                is_hopeless = row.trails(contender.name, self._effort.hopeless)
+                if contender.group in self.groups and wanted(row, contender) and not is_hopeless:
                     self._measure(row, contender, untouched=number < self._effort.untouched_rounds)
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])
@@ -265,7 +270,11 @@ class Comparison:
             if not floor.has(row, memory):
                 continue
             batch_seconds = self._effort.batch_seconds / 2  # of two variants
-            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2)
+            key, began = (row.name(), memory), time.monotonic()
+            known = self._ways.get(key, [])
+            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2, known)
+            if found and time.monotonic() - began > self._effort.long_trial_seconds:
+                self._ways[key] = found.variants
             for protocol, seconds in (found.seconds if found else {}).items():
                 least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
                 row.note(f"floor {memory}", protocol, seconds if memory == "turns" else least[protocol])

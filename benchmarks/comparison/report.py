@@ -22,7 +22,8 @@ def table(rows: Sequence[Row]) -> str:
     """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round.
 
     All microseconds of a row are those of one round, whose ratio is the median; so is `hop`, the nanoseconds in which
-    two cores exchange a line. `at most`: the same ratio, by medians over rounds, of the floor.
+    two cores exchange a line; a library that was not measured in that round has a dash. `at most`: the same ratio, by
+    medians over rounds, of the floor.
     """
     shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
     ours = [name for name in OURS if name in shown]
@@ -135,7 +136,10 @@ def read_json(text: str) -> Run:
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:
-    """Seconds against bytes, one picture for each operation and rank count. Needs matplotlib (the extra `plot`)."""
+    """Seconds, medians over rounds, against bytes, one picture for each operation and rank count.
+
+    Needs matplotlib (the extra `plot`).
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -147,21 +151,25 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
     figure, grid = pyplot.subplots(
         len(operations), len(counts), figsize=(5 * len(counts), 3.2 * len(operations)), squeeze=False, sharex=True
     )
+    plotted = [name for name in COLUMNS if name != "empty calls"]  # as many as there are colors
     for line, operation in enumerate(operations):
         for column, count in enumerate(counts):
             axes = grid[line][column]
             cells = [row for row in rows if (row.operation, row.num_ranks) == (operation, count)]
-            for name in COLUMNS:
-                points = [(row.num_bytes, seconds * 1e6) for row in cells if (seconds := row.typical(name)) is not None]
+            for name in plotted:
+                found = [(row.num_bytes, times) for row in cells if (times := row.times(name))]
+                points = [(num_bytes, statistics.median(times) * 1e6) for num_bytes, times in found]
                 if points:
-                    color, width = f"C{COLUMNS.index(name)}", 2.5 if name in OURS else 1
-                    axes.loglog(*zip(*points, strict=True), marker=".", label=name, color=color, lw=width)
+                    color, width = f"C{plotted.index(name)}", 2.5 if name in OURS else 1
+                    style = "--" if name.startswith("floor") else "-"
+                    axes.loglog(*zip(*points, strict=True), style, marker=".", label=name, color=color, lw=width)
             axes.set_title(f"{operation}, {count} ranks")
             axes.set_ylabel("microseconds")
             axes.grid(alpha=0.3)
     for axes in grid[-1]:
         axes.set_xlabel("bytes")
-    grid[0][0].legend(fontsize="small")
+    labels = {name: one for axes in grid.flat for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    grid[0][0].legend(labels.values(), labels, fontsize="small")
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)

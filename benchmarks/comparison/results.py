@@ -36,6 +36,11 @@ class Row:
         present = [name for name in peers.MPIS if self.times(name, protocol)]
         return min(present, key=lambda name: statistics.median(self.times(name, protocol)), default=None)
 
+    def trails(self, contender: str, factor: float) -> bool:
+        """Whether it is an MPI that took more than `factor` times as long in the first round as the best one there."""
+        first = {name: times[0] for name in peers.MPIS if (times := self.times(name))}
+        return contender in first and first[contender] > factor * min(first.values())
+
     def ratios(self, ours: str, peer: str | None, protocol: str = "touched") -> list[float]:
         """How many times faster ours was than the peer, by round."""
         theirs = self.times(peer, protocol) if peer else []

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t most_bytes_under_lock = 16384;
 
 thread_local Miss *current_miss = nullptr;
+int num_misses = 0; // on all threads: to look whether there are any is quicker. The interpreter lock guards it
 
 // What a call has come to ---------------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ Envelope run(Communicator &communicator, ReadyCollective &of, const Operands &op
              const Hook &before_wait) {
     if (of.input != Place::none) of.call.launch.input = operands.memory_at(of.input).data;
     if (of.output != Place::none) of.call.launch.output = operands.memory_at(of.output).data;
-    note_call(communicator, *of.launched, of.call);
+    if (num_misses > 0) note_call(communicator, *of.launched, of.call);
     communicator.run(of.call, interrupted, before_wait);
     return {};
 }
@@ -132,8 +133,15 @@ Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &oper
 
 } // namespace
 
-Miss::Miss() : outer(current_miss) { current_miss = this; }
-Miss::~Miss() { current_miss = outer; }
+Miss::Miss() : outer(current_miss) {
+    current_miss = this;
+    ++num_misses;
+}
+
+Miss::~Miss() {
+    current_miss = outer;
+    --num_misses;
+}
 
 std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result, std::vector<nb::object> held) {
     const Place place = place_of_result(result, operands);

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import compare
-from comparison import goals, measuring, report, values
+from comparison import floor, goals, measuring, report, values
 from comparison.goals import Cells, Goal
 from comparison.results import Row, Run, geometric_mean, size_name, together
 
@@ -37,6 +38,29 @@ def test_times_of_a_row_are_those_of_one_round() -> None:
     assert cell.typical("gloo") is None
     assert row(hocket=[3.0, 1.0], impi=[3.0, 2.0]).typical("hocket") == 3.0  # of two, one of them
     assert row(hocket=[3.0, 1.0, 2.0]).typical("hocket") == 2.0
+
+
+def test_an_mpi_that_trails_is_not_measured_again() -> None:
+    cell = row(hocket=[0.1], registered=[30.0], impi=[1.0, 9.0], openmpi=[2.5], mpich=[2.6])
+    trailing = [name for name in ("hocket", "registered", "impi", "openmpi", "mpich", "gloo") if cell.trails(name, 2.5)]
+    assert trailing == ["mpich"]
+    assert not row(hocket=[0.1]).trails("mpich", 2.5)
+
+
+def test_a_floor_that_took_long_keeps_its_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, given = iter([0.0, 0.1, 1.0, 2.0, 3.0, 3.1]), []
+
+    def measure(*arguments: Any) -> floor.Found:
+        given.append(arguments[-1])
+        return floor.Found({"touched": 1.0}, ["lined", "staged"])
+
+    monkeypatch.setattr(measuring.floor, "measure", measure)
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
+    comparison = measuring.Comparison(Run(), [], 4, 64, measuring.QUICK, Path(), Path("floor"))
+    monkeypatch.setitem(comparison.groups, "hocket", None)
+    for _ in range(3):
+        comparison._measure_floor(Row("broadcast", 64, "float32", 4))  # of which there is one floor
+    assert given == [[], [], ["lined", "staged"]]
 
 
 def test_a_row_says_in_which_mode_the_machine_was() -> None:

@@ -18,7 +18,7 @@ from tests.cli.printed import json_of, text_of
 COSTS = machine.MachineCosts(
     4, 1e-7, {kind: {1 << 14: 2e10, 1 << 27: 1e10} for kind in machine.PASSES}, dict.fromkeys(machine.PASSES, 2e10)
 )
-SIZES = (8, 4 << 10, 64 << 10, 1 << 20)
+SIZES = (8, 4 << 10, 64 << 10, 128 << 10, 1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -54,32 +54,32 @@ def entry() -> Entry:
 def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]) -> None:
     known = entry()
     tuning.store([known])
-    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert found["tuned"] == known.date and len(rows) == 17
     for one in known.algorithms:
         row = rows[one.algorithm]
-        assert (row["latency"], row["bandwidth"], row["reduction"]) == one.costs.parts(one.traits, 64 << 10)
-        assert row["predicted"] == pytest.approx(one.costs.seconds(one.traits, 64 << 10))
-        sample = one.at(64 << 10)
+        assert (row["latency"], row["bandwidth"], row["reduction"]) == one.costs.parts(one.traits, 128 << 10)
+        assert row["predicted"] == pytest.approx(one.costs.seconds(one.traits, 128 << 10))
+        sample = one.at(128 << 10)
         assert sample is not None
         assert (row["measured"], row["low"], row["high"]) == (sample.seconds, sample.low, sample.high)
-        assert row["steps"] == one.traits.steps and row["sent"] == one.traits.sent * (64 << 10)
+        assert row["steps"] == one.traits.steps and row["sent"] == one.traits.sent * (128 << 10)
     assert rows["tree"]["predicted"] is None and rows["tree"]["measured"] is None
     times = [row["measured"] for row in found["candidates"][:3]]
     assert times == sorted(times), "the quickest first"
-    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
-    assert "direct_two_shot takes 31.0 us (measured); the next best, ring, 38.7 us, 1.25 times as long." in text
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
+    assert "direct_two_shot takes 53.1 us (measured); the next best, ring, 57.6 us, 1.08 times as long." in text
     assert "ring pays 10.0 us more for latency (6 steps against 2)" in text
-    assert "4.92 us less for bandwidth (96 KiB sent in both)" in text
+    assert "9.83 us less for bandwidth (192 KiB sent in both)" in text
     assert "Measured 2026-01-02 03:04:05; half of the costs fit their times within 10%." in text
 
 
 def with_a_dropped_one(seconds: float) -> Entry:
-    """The tree, dropped at 64 KiB after two rounds, of which the better was lucky."""
+    """The tree, dropped at 128 KiB after two rounds, of which the better was lucky."""
     tree = measured("tree", 4, 9e-6, 2e-10, 1e-11)
     samples = [
-        tuning.sample(64 << 10, (4 * seconds, seconds)) if one.num_bytes == 64 << 10 else one for one in tree.samples
+        tuning.sample(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one for one in tree.samples
     ]
     return replace(entry(), algorithms=(*entry().algorithms, replace(tree, samples=tuple(samples))))
 
@@ -88,35 +88,35 @@ def test_what_was_dropped_after_a_few_rounds_is_not_compared(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuning.store([with_a_dropped_one(5e-6)])
-    call = ("explain", "all_reduce", "-n", "4", "-b", "64K")
+    call = ("explain", "all_reduce", "-n", "4", "-b", "128K")
     rows = json_of(capsys, *call)["candidates"]
     assert [row["algorithm"] for row in rows[:4]] == ["direct_two_shot", "ring", "direct", "tree"]
     assert [(row["complete"], row["rounds"]) for row in rows[:5]] == [*[(True, 9)] * 3, (False, 2), (False, None)]
     text = text_of(capsys, *call)
-    assert "direct_two_shot takes 31.0 us (measured); the next best, ring, 38.7 us, 1.25 times as long." in text
+    assert "direct_two_shot takes 53.1 us (measured); the next best, ring, 57.6 us, 1.08 times as long." in text
     assert "What has fewer rounds than others was dropped as slower: its time is rough, and not compared." in text
     assert ranges_measured(with_a_dropped_one(5e-6)) == ranges_measured(entry())
     monkeypatch.setenv("HOCKET_ALGO", "tree")
-    expected = "tree was dropped after 2 rounds, of about 5.00 us, as slower than direct_two_shot, 31.0 us (measured)."
+    expected = "tree was dropped after 2 rounds, of about 5.00 us, as slower than direct_two_shot, 53.1 us (measured)."
     assert expected in text_of(capsys, *call)
 
 
 def test_where_all_others_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     samples = {"direct_two_shot": (1e-5, 1e-5, 1e-5), "ring": (2e-5, 2e-5), "direct": (2e-5, 2e-5)}
-    some = (replace(one, samples=(tuning.sample(64 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
+    some = (replace(one, samples=(tuning.sample(128 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
     tuning.store([replace(entry(), algorithms=tuple(some))])
-    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 10.0 us (measured); all others were dropped as slower, " in text
     assert "ring at about 20.0 us. By their costs ring pays " in text
 
 
 def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     tuning.store([entry()])
-    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "192K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert rows["ring"]["measured"] is None and rows["ring"]["predicted"] > 0
-    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
-    assert "direct_two_shot takes 48.3 us (predicted); the next best," in text
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "192K")
+    assert "direct_two_shot takes 68.5 us (predicted); the next best," in text
 
 
 def test_what_runs_is_not_always_the_quickest(
@@ -129,7 +129,7 @@ def test_what_runs_is_not_always_the_quickest(
 
 
 def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.CaptureFixture[str]) -> None:
-    call = ("explain", "all_reduce", "-n", "4", "-b", "64K")
+    call = ("explain", "all_reduce", "-n", "4", "-b", "128K")
     found = json_of(capsys, *call)
     assert found["tuned"] is None and found["fastest_measured"] == []
     assert (found["algorithm"], found["by"]) == ("direct_two_shot", "table")
@@ -140,7 +140,7 @@ def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.Captu
         {"min_bytes": 8193, "max_bytes": None, "algorithm": "direct_two_shot"},
     ]
     text = text_of(capsys, *call)
-    assert "direct_two_shot takes ~9.2 us (predicted), and bidirectional_ring ~11 us: rough costs do not tell" in text
+    assert "direct_two_shot takes ~17 us (predicted), and bidirectional_ring ~20 us: rough costs do not tell" in text
     assert "By rough costs: direct up to 8 KiB; direct_two_shot above 8 KiB.\n" in text
     assert "~: predicted by what cores and memory can do here" in text
     assert "hocket tune --collective all_reduce --ranks 4" in text
@@ -194,7 +194,7 @@ def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_who_decided(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    call = ("all_reduce", "-n", "4", "-b", "64K")
+    call = ("all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot runs, chosen by the table.\n" in text_of(capsys, "explain", *call)
     Path("hocket_tuner.conf").write_text("allreduce,0,1000,ring,simple,-1,-1,4\n")
     expected = "direct_two_shot runs, chosen by the table; no line of the tuner file says otherwise.\n"
@@ -250,7 +250,7 @@ def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_fastest_by_size_as_measured() -> None:
     found = [(one["min_bytes"], one["max_bytes"], one["algorithm"]) for one in ranges_measured(entry())]
-    assert found == [(0, 16384, "direct"), (16385, 262144, "direct_two_shot"), (262145, None, "ring")]
+    assert found == [(0, 16384, "direct"), (16385, 370727, "direct_two_shot"), (370728, None, "ring")]
 
 
 lines = st.tuples(st.integers(0, 1000), st.integers(0, 50))

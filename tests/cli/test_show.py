@@ -163,9 +163,13 @@ def test_the_table_of_the_choice(elsewhere: Path, capsys: pytest.CaptureFixture[
     code, text = show(capsys, "choice")
     assert code == 0
     lines = [line.split() for line in text.splitlines()]
-    assert lines[1:5] == [
+    assert lines[1:9] == [
         ["fast", "all_reduce", "up", "to", "2", "up", "to", "8", "KiB", "direct"],
         ["up", "to", "2", "any", "direct_two_shot"],
+        ["up", "to", "4", "up", "to", "64", "KiB", "direct"],
+        ["up", "to", "4", "any", "direct_two_shot"],
+        ["up", "to", "8", "up", "to", "8", "KiB", "direct"],
+        ["up", "to", "8", "up", "to", "256", "KiB", "parameter_server"],
         ["any", "up", "to", "32", "KiB", "direct"],
         ["any", "any", "direct_two_shot"],
     ]

@@ -40,8 +40,8 @@ def test_a_run_writes_a_tuner_file_and_the_times(capsys: pytest.CaptureFixture[s
     assert kept["entries"] == report["entries"]
     (entry,) = kept["entries"]
     assert (entry["collective"], entry["num_ranks"]) == ("broadcast", 2)
-    binomial = next(one for one in entry["algorithms"] if one["algorithm"] == "binomial")
-    assert [sample["num_bytes"] for sample in binomial["samples"]] == [8, 4096]
+    direct = next(one for one in entry["algorithms"] if one["algorithm"] == "direct")
+    assert [sample["num_bytes"] for sample in direct["samples"]] == [8, 4096]
 
 
 def found(*rules: tuning.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:

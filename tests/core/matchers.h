@@ -68,9 +68,12 @@ struct Machines {
                                       std::vector<std::byte> &bytes, Dtype dtype = Dtype::uint8) {
         return post(rank, {.peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
     }
-    std::shared_ptr<Exchange> post(int rank, const Message &message) {
+    /// at_once: a receive whose message has come, where that may be.
+    std::shared_ptr<Exchange> post(int rank, const Message &message, bool at_once = false) {
         auto exchange = std::make_shared<Exchange>(message);
-        (*this)[rank].post(exchange);
+        Matcher &matcher = (*this)[rank];
+        const bool may_be = at_once && !message.sends && matcher.may_receive_at_once(*exchange);
+        if (!may_be || !matcher.has_come(*exchange) || !matcher.receive_at_once(*exchange)) matcher.post(exchange);
         return exchange;
     }
 

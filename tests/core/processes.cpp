@@ -89,7 +89,9 @@ void Processes::join(Rank &own) {
         descriptors.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
         CHECK(descriptors.back() >= 0, "cannot open", path);
     }
-    own.context->join(own.rank, descriptors, presences, !options_.spin);
+    const int other = own.rank ^ 1; // as in World
+    const std::span neighbours(&other, other < num_ranks_ && !options_.spin ? 1 : 0);
+    own.context->join(own.rank, descriptors, presences, !options_.spin, neighbours, neighbours);
     for (int descriptor : descriptors) close(descriptor);
     for (int i = 0; i < options_.num_communicators; ++i) {
         board_->endpoint[at].store(

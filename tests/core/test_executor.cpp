@@ -151,6 +151,9 @@ TEST(executor_names_whom_it_waits_for) {
     const std::vector<int> all{0, 2, 3};
     CHECK(!machines.executors[1]->advance());
     CHECK(machines.executors[1]->waiting_for() == all);
+    const std::vector<int> others{1}, one{3};
+    CHECK(machines.executors[1]->waits_for(one) && !machines.executors[1]->waits_for(others));
+    CHECK(machines.executors[1]->exchanges_with(all) && !machines.executors[1]->exchanges_with(others));
     CHECK(!machines.executors[2]->advance());
     const auto moves = machines.executors[1]->num_moves();
     CHECK(!machines.executors[1]->advance());
@@ -158,6 +161,32 @@ TEST(executor_names_whom_it_waits_for) {
     const auto still = machines.executors[1]->num_moves();
     CHECK(!machines.executors[1]->advance());
     CHECK(machines.executors[1]->num_moves() == still, "nothing moved, so nothing is counted");
+}
+
+TEST(executor_does_what_waits_for_nobody_before_it_waits) {
+    World world(2, {.as_processes = true});
+    const Fixture &one = fixture("all_gather", "direct", 2);
+    std::array<std::array<std::int64_t, 2>, 2> outputs{};
+    std::vector<std::unique_ptr<Executor>> executors;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        executors.push_back(std::make_unique<Executor>(*one.plans[rank], world[rank].communicator().transport()));
+    }
+    for (std::int64_t call = 1; call <= 40; ++call) { // more than a channel holds
+        std::array<std::int64_t, 2> inputs{};
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            inputs[rank] = 10 * call + static_cast<std::int64_t>(rank);
+            executors[rank]->start({.dtype = Dtype::int64,
+                                    .block = 1,
+                                    .input = reinterpret_cast<const std::byte *>(&inputs[rank]),
+                                    .output = reinterpret_cast<std::byte *>(outputs[rank].data()),
+                                    .tag = static_cast<std::uint32_t>(call)});
+        }
+        CHECK(!executors[0]->advance() && outputs[0][0] == inputs[0]);
+        if (call % 2 == 0) CHECK(executors[0]->waiting_for() == std::vector<int>{1}); // as one asks who waits long
+        CHECK(!executors[0]->advance() && !executors[0]->was_interrupted());
+        CHECK(executors[1]->advance() && executors[0]->advance());
+        CHECK(outputs[0] == inputs && outputs[1] == inputs, call);
+    }
 }
 
 TEST(executor_refuses_a_message_of_another_call) {

@@ -383,7 +383,7 @@ void run_traffic(std::mt19937 &random, Machines &machines, std::vector<Planned> 
         std::size_t &at = next[static_cast<std::size_t>(rank)];
         while (at < traffic.size() && traffic[at].rank != rank) ++at;
         if (at < traffic.size() && random() % 3 == 0) {
-            traffic[at].exchange = machines.post(rank, traffic[at].message);
+            traffic[at].exchange = machines.post(rank, traffic[at].message, random() % 2 == 0);
             ++at;
             --left;
         } else {

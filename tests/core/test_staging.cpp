@@ -293,15 +293,17 @@ std::uint64_t place_of_next(World &world) {
 } // namespace
 
 TEST(staging_has_slots_back_when_their_reader_tells) {
-    World world(2, {.as_processes = true});
-    const std::uint64_t first = place_of_next(world);
-    CHECK(place_of_next(world) != first, "it was not read");
-    transport_of(world, 0).release(1, 1000);
-    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
-    read_all(world, 1); // tells that one was read, the other not
-    const std::uint64_t third = place_of_next(world);
-    CHECK(third == first);
-    CHECK(place_of_next(world) != third);
+    for (const std::size_t size : {std::size_t{8}, std::size_t{1000}}) { // in its line, and in a slot
+        World world(2, {.as_processes = true});
+        const std::uint64_t first = place_of_next(world);
+        CHECK(place_of_next(world) != first, "it was not read");
+        transport_of(world, 0).release(1, 1000);
+        CHECK(publish(world, 0, 1, counted(size)) == size);
+        read_all(world, 1); // tells that one was read, the other not
+        const std::uint64_t third = place_of_next(world);
+        CHECK(third == first, size);
+        CHECK(place_of_next(world) != third, size);
+    }
 }
 
 TEST(staging_of_short_messages_holds_no_more_slots_than_it_needs) {
@@ -364,11 +366,15 @@ TEST(staging_keeps_a_slot_until_all_its_readers_have_told) {
 }
 
 TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
-    World world(2, {.as_processes = true});
-    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
-    first_line(world, 0, 1).elsewhere.released = std::uint64_t{1} << 40;
-    CHECK(!transport_of(world, 1).view(0).bytes.empty());
-    std::uint64_t num_sent = 0;
-    while (num_sent <= Endpoint::ring_size && publish(world, 1, 0, counted(8)) > 0) ++num_sent;
-    CHECK(num_sent == Endpoint::ring_size, num_sent, "as many as its counter leaves room for");
+    for (const std::size_t size : {std::size_t{8}, std::size_t{1000}}) {
+        World world(2, {.as_processes = true});
+        CHECK(publish(world, 0, 1, counted(size)) == size);
+        Endpoint::Line &line = first_line(world, 0, 1);
+        if (size == 8) line.num_cells.store(1);
+        else line.elsewhere.released = std::uint64_t{1} << 40;
+        CHECK(!transport_of(world, 1).view(0).bytes.empty());
+        std::uint64_t num_sent = 0;
+        while (num_sent <= Endpoint::ring_size && publish(world, 1, 0, counted(8)) > 0) ++num_sent;
+        CHECK(num_sent == Endpoint::ring_size, num_sent, "as many as its counter leaves room for");
+    }
 }

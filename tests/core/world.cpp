@@ -68,7 +68,11 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
             if (options.may_attach) *reinterpret_cast<std::uint64_t *>(presence->token_address.load()) = token;
         }
     }
-    for (Rank &rank : ranks_) rank.context->join(rank.rank, descriptors, presences, !options.spin);
+    for (Rank &rank : ranks_) {
+        const int other = rank.rank ^ 1; // is said to share its core, unless each has one, and all others not
+        const std::span neighbours(&other, other < num_ranks && !options.spin ? 1 : 0);
+        rank.context->join(rank.rank, descriptors, presences, !options.spin, neighbours, neighbours);
+    }
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {
             rank.communicators.push_back(

@@ -142,3 +142,17 @@ def test_what_cannot_be_done_is_refused_before_anything_is_sent(call: Any, words
             assert comm.all_reduce(np.ones(1))[0] == 3
 
     run_ranks(main, 3, kind="thread")
+
+
+def broadcast_more_than_one_message(count: int) -> None:
+    with hocket.init() as comm:
+        x, given = hocket.empty(count, np.uint32), np.arange(count, dtype=np.uint32)
+        if comm.rank == 0:
+            x[:] = given
+        comm.broadcast(x)
+        assert np.array_equal(x, given)
+
+
+def test_what_is_longer_than_one_message_goes_in_several() -> None:
+    """Ranks that share cores lend up to 256 MiB at once."""
+    run_ranks(broadcast_more_than_one_message, 3, args=((256 << 18) + 12345,), kind="process")

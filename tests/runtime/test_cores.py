@@ -9,7 +9,7 @@ import pytest
 
 import hocket
 from hocket.runtime import cores
-from hocket.runtime.cores import have_cores, own_cores
+from hocket.runtime.cores import beside, have_cores, neighbours, own_cores
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
@@ -40,6 +40,24 @@ def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
 )
 def test_a_rank_has_a_core_where_no_more_ranks_share_them(ranks: list[dict[str, Any]], expected: list[bool]) -> None:
     assert have_cores(ranks) == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        (said({0}), [[]]),
+        (said({0}, {0}, {1}, {1}), [[1], [0], [3], [2]]),
+        (said({0, 1}, {0, 1}, {0, 1}), [[1, 2], [0, 2], [0, 1]]),
+        (said({0}, {0, 1}, {1}, {99}), [[1], [0, 2], [1], []]),
+    ],
+)
+def test_neighbours_may_run_on_the_same_core(ranks: list[dict[str, Any]], expected: list[list[int]]) -> None:
+    assert [neighbours(ranks, rank) for rank in range(len(ranks))] == expected
+
+
+def test_who_is_beside_a_rank_runs_nowhere_else() -> None:
+    ranks = said({0}, {0}, {0, 1}, {0, 1}, {1})
+    assert [beside(ranks, rank) for rank in range(5)] == [[1], [0], [], [], []]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket import algorithms
 from hocket.errors import VerifyError
 from hocket.runtime import file_lock, plans
 from hocket.runtime.launch import run_ranks
-from hocket.runtime.plans import cache_folder, find, prepare, prove
+from hocket.runtime.plans import cache_folder, find, in_core, prepare, prove
+from hocket.schedule.lower import Plan, lower
 
 SIZE = 3
 
@@ -30,6 +32,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_in_process", {})
+    prepare.cache_clear()
 
 
 def prove_ring() -> float:
@@ -114,7 +117,7 @@ def test_where_the_cache_is(variables: dict[str, str], expected: str, monkeypatc
 def test_a_changed_prover_trusts_no_older_verdict(nothing_known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prove_ring()
     forget(monkeypatch)
-    monkeypatch.setattr(plans, "_prover", lambda: "another")
+    monkeypatch.setattr(plans, "_code", lambda: "another")
     assert prove_ring() > 0
     assert len(verdicts(nothing_known)) == 2
 
@@ -164,7 +167,7 @@ def test_who_knows_the_verdict_asks_for_no_lock(nothing_known: Path, monkeypatch
 def test_a_prover_that_dies_does_not_hold_the_others_up(nothing_known: Path) -> None:
     """The lock goes with the process that held it."""
     nothing_known.mkdir()
-    folder = plans._proofs()
+    folder = plans._folder("proofs")
     assert folder == nothing_known / "proofs"
     child = os.fork()
     if child == 0:
@@ -196,3 +199,93 @@ def test_what_is_prepared_is_the_plan_of_this_rank() -> None:
     one, two = prepare("all_reduce", "ring", 0, 2, 0, False), prepare("all_reduce", "ring", 1, 2, 0, False)
     assert one.schedule == two.schedule != prepare("all_reduce", "direct", 0, 2, 0, False).schedule
     assert one is prepare("all_reduce", "ring", 0, 2, 0, False)  # communicators share it
+
+
+def kept_plans(folder: Path) -> list[Path]:
+    return sorted((folder / "plans").iterdir())
+
+
+def values(plan: Plan) -> dict[str, Any]:
+    return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in vars(plan).items()}
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that were made in this process, as they come."""
+    made = []
+
+    def lowering(*arguments: Any) -> Plan:
+        made.append(lower(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(plans, "lower", lowering)
+    return made
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that the core was given."""
+    seen = []
+
+    def giving(plan: Plan, *arguments: Any) -> Any:
+        seen.append(plan)
+        return in_core(plan, *arguments)
+
+    monkeypatch.setattr(plans, "in_core", giving)
+    return seen
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "all_to_all_v", "barrier"])
+def test_the_plan_of_a_built_in_algorithm_is_kept_whole(
+    collective: str, lowered: list[Plan], given: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(name for of, name in algorithms.ALGORITHMS if of == collective)
+    one = prepare(collective, name, 1, 4, 0, False)
+    forget(monkeypatch)
+    two = prepare(collective, name, 1, 4, 0, False)
+    assert len(lowered) == 1, "another process reads it"
+    assert len(given) == 2
+    assert values(given[0]) == values(given[1])
+    assert (one.schedule, one.labels) == (two.schedule, two.labels)
+    prepare(collective, name, 2, 4, 0, False)
+    assert len(lowered) == 2, "another rank has its own"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda kept: b"", lambda kept: kept[:-1], lambda kept: kept[:200] + b"!" + kept[201:]]
+)
+def test_a_damaged_plan_is_made_again(
+    damage: Callable[[bytes], bytes], nothing_known: Path, lowered: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    (file,) = kept_plans(nothing_known)
+    intact = file.read_bytes()
+    file.write_bytes(damage(intact))
+    forget(monkeypatch)
+    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    assert len(lowered) == 2
+    assert file.read_bytes() == intact
+
+
+def test_changed_code_trusts_no_older_plan(lowered: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    forget(monkeypatch)
+    monkeypatch.setattr(plans, "_code", lambda: "another")
+    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    assert len(lowered) == 2
+
+
+def test_the_plan_of_a_user_s_algorithm_is_not_kept(nothing_known: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import hocket\n"
+        "@hocket.algorithm('broadcast', name='star', chunks=lambda p: 1)\n"
+        "def star(schedule):\n"
+        "    with schedule.step():\n"
+        "        for rank in range(schedule.num_ranks):\n"
+        "            if rank != schedule.root:\n"
+        "                schedule.copy(src=schedule.root, dst=rank, chunk=0)\n"
+    )
+    prepare("broadcast", f"{file}:star", 0, 2, 0, False)
+    assert len(verdicts(nothing_known)) > 0
+    assert not (nothing_known / "plans").exists()

@@ -52,19 +52,18 @@ def test_what_the_table_chooses_has_the_label(collective: str, order: str) -> No
 def test_the_table_that_was_measured() -> None:
     sizes = (8 << 10, (8 << 10) + 1, 1 << 20)
     assert [choose("all_reduce", 2, size) for size in sizes] == ["direct", "direct_two_shot", "direct_two_shot"]
-    assert [choose("all_reduce", 4, size) for size in (0, 32 << 10, (32 << 10) + 1)] == [
+    sizes = (0, 64 << 10, (64 << 10) + 1)
+    assert [choose("all_reduce", 4, size) for size in sizes] == ["direct", "direct", "direct_two_shot"]
+    assert [choose("all_reduce", 8, size) for size in (8 << 10, (8 << 10) + 1, 256 << 10, (256 << 10) + 1)] == [
         "direct",
-        "direct",
+        "parameter_server",
+        "parameter_server",
         "direct_two_shot",
     ]
-    assert [choose("broadcast", p, 32 << 10) for p in (2, 4, 5, 16, 17)] == [
-        "binomial",
-        "binomial",
-        "direct",
-        "direct",
-        "binomial",
-    ]
-    assert [choose("broadcast", p, 1 << 20) for p in (3, 16, 17)] == ["direct", "direct", "binomial"]
+    sizes = (32 << 10, (32 << 10) + 1)
+    assert [choose("all_reduce", 9, size) for size in sizes] == ["direct", "direct_two_shot"]
+    assert [choose("broadcast", p, size) for p in (2, 16) for size in (8, 1 << 20)] == ["direct"] * 4
+    assert [choose("broadcast", 17, size) for size in (8, 1 << 20)] == ["binomial"] * 2
     assert [choose("reduce", p, 2 << 20) for p in (2, 4, 5)] == ["binomial"] * 3
     assert [choose("reduce", p, 4 << 20) for p in (2, 4, 5)] == ["direct", "direct", "binomial"]
     assert [choose("barrier", p, 1) for p in (2, 8, 9)] == ["direct", "direct", "dissemination"]
@@ -196,8 +195,8 @@ def write_nothing(schedule: Builder) -> None:
 
 def test_what_does_not_do_the_rank_count_is_passed_over() -> None:
     algorithm("broadcast", name="alone", chunks=lambda p: 1, ranks=("one", lambda p: p == 1))(write_nothing)
-    policy = heeding("broadcast:alone,direct")
-    assert [choose("broadcast", p, 0, "fast", policy) for p in (1, 2)] == ["alone", "direct"]
+    policy = heeding("broadcast:alone,chain")
+    assert [choose("broadcast", p, 0, "fast", policy) for p in (1, 2)] == ["alone", "chain"]
     rules = Policy((Rule("broadcast", 0, -1, "alone"), Rule("broadcast", 0, -1, "direct")))
     assert [choose("broadcast", p, 0, "fast", rules) for p in (1, 2)] == ["alone", "direct"]
     with pytest.raises(ValueError, match="leaves no algorithm for 2 ranks"):

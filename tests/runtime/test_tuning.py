@@ -173,9 +173,9 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
         ((16 << 10) + 1, -1, "ring", 4)  # halfway to 4 KiB, where it is as good as the default
     ]
     assert len(told) == 2 and not result.missing
-    # The second measurement was about these two alone, side by side.
+    # The second measurement was about the ring and the default of each size alone, side by side.
     assert [(job.sizes, job.names, screen) for jobs, screen in machine.calls[1:] for job in jobs] == [
-        ((64 << 10,), ("ring", "direct_two_shot"), False),
+        ((64 << 10,), ("ring", "direct"), False),
         ((1 << 20,), ("ring", "direct_two_shot"), False),
     ]
     assert [(one.num_bytes, one.ratio, one.holds) for one in result.comparisons] == [

@@ -151,7 +151,7 @@ class Algorithm:
         except VerifyError as error:
             site = "" if error.step is None else schedule.site(error.step)
             # A step that a built-in algorithm wrote is none of its user's: the fault lies in how it is used.
-            known = site and (not _is_built_in(site) or _is_built_in(self.source))
+            known = site and (not is_built_in(site) or is_built_in(self.source))
             error.locate(site if known else self.source)
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
@@ -264,7 +264,7 @@ def algorithm(
         ]
         for one in made:
             before = ALGORITHMS.get((one.collective, name))
-            if before is not None and _is_built_in(before.source):
+            if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
         ALGORITHMS.update({(one.collective, name): one for one in made})
         return made[0]
@@ -412,6 +412,6 @@ def _both(left: Constraint | None, right: Constraint | None) -> Constraint | Non
     return f"{left[0]} and {right[0]}", lambda p: left[1](p) and right[1](p)
 
 
-def _is_built_in(place: str) -> bool:
+def is_built_in(place: str) -> bool:
     """Whether this "file:line" is ours."""
     return Path(place.rpartition(":")[0]).parent == Path(__file__).parent

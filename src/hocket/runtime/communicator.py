@@ -21,7 +21,7 @@ from hocket import _core
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
-from hocket.runtime.cores import have_cores, own_cores
+from hocket.runtime.cores import beside, have_cores, neighbours, own_cores
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
@@ -69,9 +69,10 @@ def init(
     members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
     try:
         _check_links([said["link"] for said in members.hellos])
-        with_core = have_cores([said["cores"] for said in members.hellos])
+        cores = [said["cores"] for said in members.hellos]
+        with_core, near = have_cores(cores), (neighbours(cores, members.rank), beside(cores, members.rank))
         presences = [said["presence"] for said in members.hellos]
-        core.join(members.rank, members.descriptors, presences, not all(with_core))
+        core.join(members.rank, members.descriptors, presences, not all(with_core), *near)
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)

@@ -56,6 +56,18 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
     return have
 
 
+def neighbours(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
+    """The other ranks that may run on a core of this one; `said` is own_cores() of every rank of the job."""
+    masks = [int.from_bytes(one["cores"], "little") for one in said]
+    return [other for other, mask in enumerate(masks) if other != rank and mask & masks[rank]]
+
+
+def beside(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
+    """Those of its neighbours that are bound to one core, as it is: so to the same one."""
+    bound_to_one = [int.from_bytes(one["cores"], "little").bit_count() == 1 for one in said]
+    return [other for other in neighbours(said, rank) if bound_to_one[rank] and bound_to_one[other]]
+
+
 @contextlib.contextmanager
 def bound(rank: int, num_ranks: int) -> Iterator[None]:
     """What this thread starts meanwhile, as that rank, may run on its share of the cores only.

@@ -1,8 +1,12 @@
 """From (collective, algorithm, rank count, root) to a plan that the core may run: built, proved, lowered, remembered.
 
 A proof is expensive beside a call, so its verdict is kept on disk, under the content of the schedule, what the
-algorithm promises, and the content of the prover itself. Of the ranks that need one proof at the same time, one makes
-it and the others wait for it, though not for long: it may have been stopped.
+algorithm promises, and the code that proves. Of the ranks that need one proof at the same time, one makes it and the
+others wait for it, though not for long: it may have been stopped.
+
+Beside a start of some milliseconds, building and lowering are expensive too, above all where ranks share cores. So the
+plans of built-in algorithms are kept as well, of each rank once its schedule was proved, under the code that makes
+them: what a user's algorithm comes to may depend on anything, and is made anew by each process.
 """
 
 import contextlib
@@ -18,10 +22,12 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from hocket import __version__, _core, algorithms
-from hocket import schedule as prover
+from hocket import __version__, _core, algorithms, schedule
 from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.algorithms.registry import is_built_in
 from hocket.runtime import file_lock
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
@@ -29,6 +35,7 @@ from hocket.schedule.lower import Plan, lower
 from hocket.schedule.verify import LAWS
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
+_DIGEST_CHARACTERS = 64
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 _PATIENCE_SECONDS = 5.0  # with who proves, more than nearly all proofs take; then each proves for itself
 
@@ -36,6 +43,14 @@ _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
 _of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:NAME"
 # Guards both, and makes threads of one process load and prove one after the other. A file may call us while it loads.
 _lock = threading.RLock()
+
+
+class _Made(msgspec.Struct):
+    """What a rank runs, the digest of its schedule, and the labels of the certificate."""
+
+    plan: Plan
+    digest: str
+    labels: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +101,17 @@ def prepare(
     do this rank count; VerifyError if the proof fails.
     """
     algorithm = find(collective, name)
-    schedule = algorithm.build(size, root, dims=dims)
-    verdict, _ = _proved(algorithm, schedule, dims)
-    plan = in_core(lower(schedule, rank, in_place), collective, f"{collective} by {algorithm.name}")
-    return Prepared(plan, int(schedule.digest[:16], 16), frozenset(verdict["labels"]))
+    key = _digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
+    may_be_kept = is_built_in(algorithm.source)
+    made = _read_plan(key) if may_be_kept else None
+    if made is None:
+        built = algorithm.build(size, root, dims=dims)
+        verdict, _ = _proved(algorithm, built, dims)
+        made = _Made(lower(built, rank, in_place), built.digest, verdict["labels"])
+        if may_be_kept:
+            _write_plan(key, made)
+    plan = in_core(made.plan, collective, f"{collective} by {algorithm.name}")
+    return Prepared(plan, int(made.digest[:16], 16), frozenset(made.labels))
 
 
 def in_core(plan: Plan, collective: str, label: str) -> Any:
@@ -125,21 +147,21 @@ def _proved(
     """The verdict, a certificate as plain values, and the seconds that it took."""
     declared = algorithm.declared(schedule.num_ranks, schedule.root, dims=dims)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
-    key = hashlib.sha256(f"{_prover()} {schedule.digest} {promises}".encode()).hexdigest()
+    key = _digest(f"{_code()} {schedule.digest} {promises}".encode())
     with _lock:
         if key in _in_process:
             return _in_process[key], 0.0
-        folder = _proofs()
+        folder = _folder("proofs")
         seconds = 0.0
-        known = _read(folder, key, schedule)
+        known = _read_verdict(folder, key, schedule)
         if known is None:
             with _alone(folder, key):
-                known = _read(folder, key, schedule)
+                known = _read_verdict(folder, key, schedule)
                 if known is None:
                     started = perf_counter()
                     known = algorithm.prove(schedule, declared).as_dict()
                     seconds = perf_counter() - started
-                    _write(folder, key, known)
+                    _write(folder, key, msgspec.json.encode(known))
         _in_process[key] = known
         return known, seconds
 
@@ -152,18 +174,26 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _prover() -> str:
-    """The content of the package that proves and lowers: a changed prover trusts no older verdict."""
+def _code() -> str:
+    """The content of the packages that write, prove and lower schedules: what is changed trusts nothing older."""
     content = hashlib.sha256(__version__.encode())
-    for file in sorted(Path(prover.__file__).parent.glob("*.py")):
-        content.update(file.read_bytes())
+    for package in (schedule, algorithms):
+        folder = package.__path__[0]
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib takes as long as all the rest
+            if name.endswith(".py"):
+                with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
+                    content.update(file.read())
     return content.hexdigest()
 
 
-def _proofs() -> Path | None:
-    """The folder of verdicts; None where none can be written: then each process proves."""
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _folder(name: str) -> Path | None:
+    """A folder of the cache; None where none can be written: then each process does all by itself."""
     try:
-        folder = cache_folder() / "proofs"
+        folder = cache_folder() / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (OSError, RuntimeError):  # RuntimeError: no home directory
         return None
@@ -183,27 +213,53 @@ def _alone(folder: Path | None, key: str) -> Iterator[None]:
         yield
 
 
-def _read(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:
+def _read_verdict(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:
     """The verdict under this key, if it is one, and of all laws and both alias modes for this schedule."""
-    if folder is None:
-        return None
     try:
-        verdict = msgspec.json.decode((folder / key).read_bytes(), type=dict[str, Any])
+        verdict = msgspec.json.decode(_read(folder, key), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     complete = {"digest": schedule.digest, "laws": list(LAWS), "modes": [False, True]}
     return verdict if complete.items() <= verdict.items() else None
 
 
-def _write(folder: Path | None, key: str, verdict: dict[str, Any]) -> None:
+def _read_plan(key: str) -> _Made | None:
+    """What was made under this key, if that is whole: a digest of itself comes first."""
+    try:
+        kept = _read(_folder("plans"), key)
+        if kept[:_DIGEST_CHARACTERS].decode() != _digest(kept[_DIGEST_CHARACTERS:]):
+            return None
+        return msgspec.msgpack.decode(kept[_DIGEST_CHARACTERS:], type=_Made, dec_hook=_array)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _write_plan(key: str, made: _Made) -> None:
+    content = msgspec.msgpack.encode(made, enc_hook=lambda array: (array.shape, array.tobytes()))
+    _write(_folder("plans"), key, _digest(content).encode() + content)
+
+
+def _array(_: type, kept: tuple[list[int], bytes]) -> NDArray[np.int32]:
+    shape, content = kept
+    return np.frombuffer(content, np.int32).reshape(shape)
+
+
+def _read(folder: Path | None, key: str) -> bytes:
+    """OSError where there is none."""
+    if folder is None:
+        raise FileNotFoundError(key)
+    return (folder / key).read_bytes()
+
+
+def _write(folder: Path | None, key: str, content: bytes) -> None:
     if folder is None:
         return
-    with contextlib.suppress(OSError):  # a full disk costs the next one a proof
+    with contextlib.suppress(OSError):  # a full disk costs the next one the same work
         # If the process dies here the file stays: no key begins like it, so that nobody ever reads it.
         descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(verdict))
+                file.write(content)
             Path(name).replace(folder / key)
         except OSError:
             Path(name).unlink()

@@ -34,10 +34,15 @@ _ANY = math.inf
 Default = tuple[float, float, str]
 
 # Between two ranks, two steps let each write into the other's registered memory what it has just added: three to seven
-# times faster than one step. In private memory both take about the same time.
+# times faster than one step. In private memory both take about the same time. Where ranks share cores each message that
+# one has to look for costs it as much as some KiB: few servers have the fewest.
 _ALL_REDUCE: tuple[Default, ...] = (
     (2, 8 << 10, "direct"),
     (2, _ANY, "direct_two_shot"),
+    (4, 64 << 10, "direct"),
+    (4, _ANY, "direct_two_shot"),
+    (8, 8 << 10, "direct"),
+    (8, 256 << 10, "parameter_server"),
     (_ANY, 32 << 10, "direct"),
     (_ANY, _ANY, "direct_two_shot"),
 )
@@ -47,7 +52,7 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "all_reduce": _ALL_REDUCE,
         "all_gather": ((_ANY, _ANY, "direct"),),
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
-        "broadcast": ((4, 32 << 10, "binomial"), (16, _ANY, "direct"), (_ANY, _ANY, "binomial")),
+        "broadcast": ((16, _ANY, "direct"), (_ANY, _ANY, "binomial")),
         "reduce": ((4, 2 << 20, "binomial"), (4, _ANY, "direct"), (_ANY, _ANY, "binomial")),
         "barrier": ((8, _ANY, "direct"), (_ANY, _ANY, "dissemination")),
         "gather": ((_ANY, _ANY, "direct"),),

@@ -1,0 +1,196 @@
+// What the machine that matches messages sends to a peer: which frame is next, and how it goes.
+
+#include "match.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace hocket {
+namespace {
+
+constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themselves
+
+} // namespace
+
+// To a peer -----------------------------------------------------------------------------------------------------------
+
+/// A short message that nothing is before is its frame, and that goes as a whole, or not at all: so no list and no
+/// state of the channel needs to know of it.
+bool Matcher::send_at_once(Exchange &send) {
+    Outgoing &out = to(send.peer);
+    const Bytes bytes(send.data, send.num_bytes);
+    const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
+    if (!is_free || bytes.empty() || bytes.size() > unit_bytes || out.num_unmatched == max_unmatched) return false;
+    Incoming &in = from(send.peer);
+    Header header = header_of(send);
+    header.kind = Kind::eager;
+    header.credits = static_cast<std::uint8_t>(in.num_owed);
+    const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
+    if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
+    in.num_held -= in.num_owed;
+    in.num_owed = 0;
+    ++out.num_unmatched;
+    send.ordinal = ++out.num_messages;
+    finish(send);
+    return true;
+}
+
+bool Matcher::has_to_send(int peer) const {
+    const auto at = static_cast<std::size_t>(peer);
+    const Outgoing &out = outgoing_[at];
+    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty() ||
+           incoming_[at].num_owed >= max_unmatched / 2;
+}
+
+void Matcher::send_to(int peer) {
+    Outgoing &out = to(peer);
+    std::erase_if(out.lent, [&](const std::shared_ptr<Exchange> &exchange) {
+        if (transport_.released(peer) < exchange->ticket) return false;
+        finish(*exchange);
+        return true;
+    });
+    for (std::size_t frames = 0; frames < frames_per_advance; ++frames) {
+        if (!out.active && !begin_frame(peer)) return;
+        if (!push_frame(peer)) return;
+        end_frame(peer);
+    }
+}
+
+/// Where the receiver had better copy a message alone, from where it lies, tells it of that place before it announces
+/// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
+/// copy to make instead of two.
+bool Matcher::offer(int peer, Exchange &send) {
+    const bool may_be_fetched =
+        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_offered_bytes && transport_.shares_cores();
+    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
+    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
+    send.offered = word != 0;
+    if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
+    return send.offered;
+}
+
+/// Clearances come first, as a peer waits for them; new messages and pieces of announced ones take turns.
+bool Matcher::begin_frame(int peer) {
+    Outgoing &out = to(peer);
+    if (!out.clearances.empty()) {
+        const auto [number, offer] = out.clearances.front();
+        put_frame(peer, {.kind = Kind::clear, .number = number, .tag = offer}, {}, {});
+        out.clearances.pop_front();
+    } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
+        const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
+        out.cleared.pop_front();
+        out.turn_of_data = false;
+        const std::size_t piece = exchange->target && exchange->target->attached ? attached_piece_bytes : piece_bytes;
+        const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
+        put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
+                  Bytes(exchange->data + exchange->moved, size));
+        out.target = exchange->target;
+        if (out.target) out.target->place += exchange->moved;
+        out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
+    } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
+        return true;
+    } else if (!out.posted.empty()) {
+        out.turn_of_data = true;
+        begin_message(peer, take(out.posted, out.posted.begin()));
+    } else if (from(peer).num_owed >= max_unmatched / 2) {
+        put_frame(peer, {.kind = Kind::credit}, {}, {});
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
+    Outgoing &out = to(peer);
+    const Bytes bytes(exchange->data, exchange->num_bytes);
+    Header header = header_of(*exchange);
+    if (bytes.size() <= eager_bytes && out.num_unmatched + units_of(bytes.size()) <= max_unmatched) {
+        out.num_unmatched += units_of(bytes.size());
+        header.kind = Kind::eager;
+        put_frame(peer, header, std::move(exchange), bytes);
+    } else {
+        header.kind = Kind::announce;
+        header.number = exchange->number = out.next_number++;
+        out.announced.emplace(header.number, std::move(exchange));
+        put_frame(peer, header, {}, {});
+    }
+}
+
+void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload) {
+    Outgoing &out = to(peer);
+    Incoming &in = from(peer);
+    header.credits = static_cast<std::uint8_t>(in.num_owed);
+    in.num_held -= in.num_owed;
+    in.num_owed = 0;
+    out.active = true;
+    out.kind = header.kind;
+    out.exchange = std::move(exchange);
+    const auto *const first = reinterpret_cast<const std::byte *>(&header);
+    auto end = std::copy_n(first, sizeof header, out.frame.begin());
+    out.payload = payload;
+    out.target.reset();
+    out.payload_bytes = payload.size();
+    if (payload.size() <= joined_bytes) {
+        end = std::ranges::copy(payload, end).out;
+        out.payload = {};
+    }
+    out.head = Bytes(out.frame.begin(), end);
+}
+
+/// False while the channel is full.
+bool Matcher::push_frame(int peer) {
+    Outgoing &out = to(peer);
+    const std::span<const int> peers(&peer, 1);
+    const bool goes_ahead = out.payload.empty() || out.target || out.head.size() > transport_.max_head_bytes();
+    while (goes_ahead && !out.head.empty()) {
+        const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
+        if (published.num_bytes == 0) return false;
+        out.head = out.head.subspan(published.num_bytes);
+        ++num_moves_;
+    }
+    while (!out.payload.empty()) {
+        if (!push_payload(peer)) return false;
+        ++num_moves_;
+    }
+    return true;
+}
+
+bool Matcher::push_payload(int peer) {
+    Outgoing &out = to(peer);
+    const std::span<const int> peers(&peer, 1);
+    if (out.target && out.puts) {
+        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, true)) return false;
+        out.payload = {};
+    } else if (out.target && out.target->attached) {
+        if (!transport_.lend(peer, out.payload, tag_of_lane)) return false;
+        out.exchange->ticket = transport_.posted(peer);
+        out.payload = {};
+    } else {
+        const std::size_t of_all = out.exchange->num_bytes;
+        const bool may_lend = of_all > unit_bytes && (of_all >= least_offered_bytes ||
+                                                      !transport_.copies_faster(out.payload.size(), 4 * of_all));
+        const Published published = out.head.empty()
+                                        ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
+                                        : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);
+        if (published.num_bytes == 0) return false;
+        out.head = {};
+        if (published.lent) out.exchange->ticket = transport_.posted(peer);
+        out.payload = out.payload.subspan(published.num_bytes);
+    }
+    return true;
+}
+
+void Matcher::end_frame(int peer) {
+    Outgoing &out = to(peer);
+    out.active = false;
+    const std::shared_ptr<Exchange> exchange = std::move(out.exchange);
+    if (!exchange) return;
+    exchange->moved += out.payload_bytes;
+    if (exchange->moved < exchange->num_bytes) out.cleared.push_back(exchange);
+    else if (exchange->ticket != 0 && exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
+    else finish(*exchange);
+}
+
+} // namespace hocket

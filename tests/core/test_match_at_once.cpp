@@ -1,0 +1,57 @@
+// Messages that are there before anybody has to be told of them: when they may be taken without being posted.
+
+#include "check.h"
+#include "matchers.h"
+
+using namespace hocket;
+using namespace hocket::test;
+
+TEST(match_receives_at_once_only_what_comes_next) {
+    for (Over over : {Over::threads, Over::processes}) {
+        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U}) {
+            Machines machines(2, over);
+            auto first = content(1, size), second = content(2, size);
+            std::vector<std::byte> a(size), b(size), longer(size + 1);
+            const auto receive = [](std::vector<std::byte> &bytes, std::uint64_t tag) {
+                return Exchange({.peer = 0, .tag = tag, .data = bytes.data(), .num_bytes = bytes.size()});
+            };
+            Exchange one = receive(a, 1), two = receive(b, 2), wrong = receive(longer, 1);
+            CHECK(machines[1].may_receive_at_once(one) && !machines[1].has_come(one));
+            CHECK(machines.send(0, 1, 1, first)->done && machines.send(0, 1, 2, second)->done, "they are on their way");
+            CHECK(machines[1].has_come(one) && !machines[1].receive_at_once(two), "another comes before it");
+            CHECK(!machines[1].receive_at_once(wrong) && !wrong.done, "post() tells the difference");
+            CHECK(machines[1].receive_at_once(one) && one.done && a == first && one.source == 0 && one.found_tag == 1);
+            machines.settle();
+            CHECK(!machines[1].may_receive_at_once(two), "it is kept");
+            const auto posted = machines.receive(1, 0, 2, b), next = machines.receive(1, 0, 2, a);
+            CHECK(posted->done && b == second && posted->ordinal == one.ordinal + 1);
+            CHECK(!machines[1].may_receive_at_once(one), "another is posted");
+            machines.send(0, 1, 2, first);
+            machines.settle();
+            CHECK(next->done && machines[1].num_kept_bytes() == 0);
+        }
+    }
+}
+
+TEST(match_gives_credit_for_what_was_received_at_once) {
+    constexpr int half = Matcher::max_unmatched / 2; // as many as a channel holds
+    Machines machines(2, Over::threads);
+    auto sent = content(1, 8), received = sent;
+    const auto send_half = [&] {
+        for (int i = 0; i < half; ++i) CHECK(machines.send(0, 1, 1, sent)->done, "it is short, and there is credit");
+    };
+    send_half();
+    for (int i = 0; i < half; ++i) {
+        Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
+        CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive));
+    }
+    machines[0].advance(); // and not the other, which may be busy elsewhere
+    for (int times = 0; times < 2; ++times) {
+        send_half();
+        machines[1].advance();
+        machines[1].advance();
+        machines[1].advance();
+        machines[1].advance(); // each takes so many frames
+    }
+    CHECK(machines[1].num_kept_bytes() == 2 * half * sent.size());
+}
