@@ -80,10 +80,10 @@ def init(
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
     context = Context(core, members.rank, members.size, with_core[members.rank])
+    at_rank_end(context._end)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
     communicator._policy = Policy.decode(members.config["policy"])
-    at_rank_end(context._end)
     return communicator
 
 
@@ -160,7 +160,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
         self.context, self.group = context, group
         self._rank, self._size = rank, len(group)
-        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
+        self._core: Any = None
         self._plans: dict[tuple[str, str, int, bool], _core.Launched] = {}
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
@@ -168,6 +168,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._default, self._settings = Settings(), dict[str, Settings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
+        # Last: Ctrl-C can come between any two lines, and what has a core is ended by the context or by `close`.
+        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
 
     @property
     def rank(self) -> int:
