@@ -42,6 +42,7 @@ from comparison.results import Row, Run
 MOST_CALLS = 20_000
 MOST_TRIES = 3
 EMPTY_BATCHES = 3
+FIRST_BATCHES = 3  # of which the median says how many calls a batch has
 LEAST_BATCHES = 2  # one alone, of one call, is noise where ranks share cores
 TRIAL = [(operation, size) for operation in ("all_reduce", "all_gather") for size in (8, 64 << 10, 1 << 20, 16 << 20)]
 
@@ -126,11 +127,13 @@ def seconds_of_empty_calls(group: Group, operation: str) -> float:
 def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) -> Batches:
     """So many calls that a batch is as long as it should be."""
     num_calls = 1
-    for _ in range(2):
-        seconds = values_of(group, row, memory, most, Batches(num_calls, 1), untouched=False)["loop"]
-        if seconds * 20 > effort.batch_seconds:
+    for num_batches in (1, FIRST_BATCHES, FIRST_BATCHES):
+        seconds = values_of(group, row, memory, most, Batches(num_calls, num_batches), untouched=False)["loop"]
+        if num_calls > 1 or seconds > effort.cell_seconds:
             break
-        num_calls = 50
+        # A first call may have waited for a rank that slept: batches of a few calls would be such waits in all rounds.
+        if seconds * 20 < effort.batch_seconds:
+            num_calls = 50
     num_calls = max(1, min(MOST_CALLS, round(effort.batch_seconds / seconds)))
     num_batches = min(effort.batches, int(effort.cell_seconds / (num_calls * seconds)))
     return Batches(num_calls, max(LEAST_BATCHES, num_batches))
