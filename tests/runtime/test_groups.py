@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -118,11 +119,8 @@ def opposite_order() -> None:
                 assert part.all_reduce(x.copy())[0] == comm.size
 
         parts = (one, other) if comm.rank % 2 else (other, one)
-        threads = [threading.Thread(target=use, args=(part,)) for part in parts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(use, parts))
 
 
 @KINDS
@@ -134,20 +132,14 @@ def test_many_threads_with_a_communicator_each_do_not_interfere() -> None:
     def main() -> None:
         with hocket.init() as comm:
             parts = [comm.dup() for _ in range(6)]
-            wrong: list[object] = []
 
             def use(number: int) -> None:
                 for turn in range(30):
                     found = parts[number].all_gather(np.array([comm.rank, number, turn]))
-                    if not (found.reshape(3, 3) == [[rank, number, turn] for rank in range(3)]).all():
-                        wrong.append(found)
+                    assert (found.reshape(3, 3) == [[rank, number, turn] for rank in range(3)]).all()
 
-            threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert not wrong
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(use, range(len(parts))))
 
     run_ranks(main, 3, kind="thread")
 
