@@ -17,6 +17,7 @@
 
 #include "comparison/touching.h"
 #include "floor/choosing.h"
+#include "floor/crowd.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -53,13 +54,13 @@ std::vector<std::vector<float>> tables_of(std::size_t num_ranks) {
     return tables;
 }
 
-// The loops of one process.
-class Measurement {
+// The loops of one process, which calls `Code`.
+template <class Code> class Measurement {
   public:
     Measurement(Shared &shared, const Task &task, std::size_t index, std::size_t num_workers,
-                const std::vector<Buffers> &buffers)
+                const std::vector<Buffers> &buffers, Code &code)
         : shared_(shared), task_(task), index_(index), num_workers_(num_workers), buffers_(buffers),
-          tables_(tables_of(task.num_ranks)), worker_(shared, task, buffers, index, num_workers) {
+          tables_(tables_of(task.num_ranks)), worker_(code) {
         for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
             if (rank * num_workers / task.num_ranks == index) { mine_.push_back(rank); }
         }
@@ -146,7 +147,7 @@ class Measurement {
             std::ranges::sort(tried, {}, [](const auto &each) { return each.first; });
         };
         for (const Variant &variant : first_variants(task_, bytes)) { consider(variant); }
-        for (const auto change : changes(tried[0].second, bytes)) {
+        for (const auto change : changes(task_, tried[0].second, bytes)) {
             Variant other = tried[0].second;
             change(other);
             consider(other);
@@ -199,42 +200,14 @@ class Measurement {
     const std::vector<Buffers> &buffers_;
     std::vector<std::vector<float>> tables_;
     std::vector<std::size_t> mine_; // the ranks whose work this process does
-    Worker worker_;
+    Code &worker_;
     std::uint64_t seen_ = 0;
 };
 
-// There is nothing to touch, so all loops are one.
-void take_turns(Shared &shared, const Task &task, std::size_t index, std::size_t cores) {
-    std::uint64_t number = 0;
-    const auto once = [&] {
-        tell(shared.arrived[index], ++number);
-        for (std::size_t other = 0; other < task.num_ranks; ++other) {
-            while (shared.arrived[other].number.load(std::memory_order_acquire) < number) {
-                if (task.num_ranks > cores) {
-                    sched_yield();
-                } else {
-                    __builtin_ia32_pause();
-                }
-            }
-        }
-    };
-    constexpr int trial = 100;
-    once(); // all have started
-    double began = now();
-    for (int i = 0; i < trial; ++i) { once(); }
-    shared.spent[index] = (now() - began) / trial;
-    once();
-    const double slowest = *std::max_element(shared.spent, shared.spent + task.num_ranks);
-    const auto calls = std::clamp<std::size_t>(static_cast<std::size_t>(task.seconds / slowest), 1, most_calls);
-    once();
-    for (std::size_t batch = 0; batch < task.batches; ++batch) {
-        once();
-        began = now();
-        for (std::size_t i = 0; i < calls; ++i) { once(); }
-        const double spent = (now() - began) / static_cast<double>(calls);
-        shared.loops[0][index][0][batch] = shared.loops[0][index][2][batch] = spent;
-        shared.loops[0][index][1][batch] = 0;
-    }
+std::size_t num_cores() {
+    cpu_set_t allowed;
+    const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+    return static_cast<std::size_t>(known ? CPU_COUNT(&allowed) : sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 // To the index-th core of those that this process may use: two that spin must not share one.
@@ -289,10 +262,10 @@ void print(const Shared &shared, const Task &task, std::size_t num_workers) {
 
 bool is_possible(const Task &task) {
     const bool without_data = task.operation == "turns" || task.operation == "barrier";
-    const bool shared = task.operation == "turns" || (task.memory == "registered" && task.operation != "barrier");
+    const bool more = is_crowd(task) || (task.memory == "registered" && task.operation != "barrier");
     const bool in_pairs = task.operation == "send_recv";
     return std::ranges::find(operations, task.operation) != std::end(operations) && task.num_ranks >= 2 &&
-           task.num_ranks <= most_ranks && (shared || task.num_ranks == 2) && (!in_pairs || task.num_ranks % 2 == 0) &&
+           task.num_ranks <= most_ranks && (more || task.num_ranks == 2) && (!in_pairs || task.num_ranks % 2 == 0) &&
            task.batches >= 1 && task.batches <= most_batches && task.bytes % sizeof(float) == 0 &&
            (without_data || task.bytes > 0);
 }
@@ -309,28 +282,31 @@ int main(int count, char **words) {
     for (int place = 7; place < count; ++place) { variants.push_back(variant_of(words[place])); }
     const Task task{
         words[1], words[2], std::stoul(words[3]), std::stoul(words[4]), std::atof(words[5]), std::stoul(words[6])};
-    const auto cores = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
-    const bool turns = task.operation == "turns";
-    const std::size_t num_workers = turns ? task.num_ranks : std::min(task.num_ranks, cores);
+    const std::size_t cores = num_cores();
+    const bool crowd = is_crowd(task);
+    const std::size_t num_workers = crowd ? task.num_ranks : std::min(task.num_ranks, cores);
     if (!is_possible(task) || cores < 2) {
         std::fprintf(stderr, "floor: cannot do this with %zu cores\n", cores);
         return 2;
     }
     Shared &shared = *new (shared_memory(sizeof(Shared))) Shared;
     std::vector<Buffers> buffers;
-    if (!turns) { buffers = buffers_of(task); }
+    if (task.operation != "turns") { buffers = buffers_of(task); }
+    auto *const desks = reinterpret_cast<Desk *>(crowd ? shared_memory(task.num_ranks * sizeof(Desk)) : nullptr);
     std::vector<pid_t> children;
     for (std::size_t index = 0; index < num_workers; ++index) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(most_seconds); // spinning alone cannot go on for ever
             shared.processes[index] = getpid();
-            if (num_workers <= cores) { stay_on_core(index); }
+            stay_on_core(crowd ? index * cores / task.num_ranks : index); // neighbours share one, as Hocket's do
             prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // so that the other may attach
-            if (turns) {
-                take_turns(shared, task, index, cores);
+            if (crowd) {
+                Crowd code(shared, task, buffers, desks, index, cores);
+                Measurement(shared, task, index, num_workers, buffers, code).run(variants);
             } else {
-                Measurement(shared, task, index, num_workers, buffers).run(variants);
+                Worker code(shared, task, buffers, index, num_workers);
+                Measurement(shared, task, index, num_workers, buffers, code).run(variants);
             }
             _exit(0);
         }

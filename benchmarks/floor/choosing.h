@@ -1,6 +1,7 @@
 // Which variants are tried for a task: some of each way, then changes of the best of them.
 #pragma once
 
+#include "choosing_of_crowd.h"
 #include "worker.h"
 
 namespace hand_written {
@@ -49,8 +50,14 @@ inline std::vector<Variant> variants_of_attaching(const Task &task, std::size_t 
     return found;
 }
 
+// For each rank a process, with memory of its own.
+inline bool is_crowd(const Task &task) {
+    return task.operation == "turns" || (task.memory == "private" && task.num_ranks > 2);
+}
+
 // bytes: that go one way.
 inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) {
+    if (is_crowd(task)) { return variants_of_crowd(task, bytes); }
     if (task.operation == "barrier") { return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}}; }
     if (task.memory == "registered") { return variants_of_shared_memory(task, bytes); }
     std::vector<Variant> found;
@@ -72,7 +79,8 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
 }
 
 // The variant, changed in one thing, for each that may pay.
-inline std::vector<void (*)(Variant &)> changes(const Variant &best, std::size_t bytes) {
+inline std::vector<void (*)(Variant &)> changes(const Task &task, const Variant &best, std::size_t bytes) {
+    if (is_crowd(task)) { return changes_of_crowd(best, bytes); }
     std::vector<void (*)(Variant &)> found;
     if (bytes <= large) {
         found.push_back([](Variant &each) { each.pauses = !each.pauses; });
@@ -90,44 +98,6 @@ inline std::vector<void (*)(Variant &)> changes(const Variant &best, std::size_t
         found.push_back([](Variant &each) { each.lag = 8; });
     }
     return found;
-}
-
-constexpr const char *names_of_ways[] = {"turns",    "lined",          "staged",  "two_steps",
-                                         "attached", "attached_steps", "together"};
-constexpr const char *names_of_sides[] = {"taker", "both", "giver"};
-
-// WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, and p that it pauses.
-inline std::string in_words(const Variant &variant) {
-    std::string words = names_of_ways[static_cast<int>(variant.way)];
-    words.append(":").append(names_of_sides[static_cast<int>(variant.side)]);
-    for (const std::size_t number : {variant.piece_bytes, variant.ring_bytes, variant.lag}) {
-        words.append(":").append(std::to_string(number));
-    }
-    words += ':';
-    if (variant.slots_past_caches) { words += 's'; }
-    if (variant.results_past_caches) { words += 'r'; }
-    if (variant.pauses) { words += 'p'; }
-    return words;
-}
-
-// The variant in such words. What in_words did not write ends the program.
-inline Variant variant_of(const std::string &words) {
-    char flags[4] = "";
-    Variant variant{};
-    std::sscanf(words.c_str(), "%*[^:]:%*[^:]:%zu:%zu:%zu:%3s", &variant.piece_bytes, &variant.ring_bytes, &variant.lag,
-                flags);
-    variant.slots_past_caches = std::strchr(flags, 's') != nullptr;
-    variant.results_past_caches = std::strchr(flags, 'r') != nullptr;
-    variant.pauses = std::strchr(flags, 'p') != nullptr;
-    for (std::size_t each = 0; each < std::size(names_of_ways); ++each) {
-        for (std::size_t other = 0; other < std::size(names_of_sides); ++other) {
-            variant.way = static_cast<Way>(each);
-            variant.side = static_cast<Side>(other);
-            if (in_words(variant) == words) { return variant; }
-        }
-    }
-    std::fprintf(stderr, "floor: %s: no variant\n", words.c_str());
-    std::exit(2);
 }
 
 } // namespace hand_written

@@ -8,6 +8,7 @@
 #endif
 
 #include <cstring>
+#include <span>
 
 namespace hand_written {
 
@@ -68,16 +69,17 @@ inline bool is_slow_memcpy(const std::byte *to, const std::byte *from, std::size
     return bytes >= 2048 && further > 0 && further < line_bytes;
 }
 
+inline void copy_by_lines(std::byte *to, const std::byte *from, std::size_t bytes) {
+    along_lines(to, bytes,
+                [=](std::size_t place, auto kind) { put<false>(to + place, load<decltype(kind)>(from + place)); });
+}
+
 inline void copy(std::byte *to, const std::byte *from, std::size_t bytes, bool past_caches) {
     if (!past_caches && !is_slow_memcpy(to, from, bytes)) {
         std::memcpy(to, from, bytes);
         return;
     }
-    if (!past_caches) {
-        along_lines(to, bytes,
-                    [=](std::size_t place, auto kind) { put<false>(to + place, load<decltype(kind)>(from + place)); });
-        return;
-    }
+    if (!past_caches) { return copy_by_lines(to, from, bytes); }
     along_lines(to, bytes,
                 [=](std::size_t place, auto kind) { put<true>(to + place, load<decltype(kind)>(from + place)); });
     __builtin_ia32_sfence();
@@ -111,6 +113,38 @@ inline void fold_twice(std::byte *to, std::byte *also, const std::byte *one, con
         return;
     }
     fold_twice_lines<true>(to, also, one, other, bytes);
+    __builtin_ia32_sfence();
+}
+
+template <bool past_caches, std::size_t count>
+void fold_all_lines(std::byte *to, std::byte *also, std::span<const std::byte *const> from, std::size_t bytes) {
+    along_lines(to, bytes, [=](std::size_t place, auto kind) {
+        using Value = decltype(kind);
+        Value sum = load<Value>(from[0] + place);
+        for (std::size_t each = 1; each < (count > 0 ? count : from.size()); ++each) {
+            sum += load<Value>(from[each] + place);
+        }
+        if (also != nullptr) { store(also + place, sum); }
+        put<past_caches>(to + place, sum);
+    });
+}
+
+template <bool past_caches>
+void fold_all_lines(std::byte *to, std::byte *also, std::span<const std::byte *const> from, std::size_t bytes) {
+    switch (from.size()) {
+    case 2: return fold_all_lines<past_caches, 2>(to, also, from, bytes);
+    case 3: return fold_all_lines<past_caches, 3>(to, also, from, bytes);
+    case 4: return fold_all_lines<past_caches, 4>(to, also, from, bytes);
+    case 8: return fold_all_lines<past_caches, 8>(to, also, from, bytes);
+    default: return fold_all_lines<past_caches, 0>(to, also, from, bytes);
+    }
+}
+
+// The sum of any number goes to `to`, which may be one of them and past the caches, and to `also`, if there is any.
+inline void fold_all(std::byte *to, std::byte *also, std::span<const std::byte *const> from, std::size_t bytes,
+                     bool past_caches) {
+    if (!past_caches) { return fold_all_lines<false>(to, also, from, bytes); }
+    fold_all_lines<true>(to, also, from, bytes);
     __builtin_ia32_sfence();
 }
 

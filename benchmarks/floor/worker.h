@@ -3,36 +3,11 @@
 
 #include "moving.h"
 #include "plan.h"
+#include "variant.h"
 
 #include <sys/uio.h>
 
 namespace hand_written {
-
-enum class Way {
-    turns,          // nothing but the wait of all for all
-    lined,          // through lines that hold their number
-    staged,         // through a ring of pieces: copied once, read once
-    two_steps,      // all_reduce: each adds one half and gives the sum back, both through rings
-    attached,       // read or written in the peer's private memory, by the kernel
-    attached_steps, // all_reduce in two steps likewise
-    together,       // all memory is shared: whoever does a job reads and writes where it belongs
-};
-
-// Who moves what one rank gives and another takes.
-enum class Side { taker, both, giver };
-
-struct Variant {
-    Way way;
-    std::size_t piece_bytes = line_bytes;
-    Side side = Side::taker;
-    std::size_t ring_bytes = most_ring_bytes; // small ones stay in the caches, of large ones no slot was just read
-    std::size_t lag = 1;                      // so many pieces are given before the first is taken
-    bool slots_past_caches = false;
-    bool results_past_caches = false;
-    bool pauses = true;
-
-    bool operator==(const Variant &) const = default;
-};
 
 // One rank's end of the lanes that begin or end there. Both ends count alike.
 class Ring {
