@@ -80,7 +80,7 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
 
 // The variant, changed in one thing, for each that may pay.
 inline std::vector<void (*)(Variant &)> changes(const Task &task, const Variant &best, std::size_t bytes) {
-    if (is_crowd(task)) { return changes_of_crowd(best, bytes); }
+    if (is_crowd(task)) { return changes_of_crowd(task, best, bytes); }
     std::vector<void (*)(Variant &)> found;
     if (bytes <= large) {
         found.push_back([](Variant &each) { each.pauses = !each.pauses; });

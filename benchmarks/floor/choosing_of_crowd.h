@@ -1,8 +1,7 @@
 // Which variants are tried where each of more ranks is a process: some of each way, then changes of the best of them.
 #pragma once
 
-#include "plan.h"
-#include "variant.h"
+#include "crowd_memory.h"
 
 #include <string>
 #include <vector>
@@ -13,18 +12,25 @@ constexpr std::size_t least_shared = 8 << 10;  // less is not worth a second tur
 constexpr std::size_t least_fetched = 8 << 10; // the kernel takes longer for less
 constexpr std::size_t outgrows_caches = 512 << 10;
 
-// bytes: that go one way.
+// By each rank that gives. bytes: that go one way.
+inline std::size_t given_by_each(const Task &task, std::size_t bytes) {
+    return task.operation == "all_gather" ? bytes : task.bytes;
+}
+
+inline bool is_to_all(const Task &task) {
+    return task.operation.starts_with("all_") || task.operation == "reduce_scatter";
+}
+
 inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t bytes) {
     if (task.operation == "turns" || task.operation == "barrier") {
         return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}};
     }
     const bool reduces = task.operation == "all_reduce" || task.operation == "reduce";
-    const bool to_all = task.operation.starts_with("all_") || task.operation == "reduce_scatter";
     const bool adds = reduces || task.operation == "reduce_scatter";
-    const std::size_t given = task.operation == "all_gather" ? bytes : task.bytes; // by each rank that gives
+    const std::size_t given = given_by_each(task, bytes);
     std::vector<std::size_t> pieces{given};
     if (given > 32 << 10) { pieces = {16 << 10, 64 << 10, 256 << 10, 1 << 20}; }
-    if (given > 1 << 20) { pieces = {64 << 10, 256 << 10, 1 << 20}; }
+    if (given > 1 << 20) { pieces = {256 << 10, 1 << 20}; } // such calls are long
     std::vector<Variant> found;
     for (std::size_t piece : pieces) {
         piece = std::min(piece, given);
@@ -36,7 +42,7 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
             found.push_back(one);
             found.back().way = way;
         };
-        if (!to_all && slot <= 4096) {
+        if (!is_to_all(task) && slot <= 4096) {
             for (const std::size_t num_slots : {2, 32, 64}) {
                 also(Way::posted);
                 found.back().ring_bytes = num_slots * slot;
@@ -52,20 +58,31 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
     return found;
 }
 
-inline std::vector<void (*)(Variant &)> changes_of_crowd(const Variant &best, std::size_t bytes) {
+inline std::vector<void (*)(Variant &)> changes_of_crowd(const Task &task, const Variant &best, std::size_t bytes) {
+    const std::size_t given = given_by_each(task, bytes);
     std::vector<void (*)(Variant &)> found;
-    if (bytes <= outgrows_caches) {
+    if (given <= outgrows_caches) {
         found.push_back([](Variant &each) { each.pauses = true; });
-        found.push_back([](Variant &each) { each.lingers = true; });
+        found.push_back([](Variant &each) {
+            each.pauses = false;
+            each.lingers = true;
+        });
     }
-    if (best.way == Way::turns) { return found; }
-    if (best.way == Way::posted && best.piece_bytes < bytes) {
+    if (best.way == Way::turns || given <= line_bytes) { return found; }
+    if (best.way == Way::posted && is_to_all(task)) {
         found.push_back([](Variant &each) { each.lag = 1; });
+    }
+    if (best.way != Way::fetched && best.way != Way::fetched_shares && given <= 1 << 20) {
+        found.push_back([](Variant &each) { each.ring_bytes = most_slot_bytes; });
+        found.push_back([](Variant &each) { each.ring_bytes = 2 * each.piece_bytes; });
+        if (given > 32 << 10 && !is_to_all(task)) {
+            found.push_back([](Variant &each) { each.slots_past_caches = true; });
+        }
     }
     if (best.piece_bytes >= 32 << 10) {
         found.push_back([](Variant &each) { each.piece_bytes /= 2; });
     }
-    if (bytes > outgrows_caches) {
+    if (given > outgrows_caches) {
         found.push_back([](Variant &each) { each.results_past_caches = true; });
         found.push_back([](Variant &each) { each.by_memcpy = true; });
     }

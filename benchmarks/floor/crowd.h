@@ -64,8 +64,9 @@ class Crowd {
     std::size_t num_slots() const {
         const bool is_short = slot_bytes_ <= sizeof(Line::payload);
         const std::size_t most = is_short ? most_posts : std::min(most_posts, most_slot_bytes / slot_bytes_);
-        const std::size_t wanted = to_all_ ? 2 + 2 * variant_.lag : variant_.ring_bytes / round_up(slot_bytes_, line_bytes);
-        return std::clamp<std::size_t>(wanted, 2, most);
+        const std::size_t least = to_all_ ? 2 + 2 * variant_.lag : 2;
+        const std::size_t wanted = std::max(least, variant_.ring_bytes / round_up(slot_bytes_, line_bytes));
+        return std::min(wanted, most);
     }
 
     Line &post(std::size_t rank, std::uint64_t number) const { return desks_[rank].posts[number % num_slots()]; }
