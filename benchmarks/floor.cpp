@@ -34,7 +34,7 @@ using namespace hand_written;
 constexpr std::size_t table_bytes = 65 * 64;
 constexpr unsigned most_seconds = 20;
 constexpr int trial_batches = 3;
-constexpr double hopeless = 1.3; // so many times the best one's time, and a variant is not timed again
+constexpr double hopeless = 1.3;    // so many times the best one's time, and a variant is not timed again
 constexpr double short_call = 1e-3; // seconds, of which there is time for some more
 constexpr std::size_t most_calls = 20'000;
 constexpr const char *operations[] = {"all_reduce", "reduce_scatter", "reduce",  "broadcast", "all_gather",
@@ -305,7 +305,7 @@ int main(int count, char **words) {
             alarm(most_seconds); // spinning alone cannot go on for ever
             shared.processes[index] = getpid();
             stay_on_core(crowd ? index * cores / task.num_ranks : index); // neighbours share one, as Hocket's do
-            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // so that the other may attach
+            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);           // so that the other may attach
             if (crowd) {
                 Crowd code(shared, task, buffers, desks, index, cores);
                 Measurement(shared, task, index, num_workers, buffers, code).run(variants);

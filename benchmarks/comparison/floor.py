@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from comparison import values
+from comparison import results, values
 from comparison.results import Row
 
 SECONDS = 30.0
@@ -42,12 +42,9 @@ def exchange(program: Path) -> list[float]:
 
 
 def has(row: Row, memory: str) -> bool:
-    """Two ranks: every operation, in both kinds of memory. More: a bound, in shared memory, and turns of all."""
+    """Every operation, in both kinds of memory; of more than two ranks in shared memory a bound, and turns of all."""
     if memory == "turns":
-        waits_for_all = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-        return row.num_ranks > 2 and row.operation in waits_for_all
+        return row.num_ranks > 2 and row.operation in results.WAIT_FOR_ALL
     if row.dtype != "float32":
         return False
-    if row.num_ranks == 2:
-        return memory == "private" or row.operation != "barrier"
-    return memory == "registered" and row.operation != "barrier"
+    return memory == "private" or row.operation != "barrier"

@@ -16,7 +16,8 @@ Of send_recv a call is a message there and one back, and half of its time is rep
 
 **The floor** of two ranks is the best hand-written code for the cell (floor.cpp, the same protocol) and, as all are
 called from Python, calls of functions that do nothing, bound and counted as Hocket's are: less than both together no
-library can take.
+library can take. Of more ranks it is such code for private memory, and for registered memory a bound (see results.py);
+its ways are chosen in the first round.
 
 Every result is checked: of each call by a checksum over its lines, of each batch bit for bit.
 """
@@ -57,7 +58,7 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
-    long_trial_seconds: float  # a floor that took longer keeps the ways that it found the best
+    long_trial_seconds: float  # a floor of two ranks that took longer keeps the ways that it found the best
     hopeless: float  # an MPI that took so many times as long as the best one is not measured in that cell again
 
     def with_rounds(self, rounds: int) -> "Effort":
@@ -267,8 +268,9 @@ class Comparison:
     def _measure_floor(self, row: Row) -> None:
         if not self._floor or "hocket" not in self.groups:
             return
-        python = self._python(row) if row.num_ranks == 2 else 0.0
-        least: dict[str, float] = {}  # what is done with private memory can be done with any
+        is_pair = row.num_ranks == 2
+        python = self._python(row) if is_pair else 0.0
+        least: dict[str, float] = {}  # what two ranks do with private memory can be done with any
         for memory in floor.MEMORIES:
             if not floor.has(row, memory):
                 continue
@@ -276,11 +278,12 @@ class Comparison:
             key, began = (row.name(), memory), time.monotonic()
             known = self._ways.get(key, [])
             found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2, known)
-            if found and time.monotonic() - began > self._effort.long_trial_seconds:
+            if found and (not is_pair or time.monotonic() - began > self._effort.long_trial_seconds):
                 self._ways[key] = found.variants
             for protocol, seconds in (found.seconds if found else {}).items():
-                least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
-                row.note(f"floor {memory}", protocol, seconds if memory == "turns" else least[protocol])
+                if is_pair:
+                    least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
+                row.note(f"floor {memory}", protocol, least.get(protocol, seconds))
 
     def _python(self, row: Row) -> float:
         """Seconds of a call that are Python's own; noted in the row."""

@@ -9,6 +9,7 @@ from typing import Any
 import peers
 
 PROTOCOLS = ("touched", "untouched")
+WAIT_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
 @dataclass
@@ -54,13 +55,19 @@ class Row:
     def floor(self, contender: str) -> list[float]:
         """Seconds by round below which no code is known to get; empty where that was not measured.
 
-        Of two ranks, hand-written code for the contender's memory and calls from Python that do nothing; of more, the
-        longer of what taking turns takes and what copies and additions in shared memory do.
+        Of two ranks, hand-written code for the contender's memory and calls from Python that do nothing. Of more, such
+        code for private memory. For registered memory, and where there is no such code, a bound: what taking turns
+        takes where all wait for all, and what copies and additions in shared memory do. Both take the cores' time, so
+        that is their sum, but no more than private memory needs.
         """
+        private, shared = self.times("floor private"), self.times("floor registered")
         if self.num_ranks == 2:
-            return self.times("floor registered" if contender == "registered" else "floor private")
-        bounds = filter(None, (self.times("floor turns"), self.times("floor registered")))
-        return [max(of_round) for of_round in zip(*bounds, strict=False)]
+            return shared if contender == "registered" else private
+        if private and contender != "registered":
+            return private
+        parts = filter(None, (self.times("floor turns"), shared))
+        bounds = [sum(of_round) for of_round in zip(*parts, strict=False)]
+        return [min(of_round) for of_round in zip(*filter(None, (bounds, private)), strict=False)]
 
     def at_most(self, contender: str, peer: str | None = None) -> float | None:
         """How many times faster than the best MPI, or the peer, the floor is: the median over rounds."""

@@ -36,7 +36,8 @@ class Crowd {
         const Bytes given = buffers_[0].given;
         length_ = blocked_ ? given.size() / num_ranks_ : given.size();
         const std::size_t num_blocks = blocked_ ? num_ranks_ : 1;
-        const std::size_t longest = std::min(variant.piece_bytes, most_piece_bytes) / num_blocks / line_bytes * line_bytes;
+        const std::size_t longest =
+            std::min(variant.piece_bytes, most_piece_bytes) / num_blocks / line_bytes * line_bytes;
         piece_ = std::clamp(longest, line_bytes, round_up(length_, line_bytes));
         stride_ = round_up(std::min(piece_, length_), length_ <= line_bytes ? sizeof(float) : line_bytes);
         slot_bytes_ = num_blocks * stride_;
@@ -211,9 +212,8 @@ class Crowd {
             if (step > 0) { await_steps(step_); }
             if (step < num_pieces_) { lay_down(step, slot(rank_, step)); }
             if (step >= 1 && step <= num_pieces_) {
-                sum_share(step - 1, [&](std::size_t other, Bytes, std::size_t begin) {
-                    return slot(other, step - 1) + begin;
-                });
+                sum_share(step - 1,
+                          [&](std::size_t other, Bytes, std::size_t begin) { return slot(other, step - 1) + begin; });
             }
             if (step >= 2) { take_shares(step - 2); }
             end_step();
@@ -364,8 +364,9 @@ class Crowd {
             if (step < num_pieces_) {
                 sum_share(step, [&](std::size_t other, Bytes share, std::size_t) {
                     const Bytes theirs = buffers_[other].given;
-                    return fetched_part(other, theirs.subspan(
-                        static_cast<std::size_t>(share.data() - buffers_[rank_].given.data()), share.size()));
+                    return fetched_part(
+                        other, theirs.subspan(static_cast<std::size_t>(share.data() - buffers_[rank_].given.data()),
+                                              share.size()));
                 });
             }
             if (step > 0) { take_shares(step - 1); }

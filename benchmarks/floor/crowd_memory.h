@@ -38,9 +38,7 @@ class Waiting {
     }
 
     void set(const Variant &variant) {
-        look_ = variant.lingers  ? long_look
-                : variant.pauses ? short_look
-                                 : std::chrono::nanoseconds{0};
+        look_ = variant.lingers ? long_look : variant.pauses ? short_look : std::chrono::nanoseconds{0};
     }
 
     // Those on this core first: while one of them is missing there is nothing to be seen that helps.

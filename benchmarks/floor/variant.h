@@ -42,8 +42,9 @@ struct Variant {
     bool operator==(const Variant &) const = default;
 };
 
-constexpr const char *names_of_ways[] = {"turns",    "lined",  "staged",        "two_steps", "attached", "attached_steps",
-                                         "together", "posted", "posted_shares", "chained",   "fetched",  "fetched_shares"};
+constexpr const char *names_of_ways[] = {"turns",         "lined",          "staged",   "two_steps",
+                                         "attached",      "attached_steps", "together", "posted",
+                                         "posted_shares", "chained",        "fetched",  "fetched_shares"};
 constexpr const char *names_of_sides[] = {"taker", "both", "giver"};
 
 // WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, p that it pauses, l

@@ -47,20 +47,46 @@ def test_an_mpi_that_trails_is_not_measured_again() -> None:
     assert not row(hocket=[0.1]).trails("mpich", 2.5)
 
 
-def test_a_floor_that_took_long_keeps_its_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, given = iter([0.0, 0.1, 1.0, 2.0, 3.0, 3.1]), []
+@pytest.mark.parametrize(
+    ("num_ranks", "given"),
+    [
+        (2, [[], [], ["lined", "staged"]]),  # the first took a tenth of a second, the second one second
+        (4, [[], ["lined", "staged"], ["lined", "staged"]]),
+    ],
+)
+def test_a_floor_that_took_long_keeps_its_ways(
+    num_ranks: int, given: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, found = iter([0.0, 0.1, 1.0, 2.0, 3.0, 3.1]), []
 
     def measure(*arguments: Any) -> floor.Found:
-        given.append(arguments[-1])
+        found.append(arguments[-1])
         return floor.Found({"touched": 1.0}, ["lined", "staged"])
 
     monkeypatch.setattr(measuring.floor, "measure", measure)
     monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
-    comparison = measuring.Comparison(Run(), [], 4, 64, measuring.QUICK, Path(), Path("floor"))
+    monkeypatch.setattr(measuring.floor, "MEMORIES", ("private",))
+    comparison = measuring.Comparison(Run(), [], num_ranks, 64, measuring.QUICK, Path(), Path("floor"))
+    monkeypatch.setattr(comparison, "_python", lambda _: 0.0)
     monkeypatch.setitem(comparison.groups, "hocket", None)
     for _ in range(3):
-        comparison._measure_floor(Row("broadcast", 64, "float32", 4))  # of which there is one floor
-    assert given == [[], [], ["lined", "staged"]]
+        comparison._measure_floor(Row("broadcast", 64, "float32", num_ranks))
+    assert found == given
+
+
+def test_what_private_memory_does_bounds_registered_memory_of_two_ranks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"private": 2.0, "registered": 3.0, "turns": 1.0}
+    monkeypatch.setattr(
+        measuring.floor, "measure", lambda program, row, memory, *_: floor.Found({"touched": times[memory]}, [])
+    )
+    for num_ranks, registered in ((2, 2.5), (4, 3.0)):
+        comparison = measuring.Comparison(Run(), [], num_ranks, 64, measuring.QUICK, Path(), Path("floor"))
+        monkeypatch.setattr(comparison, "_python", lambda _: 0.5)
+        monkeypatch.setitem(comparison.groups, "hocket", None)
+        cell = Row("all_gather", 64, "float32", num_ranks)
+        comparison._measure_floor(cell)
+        assert cell.times("floor registered") == [registered]
+        assert cell.times("floor turns") == ([] if num_ranks == 2 else [1.0])
 
 
 def test_a_row_says_in_which_mode_the_machine_was() -> None:

@@ -1,6 +1,7 @@
 """benchmarks/floor.cpp: right results in every way that is tried, and what becomes of its times in the report."""
 
 import importlib.util
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -72,10 +73,56 @@ def test_the_bound_of_more_ranks_has_right_results(
     assert floor.measure(program, Row(operation, num_bytes, "float32", num_ranks), "registered", SECONDS, 1)
 
 
+CROWDS = [
+    (operation, num_ranks)
+    for operation, num_ranks in itertools.product(values.OPERATIONS, (3, 4, 8))
+    if not values.undefined(operation, "float32", num_ranks)
+]
+
+
+# Cores with as many ranks each, and with one more; lengths as above.
+@needs_two_cores
+@pytest.mark.parametrize("num_bytes", [4, 1024, 100_000, 3 << 20])
+@pytest.mark.parametrize(("operation", "num_ranks"), CROWDS)
+def test_more_ranks_get_right_results_in_every_way(
+    operation: str, num_ranks: int, num_bytes: int, program: Path
+) -> None:
+    row = Row(operation, 0 if operation == "barrier" else num_bytes, "float32", num_ranks)
+    found = floor.measure(program, row, "private", SECONDS, 1)
+    assert found
+    assert all(seconds > 0 for seconds in found.seconds.values())
+    assert 1 <= len(found.variants) <= 3
+
+
+@needs_two_cores
+@pytest.mark.parametrize(
+    ("operation", "variant"),
+    [
+        ("all_reduce", "posted:taker:7040:0:1:l"),
+        ("all_reduce", "posted_shares:taker:16384:32768:0:r"),
+        ("all_reduce", "chained:taker:16384:32768:0:pm"),
+        ("all_reduce", "fetched_shares:taker:16384:0:0:"),
+        ("reduce_scatter", "chained:taker:7040:0:0:s"),
+        ("reduce", "posted:taker:16384:32768:0:s"),
+        ("reduce", "posted_shares:taker:16384:32768:0:"),
+        ("reduce", "chained:taker:7040:524288:0:p"),
+        ("reduce", "fetched_shares:taker:16384:0:0:"),
+        ("all_to_all", "posted:taker:16384:524288:1:"),
+        ("all_to_all", "fetched:taker:16384:0:0:"),
+        ("send_recv", "posted:taker:16384:32768:0:"),
+        ("send_recv", "fetched:taker:16384:0:0:"),
+        ("broadcast", "posted:taker:7040:4194304:0:r"),
+    ],
+)
+def test_what_more_ranks_did_best_can_be_measured_again(operation: str, variant: str, program: Path) -> None:
+    found = floor.measure(program, Row(operation, 100_000, "float32", 4), "private", SECONDS, 2, [variant])
+    assert found
+    assert found.variants == [variant]
+
+
 @pytest.mark.parametrize(
     ("operation", "memory", "num_ranks", "num_bytes"),
     [
-        ("all_reduce", "private", 4, 8),  # nobody writes for each rank of more than two
         ("barrier", "registered", 4, 0),  # that is `turns`
         ("send_recv", "registered", 3, 8),  # one would have no peer
         ("all_reduce", "private", 2, 0),
@@ -86,13 +133,16 @@ def test_what_has_no_floor(operation: str, memory: str, num_ranks: int, num_byte
     assert floor.measure(program, Row(operation, num_bytes, "float32", num_ranks), memory, SECONDS, 1) is None
 
 
-def test_every_cell_of_two_ranks_has_a_floor() -> None:
+def test_every_cell_of_float32_has_a_floor() -> None:
     for operation in values.OPERATIONS:
         assert floor.has(Row(operation, 8, "float32", 2), "private")
         assert floor.has(Row(operation, 8, "float32", 2), "registered") is (operation != "barrier")
         assert not floor.has(Row(operation, 8, "float32", 2), "turns")
-        assert not floor.has(Row(operation, 8, "float32", 4), "private")
+        assert floor.has(Row(operation, 8, "float32", 4), "private")
+        assert floor.has(Row(operation, 8, "float32", 4), "registered") is (operation != "barrier")
         assert not floor.has(Row(operation, 8, "bfloat16", 2), "private")
+    assert floor.has(Row("all_to_all", 8, "bfloat16", 4), "turns")
+    assert not floor.has(Row("broadcast", 8, "float32", 4), "turns")  # nobody waits for all
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -139,10 +189,18 @@ def test_the_floor_of_a_cell() -> None:
     assert two.at_most("hocket") == 2.0
     assert two.at_most("registered") == 6.0
     assert two.at_most("hocket", "gloo") is None
-    more = row(num_ranks=4, impi=[8.0, 8.0], floor_turns=[2.0, 1.0], floor_registered=[1.0, 4.0])
-    assert more.floor("hocket") == [2.0, 4.0]  # a bound each, so the longer counts
-    assert row(num_ranks=4, floor_turns=[2.0]).floor("registered") == [2.0]
     assert row(impi=[6.0]).at_most("hocket") is None
+
+
+def test_the_floor_of_a_cell_of_more_ranks() -> None:
+    bounds = {"floor_turns": [2.0, 1.0], "floor_registered": [1.0, 4.0]}
+    cell = row(num_ranks=4, impi=[8.0, 8.0], floor_private=[6.0, 4.5], **bounds)
+    assert cell.floor("hocket") == cell.floor("no cma") == [6.0, 4.5]
+    assert cell.floor("registered") == [3.0, 4.5]  # turns and copies take the same cores; private memory does for it
+    assert row(num_ranks=4, **bounds).floor("hocket") == [3.0, 5.0]  # bfloat16, for one, is not written by hand
+    assert row(num_ranks=4, floor_turns=[2.0]).floor("registered") == [2.0]
+    assert row(num_ranks=4, floor_registered=[2.0], floor_private=[3.0]).floor("registered") == [2.0]
+    assert row(num_ranks=4).floor("hocket") == row(num_ranks=4).floor("registered") == []
 
 
 # By cell: ours, that of the MPI, the floor.
