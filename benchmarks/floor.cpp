@@ -1,19 +1,22 @@
-// How fast this machine can be with code that knows its task: written by hand for two ranks, without Python, checks,
-// or a schedule. Processes, one a core, that spin; the protocol is that of comparison/measuring.py.
+// How fast this machine can be with code that knows its task: written by hand, without Python, checks, or a schedule.
+// The protocol is that of comparison/measuring.py.
 //
 //     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES [VARIANT...]
 //
 // prints seconds of a call, touched and untouched, and the variants that were measured for it, the best first.
+// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment, or of the
+// VARIANTs, which are such as were printed before.
 //
+// Two ranks are processes, one a core, that spin.
 // MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
 // MEMORY registered: all buffers are shared, and read and written where they lie. What does better for private memory
 // does so for this, too: the lesser time of both is the floor.
-// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment, or of the
-// VARIANTs, which are such as were printed before.
-// With more ranks than cores as many processes as cores do the work of all ranks in shared memory: copies and additions
-// alone, each once. No memory lets ranks do with less, so this is a bound of private memory, too.
-// OPERATION turns: a process for each rank, which writes a line and reads those of all others, and lets the others run
-// until all have written: what taking turns alone costs, a bound of whatever makes each rank wait for all.
+//
+// More ranks with private memory are processes, too, of which several share a core and yield where they wait: crowd.h.
+// With registered memory as many processes as cores do the work of all ranks: copies and additions alone, each once. No
+// memory lets ranks do with less, so that is a bound, and not what is known to be reached.
+// OPERATION turns: each rank writes a line and waits for those of all others. What taking turns alone costs is a bound
+// of whatever makes each rank wait for all.
 
 #include "comparison/touching.h"
 #include "floor/choosing.h"
