@@ -69,7 +69,7 @@ inline std::vector<void (*)(Variant &)> changes_of_crowd(const Task &task, const
         });
     }
     if (best.way == Way::turns || given <= line_bytes) { return found; }
-    if (best.way == Way::posted && is_to_all(task)) {
+    if ((best.way == Way::posted || best.way == Way::chained) && is_to_all(task)) {
         found.push_back([](Variant &each) { each.lag = 1; });
     }
     if (best.way != Way::fetched && best.way != Way::fetched_shares && given <= 1 << 20) {

@@ -70,6 +70,9 @@ class Crowd {
         return std::min(wanted, most);
     }
 
+    // So many pieces lie unread.
+    std::size_t lag() const { return to_all_ && num_slots() >= 2 + 2 * variant_.lag ? variant_.lag : 0; }
+
     Line &post(std::size_t rank, std::uint64_t number) const { return desks_[rank].posts[number % num_slots()]; }
 
     std::byte *slot(std::size_t rank, std::uint64_t number) const {
@@ -122,10 +125,9 @@ class Crowd {
             return;
         }
         if (!to_all_) { return gets() ? read_all() : write_all(); }
-        const std::size_t lag = num_slots() >= 2 + 2 * variant_.lag ? variant_.lag : 0;
-        for (std::size_t piece = 0; piece < num_pieces_ + lag; ++piece) {
+        for (std::size_t piece = 0; piece < num_pieces_ + lag(); ++piece) {
             if (piece < num_pieces_) { write(piece, number_ + piece + 1); }
-            if (piece >= lag) { read(piece - lag, number_ + piece - lag + 1); }
+            if (piece >= lag()) { read(piece - lag(), number_ + piece - lag() + 1); }
         }
         number_ += num_pieces_;
     }
@@ -250,15 +252,17 @@ class Crowd {
     void chained() {
         std::size_t first = rank_;
         while (!begins_chain(first)) { --first; }
-        for (std::size_t piece = 0; piece < num_pieces_; ++piece) {
-            const std::uint64_t step = step_ + 1;
-            if (is_in_chain()) { chain(piece, slot(first, step), first); }
-            end_step();
-            if (gets()) {
-                await_steps(step);
-                sum_chains(piece, step);
-            } else if (step % (num_slots() / 2) == 0) {
-                await_steps(step);
+        const std::uint64_t begin = step_ + 1;
+        for (std::size_t piece = 0; piece < num_pieces_ + lag(); ++piece) {
+            if (piece < num_pieces_) {
+                if (is_in_chain()) { chain(piece, slot(first, begin + piece), first); }
+                end_step();
+            }
+            if (gets() && piece >= lag()) {
+                await_steps(begin + piece - lag());
+                sum_chains(piece - lag(), begin + piece - lag());
+            } else if (!gets() && step_ % (num_slots() / 2) == 0) {
+                await_steps(step_);
             }
         }
     }

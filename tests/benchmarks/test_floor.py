@@ -102,7 +102,7 @@ def test_more_ranks_get_right_results_in_every_way(
         ("all_reduce", "posted_shares:taker:16384:32768:0:r"),
         ("all_reduce", "chained:taker:16384:32768:0:pm"),
         ("all_reduce", "fetched_shares:taker:16384:0:0:"),
-        ("reduce_scatter", "chained:taker:7040:0:0:s"),
+        ("reduce_scatter", "chained:taker:7040:0:1:s"),
         ("reduce", "posted:taker:16384:32768:0:s"),
         ("reduce", "posted_shares:taker:16384:32768:0:"),
         ("reduce", "chained:taker:7040:524288:0:p"),
