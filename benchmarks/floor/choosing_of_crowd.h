@@ -36,16 +36,18 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
         piece = std::min(piece, given);
         if (piece == given && !found.empty() && found.back().piece_bytes == given) { break; }
         const std::size_t slot = round_up(piece, line_bytes);
-        const Variant one{.way = Way::posted, .piece_bytes = piece, .ring_bytes = 8 * slot, .lag = 0, .pauses = false};
+        const std::size_t num_slots = is_to_all(task) && given > outgrows_caches ? 2 : 8;
+        const Variant one{
+            .way = Way::posted, .piece_bytes = piece, .ring_bytes = num_slots * slot, .lag = 0, .pauses = false};
         found.push_back(one);
         const auto also = [&](Way way) {
             found.push_back(one);
             found.back().way = way;
         };
         if (!is_to_all(task) && slot <= 4096) {
-            for (const std::size_t num_slots : {2, 32, 64}) {
+            for (const std::size_t others : {2, 32, 64}) {
                 also(Way::posted);
-                found.back().ring_bytes = num_slots * slot;
+                found.back().ring_bytes = others * slot;
             }
         }
         if (adds) { also(Way::chained); }

@@ -21,7 +21,7 @@ class Crowd {
           summing_(operation_ == "all_reduce" || operation_.starts_with("reduce")),
           to_all_(operation_.starts_with("all_") || operation_ == "reduce_scatter") {}
 
-    void barrier(bool = true) {
+    void barrier() {
         tell(shared_.arrived[rank_], ++barriers_);
         for (const std::size_t other : waiting_.others()) {
             waiting_.for_rank(other, shared_.arrived[other].number, barriers_);
