@@ -39,6 +39,7 @@ constexpr unsigned most_seconds = 20;
 constexpr int trial_batches = 3;
 constexpr double hopeless = 1.3;    // so many times the best one's time, and a variant is not timed again
 constexpr double short_call = 1e-3; // seconds, of which there is time for some more
+constexpr double long_call = 20e-3; // of many ranks, of which there is time for the least that will do
 constexpr std::size_t most_calls = 20'000;
 constexpr const char *operations[] = {"all_reduce", "reduce_scatter", "reduce",  "broadcast", "all_gather",
                                       "all_to_all", "send_recv",      "barrier", "turns"};
@@ -163,7 +164,8 @@ template <class Code> class Measurement {
         });
         std::vector<Variant> found{best};
         if (is_crowd(task_) && seconds < short_call && tried.size() > 1) { found.push_back(tried[1].second); }
-        if (other != tried.end() && other->second != found.back()) { found.push_back(other->second); }
+        const bool has_time = !is_crowd(task_) || seconds < long_call;
+        if (has_time && other != tried.end() && other->second != found.back()) { found.push_back(other->second); }
         return found;
     }
 
@@ -175,8 +177,9 @@ template <class Code> class Measurement {
         };
         double least = agreed(timed(1, body));
         std::size_t calls = calls_in(task_.seconds / 40, least);
-        const bool is_out = least > short_call && least > hopeless * hopeless * known;
-        for (int batch = 0; batch < trial_batches && !is_out; ++batch) { // the least, as others disturb some of them
+        const bool is_out = is_crowd(task_) && least > short_call && least > hopeless * hopeless * known;
+        const int batches = is_out ? 0 : is_crowd(task_) && least > long_call ? 1 : trial_batches;
+        for (int batch = 0; batch < batches; ++batch) { // the least, as others disturb some of them
             const double spent = agreed(timed(calls, body)) / static_cast<double>(calls);
             calls = calls_in(task_.seconds / 10, spent);
             least = std::min(least, spent);
