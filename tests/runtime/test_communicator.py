@@ -1,7 +1,6 @@
 """What ranks compute together is the reference's result to the bit, wherever the memory lies; nothing else changes."""
 
 import functools
-import gc
 import itertools
 import pickle
 import threading
@@ -14,8 +13,6 @@ import pytest
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.errors import PeerAborted
-from hocket.runtime import communicator
 from hocket.runtime.environment import discover
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.select import choose
@@ -464,41 +461,3 @@ def test_an_algorithm_of_a_file_runs_once_it_is_proved(tmp_path: Path) -> None:
             assert (x == root).all()
 
     run(3, main)
-
-
-def test_ctrl_c_amid_init_is_told_to_the_others_and_prints_nothing(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    reasons = []
-
-    def interrupt(text: str) -> Any:
-        if discover().rank == 1:
-            raise KeyboardInterrupt
-        return decode(text)
-
-    def rank() -> None:
-        try:
-            hocket.init().barrier()
-        except PeerAborted as error:
-            reasons.append(error.reason)
-            raise
-
-    decode = communicator.Policy.decode
-    monkeypatch.setattr(communicator.Policy, "decode", interrupt)  # the last thing that init does
-    with pytest.raises(KeyboardInterrupt):
-        run_ranks(rank, 2, kind="thread")
-    gc.collect()
-    assert reasons == ["KeyboardInterrupt: "] and capfd.readouterr().err == ""
-
-
-def test_ctrl_c_amid_a_communicator_s_making_prints_nothing(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(_: object) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(communicator, "Cartesian", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        hocket.init(0, 1)
-    gc.collect()
-    assert capfd.readouterr().err == ""

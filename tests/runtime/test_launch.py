@@ -1,5 +1,6 @@
 """run_ranks: results, failures, and that nothing remains."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied
-from hocket.runtime import launch
+from hocket.runtime import communicator, launch
 from hocket.runtime.environment import at_rank_end, discover
 from hocket.runtime.launch import run_ranks
 
@@ -352,3 +354,41 @@ def test_a_rank_whose_reader_has_gone_says_nothing_at_exit(tmp_path: Path) -> No
         it.stdout.close()
         errors = it.stderr.read()
     assert (errors, it.returncode) == ("", 5)
+
+
+def test_ctrl_c_amid_init_is_told_to_the_others_and_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reasons = []
+
+    def interrupt(text: str) -> Any:
+        if discover().rank == 1:
+            raise KeyboardInterrupt
+        return decode(text)
+
+    def rank() -> None:
+        try:
+            hocket.init().barrier()
+        except PeerAborted as error:
+            reasons.append(error.reason)
+            raise
+
+    decode = communicator.Policy.decode
+    monkeypatch.setattr(communicator.Policy, "decode", interrupt)  # the last thing that init does
+    with pytest.raises(KeyboardInterrupt):
+        run_ranks(rank, 2, kind="thread")
+    gc.collect()
+    assert reasons == ["KeyboardInterrupt: "] and capfd.readouterr().err == ""
+
+
+def test_ctrl_c_amid_a_communicator_s_making_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(communicator, "Cartesian", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        hocket.init(0, 1)
+    gc.collect()
+    assert capfd.readouterr().err == ""
