@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.cli import main
 from hocket.cli.explain import ranges_measured, ranges_predicted
-from hocket.runtime import machine, tuning
+from hocket.runtime import cores, machine, tuning
 from hocket.runtime.rough_costs import rough_entry
 from hocket.runtime.tuning import Entry, Measured, Sample
 from hocket.runtime.tuning_fit import Costs, Traits, traits_of
@@ -23,10 +23,11 @@ SIZES = (8, 4 << 10, 64 << 10, 128 << 10, 1 << 20)
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tuner file, no times and no environment but those of the test; the machine has been measured."""
+    """No tuner file, no times and no environment but those of the test; there are four cores, measured."""
     for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cores, "own_cores", lambda: {"cores": b"\x0f", "quota": None})
     machine.store(COSTS)
     monkeypatch.chdir(tmp_path)
 
@@ -208,6 +209,19 @@ def test_who_decided(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     monkeypatch.setenv("HOCKET_ALGO", "^ring")
     expected = "chosen by the table; HOCKET_ALGO (^ring) allows it; no line of the tuner file says otherwise.\n"
     assert expected in text_of(capsys, "explain", *call)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "expected"), [("4", "direct_two_shot"), ("5", "parameter_server"), ("8", "parameter_server")]
+)
+def test_the_table_is_that_of_ranks_with_these_cores(
+    num_ranks: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ("explain", "all_reduce", "-n", num_ranks, "-b", "64K")
+    found = json_of(capsys, *call)
+    assert (found["algorithm"], found["by"], found["table"]) == (expected, "table", expected)
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
+    assert f"tree runs, chosen by HOCKET_ALGO; the table says {expected}.\n" in text_of(capsys, *call)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
+from hocket.runtime import cores
 from hocket.runtime.select import ORDERS, Policy, choose
 from hocket.runtime.tuner_file import read
 from hocket.schedule.collective import COLLECTIVES
@@ -152,9 +153,10 @@ def test_json_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory without a tuner file, and an environment that fixes nothing."""
+    """A working directory without a tuner file, an environment that fixes nothing, and four cores."""
     for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cores, "own_cores", lambda: {"cores": b"\x0f", "quota": None})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -163,18 +165,33 @@ def test_the_table_of_the_choice(elsewhere: Path, capsys: pytest.CaptureFixture[
     code, text = show(capsys, "choice")
     assert code == 0
     lines = [line.split() for line in text.splitlines()]
-    assert lines[1:9] == [
-        ["fast", "all_reduce", "up", "to", "2", "up", "to", "8", "KiB", "direct"],
-        ["up", "to", "2", "any", "direct_two_shot"],
-        ["up", "to", "4", "up", "to", "64", "KiB", "direct"],
+    assert lines[0] == ["order", "collective", "cores", "ranks", "size", "algorithm"]
+    two = [["up", "to", "2", "up", "to", "8", "KiB", "direct"], ["up", "to", "2", "any", "direct_two_shot"]]
+    more = [["any", "up", "to", "32", "KiB", "direct"], ["any", "any", "direct_two_shot"]]
+    assert lines[1:14] == [
+        ["fast", "all_reduce", "shared", *two[0]],
+        two[1],
+        ["up", "to", "4", "up", "to", "16", "KiB", "direct"],
+        ["up", "to", "4", "up", "to", "64", "KiB", "parameter_server"],
         ["up", "to", "4", "any", "direct_two_shot"],
-        ["up", "to", "8", "up", "to", "8", "KiB", "direct"],
-        ["up", "to", "8", "up", "to", "256", "KiB", "parameter_server"],
-        ["any", "up", "to", "32", "KiB", "direct"],
-        ["any", "any", "direct_two_shot"],
+        ["up", "to", "8", "up", "to", "2", "KiB", "direct"],
+        ["up", "to", "8", "up", "to", "4", "MiB", "parameter_server"],
+        *more,
+        ["one", "each", *two[0]],
+        two[1],
+        *more,
     ]
-    assert ["rank", "all_reduce", "up", "to", "2", "up", "to", "8", "KiB", "direct"] in lines
+    reduce = lines.index(["reduce", "shared", "up", "to", "4", "up", "to", "2", "MiB", "binomial"])
+    assert lines[reduce + 1 : reduce + 6] == [
+        ["up", "to", "8", "any", "direct"],
+        ["any", "any", "binomial"],
+        ["one", "each", "up", "to", "4", "up", "to", "2", "MiB", "binomial"],
+        ["up", "to", "4", "any", "direct"],
+        ["any", "any", "binomial"],
+    ]
+    assert ["rank", "all_reduce", "shared", *two[0]] in lines
     assert ["reduce", "any", "any", "binomial"] in lines
+    assert 'are "shared" are for jobs in which ranks share cores, "one each" for all others' in text
     assert "--ranks N shows what runs in this environment" in text
 
 
@@ -186,6 +203,10 @@ def test_the_table_of_one_order_and_collective(elsewhere: Path, capsys: pytest.C
     _, text = show(capsys, "choice", "--order", "invariant", "--collective", "all_reduce", "--json")
     found = [(line["max_ranks"], line["max_bytes"], line["algorithm"]) for line in json.loads(text)["choices"]]
     assert found == [(2, 4 << 20, "direct"), (None, 4 << 10, "tree"), (None, None, "halving_doubling")]
+    assert json.loads(text)["shares_cores"] is None
+    assert all(line["shares_cores"] is None for line in json.loads(text)["choices"])
+    _, text = show(capsys, "choice", "--order", "fast", "--collective", "reduce", "--json")
+    assert [line["shares_cores"] for line in json.loads(text)["choices"]] == [True] * 3 + [False] * 3
 
 
 def test_the_orders_are_those_of_the_choice() -> None:
@@ -200,7 +221,7 @@ def test_what_runs_here(elsewhere: Path, capsys: pytest.CaptureFixture[str], mon
     arguments = ("choice", "-n", "4", "--order", "fast")
     code, text = show(capsys, *arguments, "--json")
     report = json.loads(text)
-    assert code == 0 and report["num_ranks"] == 4
+    assert code == 0 and report["num_ranks"] == 4 and report["shares_cores"] is False
     chosen = [
         (line["min_bytes"], line["max_bytes"], line["algorithm"], line["by"])
         for line in report["choices"]
@@ -217,6 +238,24 @@ def test_what_runs_here(elsewhere: Path, capsys: pytest.CaptureFixture[str], mon
     lines = [line.split() for line in text.splitlines()]
     assert ["above", "999", "B", "up", "to", "64", "KiB", "ring", "tuner", "file"] in lines
     assert ["above", "64", "KiB", "direct", "HOCKET_ALGO"] in lines
+    assert "Here so many ranks have a core each." in text
+
+
+def test_what_runs_here_is_for_the_cores_that_there_are(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranges = {}
+    for num_ranks in (4, 8):
+        _, text = show(
+            capsys, "choice", "-n", str(num_ranks), "--order", "fast", "--collective", "all_reduce", "--json"
+        )
+        choices = json.loads(text)["choices"]
+        assert {line["by"] for line in choices} == {"table"}
+        ranges[num_ranks] = [(line["min_bytes"], line["max_bytes"], line["algorithm"]) for line in choices]
+    assert ranges == {
+        4: [(0, 32768, "direct"), (32769, None, "direct_two_shot")],
+        8: [(0, 2048, "direct"), (2049, 4 << 20, "parameter_server"), ((4 << 20) + 1, None, "direct_two_shot")],
+    }
+    _, text = show(capsys, "choice", "-n", "8", "--collective", "all_reduce")
+    assert "Here so many ranks share cores." in text
 
 
 def test_a_choice_that_is_refused_is_shown(
@@ -269,3 +308,15 @@ def test_the_choice_is_written_as_a_tuner_file(elsewhere: Path, capsys: pytest.C
             assert choose(collective, 4, num_bytes, "invariant", Policy(rules)) == expected
     code, _ = show(capsys, "choice", "--tuner-file", "mine.csv")
     assert code != 0
+
+
+@pytest.mark.parametrize("num_ranks", [4, 8])
+def test_a_tuner_file_says_what_the_cores_here_decide(
+    num_ranks: int, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = show(capsys, "choice", "-n", str(num_ranks), "--order", "fast", "--tuner-file", "mine.csv")
+    assert code == 0
+    rules, table = read("mine.csv"), Policy(shares_cores=num_ranks > 4)
+    for num_bytes in (1, 3 << 10, 40 << 10, 1 << 20, 1 << 30):
+        expected = choose("all_reduce", num_ranks, num_bytes, "fast", table)
+        assert choose("all_reduce", num_ranks, num_bytes, "fast", Policy(rules)) == expected

@@ -9,7 +9,7 @@ import pytest
 
 import hocket
 from hocket.runtime import cores
-from hocket.runtime.cores import beside, have_cores, neighbours, own_cores
+from hocket.runtime.cores import beside, have_cores, neighbours, own_cores, shared_by
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
@@ -40,6 +40,17 @@ def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
 )
 def test_a_rank_has_a_core_where_no_more_ranks_share_them(ranks: list[dict[str, Any]], expected: list[bool]) -> None:
     assert have_cores(ranks) == expected
+
+
+@pytest.mark.parametrize(
+    ("cores_here", "limit", "most"), [({5}, None, 1), ({0, 1}, None, 2), (set(range(64)), 2.5, 2), ({1, 3}, 8.0, 2)]
+)
+def test_more_ranks_than_cores_share_them(
+    cores_here: set[int], limit: float | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores_here)
+    monkeypatch.setattr(cores, "quota", lambda: limit)
+    assert [shared_by(num_ranks) for num_ranks in range(1, 5)] == [num_ranks > most for num_ranks in range(1, 5)]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,29 @@
 
 import itertools
 import math
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import hocket
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.errors import ScheduleError
-from hocket.runtime.select import DEFAULTS, ORDERS, Policy, choose, defaults, has_label, required_label
+from hocket.runtime import communicator
+from hocket.runtime.select import (
+    DEFAULTS,
+    ORDERS,
+    SHARED,
+    Policy,
+    choose,
+    choose_by,
+    defaults,
+    has_label,
+    required_label,
+)
 from hocket.runtime.tuner_file import Rule
 from hocket.schedule.builder import Builder
 from hocket.schedule.collective import COLLECTIVES
@@ -30,43 +45,84 @@ def heeding(text: str) -> Policy:
 # --- the table -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shares_cores", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_table_has_every_collective_rank_count_and_size(order: str) -> None:
-    table = defaults(order)
+def test_the_table_has_every_collective_rank_count_and_size(order: str, shares_cores: bool) -> None:
+    table, policy = defaults(order, shares_cores=shares_cores), Policy(shares_cores=shares_cores)
     assert set(table) == set(COLLECTIVES)
     for collective, lines in table.items():
         assert lines[-1][:2] == (math.inf, math.inf), collective
         assert all((collective, name) in ALGORITHMS for _, _, name in lines)
         for p, num_bytes in itertools.product((1, 2, 3, 8, 64, 1000), (0, 1, 2**12, 2**12 + 1, 2**20, 2**40)):
-            assert ALGORITHMS[collective, choose(collective, p, num_bytes, order)].allows(p)
+            assert ALGORITHMS[collective, choose(collective, p, num_bytes, order, policy)].allows(p)
 
 
+@pytest.mark.parametrize("shares_cores", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("collective", REDUCING)
-def test_what_the_table_chooses_has_the_label(collective: str, order: str) -> None:
+def test_what_the_table_chooses_has_the_label(collective: str, order: str, shares_cores: bool) -> None:
     for p in (1, 2, 3, 4, 5, 7, 8, 16, 33):
-        for max_ranks, _, name in defaults(order)[collective]:
+        for max_ranks, _, name in defaults(order, shares_cores=shares_cores)[collective]:
             assert p > max_ranks or has_label(collective, name, p, order), (name, p)
 
 
-def test_the_table_that_was_measured() -> None:
-    sizes = (8 << 10, (8 << 10) + 1, 1 << 20)
-    assert [choose("all_reduce", 2, size) for size in sizes] == ["direct", "direct_two_shot", "direct_two_shot"]
-    sizes = (0, 64 << 10, (64 << 10) + 1)
-    assert [choose("all_reduce", 4, size) for size in sizes] == ["direct", "direct", "direct_two_shot"]
-    assert [choose("all_reduce", 8, size) for size in (8 << 10, (8 << 10) + 1, 256 << 10, (256 << 10) + 1)] == [
-        "direct",
-        "parameter_server",
-        "parameter_server",
-        "direct_two_shot",
+@pytest.mark.parametrize("shares_cores", [False, True])
+def test_the_table_that_was_measured(shares_cores: bool) -> None:
+    def chosen(collective: str, p: int, *sizes: int) -> list[str]:
+        return [choose(collective, p, size, "fast", Policy(shares_cores=shares_cores)) for size in sizes]
+
+    assert chosen("all_reduce", 2, 8 << 10, (8 << 10) + 1, 1 << 20) == ["direct", "direct_two_shot", "direct_two_shot"]
+    assert chosen("all_reduce", 9, 32 << 10, (32 << 10) + 1) == ["direct", "direct_two_shot"]
+    for p in (2, 16):
+        assert chosen("broadcast", p, 8, 1 << 20) == ["direct"] * 2
+    assert chosen("broadcast", 17, 8, 1 << 20) == ["binomial"] * 2
+    for p in (2, 4):
+        assert chosen("reduce", p, 8, 2 << 20, 4 << 20) == ["binomial", "binomial", "direct"]
+    assert chosen("reduce", 9, 8, 4 << 20) == ["binomial"] * 2
+    assert [chosen("barrier", p, 1) for p in (2, 8, 9)] == [["direct"], ["direct"], ["dissemination"]]
+
+
+@pytest.mark.parametrize("order", ["fast", "rank"])
+def test_ranks_that_share_cores_have_rows_of_their_own(order: str) -> None:
+    def chosen(p: int, *sizes: int, shares_cores: bool) -> list[str]:
+        return [choose("all_reduce", p, size, order, Policy(shares_cores=shares_cores)) for size in sizes]
+
+    for p in (3, 4):
+        sizes = (0, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1)
+        expected = ["direct", "direct", "parameter_server", "parameter_server", "direct_two_shot"]
+        assert chosen(p, *sizes, shares_cores=True) == expected
+    for p in (5, 8):
+        sizes = (0, 2 << 10, (2 << 10) + 1, 4 << 20, (4 << 20) + 1)
+        assert chosen(p, *sizes, shares_cores=True) == expected
+    for p in (3, 4, 5, 8):
+        sizes = (0, 32 << 10, (32 << 10) + 1, 4 << 20)
+        assert chosen(p, *sizes, shares_cores=False) == ["direct", "direct", "direct_two_shot", "direct_two_shot"]
+    reduces = [
+        choose("reduce", p, size, order, Policy(shares_cores=shares_cores))
+        for shares_cores in (True, False)
+        for p in (5, 8)
+        for size in (0, 4 << 20)
     ]
-    sizes = (32 << 10, (32 << 10) + 1)
-    assert [choose("all_reduce", 9, size) for size in sizes] == ["direct", "direct_two_shot"]
-    assert [choose("broadcast", p, size) for p in (2, 16) for size in (8, 1 << 20)] == ["direct"] * 4
-    assert [choose("broadcast", 17, size) for size in (8, 1 << 20)] == ["binomial"] * 2
-    assert [choose("reduce", p, 2 << 20) for p in (2, 4, 5)] == ["binomial"] * 3
-    assert [choose("reduce", p, 4 << 20) for p in (2, 4, 5)] == ["direct", "direct", "binomial"]
-    assert [choose("barrier", p, 1) for p in (2, 8, 9)] == ["direct", "direct", "dissemination"]
+    assert reduces == (["direct"] * 4 + ["binomial"] * 4 if order == "fast" else ["direct"] * 8)
+
+
+def test_what_differs_where_cores_are_shared_is_in_the_table_of_the_order_anyhow() -> None:
+    """Else rows of "fast" would stand in for an order that they do not keep."""
+    assert set(SHARED) == set(DEFAULTS) == set(ORDERS)
+    for order in ORDERS:
+        assert set(SHARED[order]) <= set(DEFAULTS[order])
+
+
+def test_the_table_decides_wherever_cores_are_shared() -> None:
+    shared = Policy(shares_cores=True)
+    assert choose_by("all_reduce", 8, 1 << 20, "fast", shared) == ("parameter_server", "table")
+    assert choose_by("all_reduce", 8, 1 << 20, "fast", Policy()) == ("direct_two_shot", "table")
+    rules = replace(shared, rules=(Rule("all_reduce", 0, -1, "direct_two_shot"),))
+    assert choose_by("all_reduce", 8, 1 << 20, "fast", rules) == ("direct_two_shot", "tuner file")
+    assert rules.table_alone() == shared
+    algo = replace(heeding("^parameter_server"), shares_cores=True)
+    assert choose_by("all_reduce", 8, 1 << 20, "fast", algo) == ("direct", "HOCKET_ALGO")
+    assert choose_by("all_reduce", 8, 1 << 20, "fast", replace(algo, rules=rules.rules))[1] == "tuner file"
 
 
 def test_collectives_that_reduce_nothing_do_not_care_about_the_order() -> None:
@@ -325,6 +381,48 @@ def test_a_policy_is_equal_after_its_journey(tmp_path: Path) -> None:
     arrived = Policy.decode(policy.encode())
     assert arrived == policy and hash(arrived) == hash(policy) and arrived is not policy
     assert Policy.from_environment({}) == Policy() and policy != Policy()
+    assert not arrived.shares_cores and replace(policy, shares_cores=True) != policy
+
+
+def run_on(cores: set[int], num_ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
+    """What ranks that say they may run on these cores know: of their first communicator, and of those made from it."""
+
+    def main() -> list[bool]:
+        with hocket.init() as first:
+            mesh = hocket.Mesh(first, {"rows": 1, "columns": num_ranks})
+            made = (
+                first.dup(),
+                first.split(first.rank),
+                first.subgroup([first.rank]),
+                first.cartesian({"x": num_ranks}),
+            )
+            return [one._policy.shares_cores for one in (first, *made, made[0].dup(), mesh["columns"])]
+
+    said = {"cores": bytes([sum(1 << core for core in cores)]), "quota": None}
+    monkeypatch.setattr(communicator, "own_cores", lambda: said)
+    return hocket.run_ranks(main, num_ranks, kind="thread")
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_ranks", "expected"), [({0, 1}, 3, True), ({0, 1, 2}, 3, False), ({0, 1}, 2, False), ({0}, 1, False)]
+)
+def test_all_ranks_know_whether_any_share_a_core_in_all_communicators(
+    cores: set[int], num_ranks: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_on(cores, num_ranks, monkeypatch) == [[expected] * 7] * num_ranks
+
+
+def on_two_cores() -> list[str]:
+    """What a rank runs that may run on two cores at most, as the others may."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(os.getppid()))[:2])
+    with hocket.init() as comm:
+        comm.all_reduce(np.ones(10_000, "f4"))
+        return list(comm.statistics["algorithms"])
+
+
+def test_processes_that_share_cores_go_by_their_rows() -> None:
+    assert hocket.run_ranks(on_two_cores, 3, kind="process") == [["all_reduce:parameter_server"]] * 3
+    assert hocket.run_ranks(on_two_cores, 1, kind="process") == [["all_reduce:direct_two_shot"]]
 
 
 def test_an_empty_name_of_a_tuner_file_means_none(tmp_path: Path) -> None:

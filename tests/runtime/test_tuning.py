@@ -66,10 +66,13 @@ def test_sizes_that_ranks_can_share_out(collective: str, num_bytes: int, num_ran
     assert exact_bytes(collective, num_bytes, num_ranks) == expected
 
 
-def test_a_job_has_the_default_for_each_size() -> None:
-    job = job_of("all_reduce", 8, [64 << 20, 8, 4 << 10, 8])
+@pytest.mark.parametrize("shares_cores", [False, True])
+def test_a_job_has_the_default_for_each_size(shares_cores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "shared_by", lambda num_ranks: num_ranks == 8 and shares_cores)
+    job, table = job_of("all_reduce", 8, [64 << 20, 8, 4 << 10, 8]), Policy(shares_cores=shares_cores)
     assert job.sizes == (8, 4 << 10, 64 << 20)
-    assert job.defaults == tuple(choose("all_reduce", 8, size) for size in job.sizes)
+    assert job.defaults == tuple(choose("all_reduce", 8, size, "fast", table) for size in job.sizes)
+    assert job.defaults == ("direct", "parameter_server" if shares_cores else "direct", "direct_two_shot")
     assert set(job.defaults) <= set(job.names)
     assert job_of("barrier", 4, [8, 64]).sizes == (1,)
     assert job_of("all_gather", 8, [1, 8, 32]).sizes == (32,)
@@ -162,9 +165,11 @@ def test_rank_counts_share_the_time_by_their_ranks_but_none_gets_less_than_the_c
     assert shares == [90 * 4 / 16, 80 * 4 / 12, 70]
 
 
+@pytest.mark.parametrize(("shares_cores", "default"), [(True, "parameter_server"), (False, "direct_two_shot")])
 def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shares_cores: bool, default: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(tuning, "shared_by", lambda num_ranks: num_ranks == 4 and shares_cores)
     machine = Machine(again=0.6)
     monkeypatch.setattr(tuning, "time_algorithms", machine)
     told: list[str] = []
@@ -175,7 +180,7 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
     assert len(told) == 2 and not result.missing
     # The second measurement was about the ring and the default of each size alone, side by side.
     assert [(job.sizes, job.names, screen) for jobs, screen in machine.calls[1:] for job in jobs] == [
-        ((64 << 10,), ("ring", "direct"), False),
+        ((64 << 10,), ("ring", default), False),
         ((1 << 20,), ("ring", "direct_two_shot"), False),
     ]
     assert [(one.num_bytes, one.ratio, one.holds) for one in result.comparisons] == [
@@ -183,11 +188,12 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
         (1 << 20, pytest.approx(0.6), True),
     ]
     write(tmp_path / "tuned.conf", result.rules)
-    policy = Policy(read(tmp_path / "tuned.conf"))
+    policy = Policy(read(tmp_path / "tuned.conf"), shares_cores=shares_cores)
     for size in SIZES:
-        expected = "ring" if size >= 64 << 10 else choose("all_reduce", 4, size)
+        expected = "ring" if size >= 64 << 10 else choose("all_reduce", 4, size, "fast", policy.table_alone())
         assert choose("all_reduce", 4, size, "fast", policy) == expected
-    assert choose("all_reduce", 8, 1 << 20, "fast", policy) == choose("all_reduce", 8, 1 << 20)
+    expected = choose("all_reduce", 8, 1 << 20, "fast", policy.table_alone())
+    assert choose("all_reduce", 8, 1 << 20, "fast", policy) == expected
 
 
 @pytest.mark.parametrize(("again", "most"), [(1.0, 512 << 10), (1.2, 256 << 10)])

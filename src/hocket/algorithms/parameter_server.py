@@ -23,7 +23,8 @@ def parameter_server_all_reduce(schedule: Builder) -> None:
 
     Steps: 2 * min(P - 1, 1)
     Sent: (max(P // 4, 1) + P - 2) / max(P // 4, 1) * N by a server; at most N by other ranks
-    Best: where some ranks have links that are several times as fast as those of the others
+    Best: where some ranks have links that are several times as fast as those of the others; medium N in shared memory
+      where ranks share cores, as few messages go round
     Ranks: any
     Reference: Li et al., "Scaling distributed machine learning with the parameter server", 2014; Jiang et al., "A
       unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters" (BytePS), 2020

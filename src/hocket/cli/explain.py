@@ -97,13 +97,15 @@ def explain(
     Where the entry is rough_costs.rough_entry, so are the predictions, and `tuned` is None.
     """
     from hocket.algorithms import ALGORITHMS
+    from hocket.runtime.cores import shared_by
     from hocket.runtime.select import Policy, choose, choose_by
     from hocket.runtime.tuning import candidates, timed_to_the_end
     from hocket.runtime.tuning_fit import traits_of
 
-    policy = Policy.from_environment(os.environ)
+    policy = Policy.from_environment(os.environ, shares_cores=shared_by(num_ranks))
     algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
-    names = candidates(collective, num_ranks, (algorithm, choose(collective, num_ranks, num_bytes)))
+    by_table = choose(collective, num_ranks, num_bytes, "fast", policy.table_alone())
+    names = candidates(collective, num_ranks, (algorithm, by_table))
     known = _known(entry, names)
     samples = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
     samples = samples or {name: found for name, one in known.items() if (found := one.at(num_bytes))}
@@ -124,7 +126,7 @@ def explain(
         "num_bytes": num_bytes,
         "algorithm": algorithm,
         "by": by,
-        "table": choose(collective, num_ranks, num_bytes),
+        "table": by_table,
         "tuner_file_lines": len(policy.rules),
         "algo": str(policy.allowed(collective) or ""),
         "tuned": entry.date or None,

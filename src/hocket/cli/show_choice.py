@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 _ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which every `hocket show` would have to load
 _TABLE_NOTE = (
-    "From the top, the first line that fits; sizes are bytes of the whole vector. HOCKET_ALGO, a tuner file, "
+    "From the top, the first line that fits; sizes are bytes of the whole vector. Of lines with cores, those that are "
+    '"shared" are for jobs in which ranks share cores, "one each" for all others. HOCKET_ALGO, a tuner file, '
     "configure() and algorithm= come before the table; --ranks N shows what runs in this environment."
 )
-_RANKS_NOTE = "Sizes are bytes of the whole vector. configure() and algorithm= come before all of this."
+_RANKS_NOTE = (
+    "Here so many ranks {}. Sizes are bytes of the whole vector. configure() and algorithm= come before all of this."
+)
+_CORES = {None: "", True: "shared", False: "one each"}
 
 
 def add_arguments(parser: "argparse._ArgumentGroup") -> None:
@@ -30,6 +34,7 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
+    from hocket.runtime.cores import shared_by
     from hocket.runtime.select import Policy
     from hocket.schedule.collective import find_collective
 
@@ -38,17 +43,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ranks is not None and arguments.ranks < 1:
         raise ValueError(f"expected at least 1 rank, found {arguments.ranks}")
     orders = _ORDERS if arguments.order is None else (arguments.order,)
-    if arguments.ranks is None:
+    shares_cores = None if arguments.ranks is None else shared_by(arguments.ranks)
+    if shares_cores is None:
         lines = _table(orders)
     else:
-        lines = _chosen(orders, arguments.ranks, Policy.from_environment(os.environ))
+        policy = Policy.from_environment(os.environ, shares_cores=shares_cores)
+        lines = _chosen(orders, arguments.ranks, policy)
     lines = [line for line in lines if arguments.collective in (None, line["collective"])]
     if arguments.tuner_file is not None:
         _write(arguments.tuner_file, lines, arguments.ranks, orders[0])
     if arguments.json:
-        print(json.dumps({"num_ranks": arguments.ranks, "choices": lines}))
+        print(json.dumps({"num_ranks": arguments.ranks, "shares_cores": shares_cores, "choices": lines}))
     else:
-        _print(lines, arguments.ranks)
+        _print(lines, shares_cores)
     return 1 if any(line.get("refused") for line in lines) else 0
 
 
@@ -73,30 +80,39 @@ def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order:
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The lines of the table; of several orders the first whole, of the others what they say themselves."""
-    from hocket.runtime.select import DEFAULTS, defaults
+    """The lines of the table; of several orders the first whole, of the others what they say themselves.
 
-    return [
-        {
-            "order": order,
-            "collective": collective,
-            "max_ranks": None if math.isinf(ranks) else ranks,
-            "max_bytes": None if math.isinf(limit) else limit,
-            "algorithm": algorithm,
-        }
-        for order in orders
-        for collective, entries in (defaults(order) if order == orders[0] else DEFAULTS[order]).items()
-        for ranks, limit, algorithm in entries
-    ]
-
-
-def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
-    """What runs among so many ranks, for every range of sizes, and who says so."""
+    A collective has them once, or for ranks that share cores and for others.
+    """
     from hocket.runtime.select import DEFAULTS, defaults
 
     lines: list[dict[str, Any]] = []
     for order in orders:
-        for collective in defaults(order) if order == orders[0] else DEFAULTS[order]:
+        tables = {shares_cores: defaults(order, shares_cores=shares_cores) for shares_cores in (True, False)}
+        for collective in tables[False] if order == orders[0] else DEFAULTS[order]:
+            alike = tables[True][collective] == tables[False][collective]
+            lines += [
+                {
+                    "order": order,
+                    "collective": collective,
+                    "shares_cores": None if alike else shares_cores,
+                    "max_ranks": None if math.isinf(ranks) else ranks,
+                    "max_bytes": None if math.isinf(limit) else limit,
+                    "algorithm": algorithm,
+                }
+                for shares_cores in ((False,) if alike else (True, False))
+                for ranks, limit, algorithm in tables[shares_cores][collective]
+            ]
+    return lines
+
+
+def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
+    """What runs among so many ranks, for every range of sizes, and who says so."""
+    from hocket.runtime.select import DEFAULTS
+
+    lines: list[dict[str, Any]] = []
+    for order in orders:
+        for collective in DEFAULTS["fast"] if order == orders[0] else DEFAULTS[order]:
             begins = _begins(collective, order, policy)
             ends: list[int | None] = [*(begin - 1 for begin in begins[1:]), None]
             for begin, end in zip(begins, ends, strict=True):
@@ -127,27 +143,27 @@ def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
 
     if not find_collective(collective).known_by_all:
         return [0]
-    begins = {0} | {int(limit) + 1 for _, limit, _ in defaults(order)[collective] if not math.isinf(limit)}
+    entries = defaults(order, shares_cores=policy.shares_cores)[collective]
+    begins = {0} | {int(limit) + 1 for _, limit, _ in entries if not math.isinf(limit)}
     for rule in policy.rules:
         if rule.collective == collective:
             begins |= {rule.min_bytes} | ({rule.max_bytes + 1} if rule.max_bytes != -1 else set())
     return sorted(begins)
 
 
-def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
+def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
     from rich.table import Table
 
     from hocket.cli.selection import name_bytes, name_range
     from hocket.cli.terminal import Terminal
 
     console = Terminal()
-    ranked = num_ranks is not None
-    table = Table("order", "collective", *(("size",) if ranked else ("ranks", "size")), "algorithm", box=None)
-    if ranked:
-        table.add_column("chosen by")
-    seen = ("", "")
+    ranked = shares_cores is not None
+    columns = ("size", "algorithm", "chosen by") if ranked else ("cores", "ranks", "size", "algorithm")
+    table = Table("order", "collective", *columns, box=None)
+    seen, seen_cores = ("", ""), ""
     for line in lines:
-        name = (line["order"], line["collective"])
+        name, cores = (line["order"], line["collective"]), _CORES[line.get("shares_cores")]
         shown = (name[0] if name[0] != seen[0] else "", name[1] if name != seen else "")
         if ranked:
             size = name_range(line["min_bytes"], line["max_bytes"])
@@ -155,11 +171,12 @@ def _print(lines: list[dict[str, Any]], num_ranks: int | None) -> None:
         else:
             ranks = "any" if line["max_ranks"] is None else f"up to {line['max_ranks']}"
             size = "any" if line["max_bytes"] is None else f"up to {name_bytes(line['max_bytes'])}"
-            table.add_row(*shown, ranks, size, line["algorithm"])
-        seen = name
+            table.add_row(*shown, cores if (name, cores) != (seen, seen_cores) else "", ranks, size, line["algorithm"])
+        seen, seen_cores = name, cores
     console.print(table)
     for line in lines:
         if line.get("refused"):
             console.print(line["refused"], style="red", markup=False, soft_wrap=True)
     console.print()
-    console.print(_RANKS_NOTE if ranked else _TABLE_NOTE, style="dim", soft_wrap=True)
+    here = _RANKS_NOTE.format("share cores" if shares_cores else "have a core each")
+    console.print(here if ranked else _TABLE_NOTE, style="dim", soft_wrap=True)

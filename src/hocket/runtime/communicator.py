@@ -83,7 +83,7 @@ def init(
     at_rank_end(context._end)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
-    communicator._policy = Policy.decode(members.config["policy"])
+    communicator._policy = replace(Policy.decode(members.config["policy"]), shares_cores=not all(with_core))
     return communicator
 
 

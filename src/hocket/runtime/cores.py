@@ -56,6 +56,11 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
     return have
 
 
+def shared_by(num_ranks: int) -> bool:
+    """Whether so many ranks share cores if they are started from here, as have_cores of all that they say."""
+    return not all(have_cores([own_cores()] * num_ranks))
+
+
 def neighbours(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
     """The other ranks that may run on a core of this one; `said` is own_cores() of every rank of the job."""
     masks = [int.from_bytes(one["cores"], "little") for one in said]

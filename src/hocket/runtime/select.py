@@ -1,14 +1,14 @@
 """Which algorithm runs, when the caller does not say: read only with what is equal on all ranks.
 
 Three things decide, the first before the second: HOCKET_ALGO, which narrows what may run; the tuner file; and the table
-below, which is for everybody who has set neither. `hocket show choice` prints the outcome,
-and docs/choosing.md tells of it.
+below, which is for everybody who has set neither, and has rows of its own for ranks that share cores. `hocket show
+choice` prints the outcome, and docs/choosing.md tells of it.
 """
 
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -28,23 +28,29 @@ _ANY = math.inf
 # For each order and collective, from the top: up to so many ranks, up to so many bytes (of the whole vector, as the
 # rank that holds most has it as input or output), this algorithm. Measured with `hocket tune` in shared memory, on 2
 # cores and up to 8 ranks, broadcast to 16: a step costs more than reading a small vector several times, and what the
-# root has staged once, all others read. gather_v, scatter_v and all_to_all_v, whose sizes not every rank knows, go by
-# rank count alone.
+# root has staged once, all others read. So from 3 ranks on they shared cores; SHARED has what holds for that alone.
+# gather_v, scatter_v and all_to_all_v, whose sizes not every rank knows, go by rank count alone.
 
 Default = tuple[float, float, str]
 
 # Between two ranks, two steps let each write into the other's registered memory what it has just added: three to seven
-# times faster than one step. In private memory both take about the same time. Where ranks share cores each message that
-# one has to look for costs it as much as some KiB: few servers have the fewest.
-_ALL_REDUCE: tuple[Default, ...] = (
-    (2, 8 << 10, "direct"),
-    (2, _ANY, "direct_two_shot"),
-    (4, 64 << 10, "direct"),
+# times faster than one step. In private memory both take about the same time.
+_TWO_RANKS: tuple[Default, ...] = ((2, 8 << 10, "direct"), (2, _ANY, "direct_two_shot"))
+
+# With a core each (measured with 2 ranks only) all fold a share, while one or two servers would fold everything.
+_MORE_RANKS: tuple[Default, ...] = ((_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot"))
+_ALL_REDUCE = (*_TWO_RANKS, *_MORE_RANKS)
+
+# Where ranks share cores, a fold takes as long whoever does it, and each message that one has to look for costs it as
+# much as some KiB: few servers have the fewest. Measured with 4 and 8 ranks bound to 2 cores.
+_ALL_REDUCE_SHARED: tuple[Default, ...] = (
+    *_TWO_RANKS,
+    (4, 16 << 10, "direct"),
+    (4, 64 << 10, "parameter_server"),
     (4, _ANY, "direct_two_shot"),
-    (8, 8 << 10, "direct"),
-    (8, 256 << 10, "parameter_server"),
-    (_ANY, 32 << 10, "direct"),
-    (_ANY, _ANY, "direct_two_shot"),
+    (8, 2 << 10, "direct"),
+    (8, 4 << 20, "parameter_server"),
+    *_MORE_RANKS,
 )
 
 DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
@@ -79,21 +85,39 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
     },
 }
 
+SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # in the place of rows above, where ranks share cores
+    "fast": {
+        "all_reduce": _ALL_REDUCE_SHARED,
+        "reduce": ((4, 2 << 20, "binomial"), (8, _ANY, "direct"), (_ANY, _ANY, "binomial")),
+    },
+    "rank": {"all_reduce": _ALL_REDUCE_SHARED},
+    "invariant": {},
+}
+
 
 # --- what an environment changes -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the environment of rank 0 fixes for all ranks: the tuner file's rules, first match wins; HOCKET_ALGO."""
+    """What the environment of rank 0 fixes for all ranks: the tuner file's rules, first match wins; HOCKET_ALGO.
+
+    shares_cores: whether any two ranks of the job share a core (cores.have_cores), so that one has none of its own;
+    hocket.init knows it once all have said where they run.
+    """
 
     rules: tuple[Rule, ...] = ()
     algo: tuple[Allowed, ...] = ()
+    shares_cores: bool = False
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> "Policy":
+    def from_environment(cls, environ: Mapping[str, str], *, shares_cores: bool = False) -> "Policy":
         """From HOCKET_ALGO and the tuner file. ValueError, saying what there is, if either cannot be understood."""
-        return cls(read_configured(environ), parse(environ.get(VARIABLE, "")))
+        return cls(read_configured(environ), parse(environ.get(VARIABLE, "")), shares_cores)
+
+    def table_alone(self) -> "Policy":
+        """What holds for the same ranks where the environment fixes nothing."""
+        return Policy(shares_cores=self.shares_cores)
 
     def encode(self) -> str:
         """As JSON, for the other ranks."""
@@ -115,7 +139,7 @@ class Policy:
     @functools.cached_property
     def _hash(self) -> int:
         # Of every call's key: counted once.
-        return hash((self.rules, self.algo))
+        return hash((self.rules, self.algo, self.shares_cores))
 
 
 _NO_POLICY = Policy()
@@ -134,7 +158,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     """
     label = required_label(order)
     num_bytes = num_bytes if find_collective(collective).known_by_all else 0
-    by_table = _default(collective, num_ranks, num_bytes, order)
+    by_table = _default(collective, num_ranks, num_bytes, order, policy.shares_cores)
     allowed = policy.allowed(collective)
     names = [name for name in algorithm_names(collective) if _serves(collective, name, num_ranks)]
     if allowed is not None:
@@ -165,9 +189,9 @@ def choose_by(
 ) -> tuple[str, str]:
     """What `choose` says, and who decided: "table", "tuner file" or "HOCKET_ALGO". ValueError as there."""
     chosen = choose(collective, num_ranks, num_bytes, order, policy)
-    if chosen == choose(collective, num_ranks, num_bytes, order):
+    if chosen == choose(collective, num_ranks, num_bytes, order, policy.table_alone()):
         return chosen, "table"
-    without = Policy(algo=policy.algo)
+    without = replace(policy, rules=())
     by_rule = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != chosen
     return chosen, "tuner file" if by_rule else VARIABLE
 
@@ -193,15 +217,16 @@ def _labels(algorithm: Algorithm, num_ranks: int, root: int) -> frozenset[str]:
     return algorithm.verify(num_ranks, root, laws=(4,)).labels
 
 
-def _default(collective: str, num_ranks: int, num_bytes: int, order: str) -> str:
-    entries = defaults(order)[collective]
+def _default(collective: str, num_ranks: int, num_bytes: int, order: str, shares_cores: bool) -> str:
+    entries = defaults(order, shares_cores=shares_cores)[collective]
     return next(name for ranks, limit, name in entries if num_ranks <= ranks and num_bytes <= limit)
 
 
-def defaults(order: str) -> dict[str, tuple[Default, ...]]:
-    """The table of an order, for all collectives."""
+def defaults(order: str, *, shares_cores: bool) -> dict[str, tuple[Default, ...]]:
+    """The table of an order, for all collectives, where ranks share cores or where each has one."""
     required_label(order)
-    return DEFAULTS["fast"] | DEFAULTS[order]
+    tables = [DEFAULTS[one] | (SHARED[one] if shares_cores else {}) for one in ("fast", order)]
+    return tables[0] | tables[1]
 
 
 def _serves(collective: str, name: str, num_ranks: int) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from hocket import __version__
 from hocket.algorithms import ALGORITHMS
+from hocket.runtime.cores import shared_by
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.plans import cache_folder
 from hocket.runtime.select import Policy, choose
@@ -190,7 +191,8 @@ def sizes_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> tuple[int
 def job_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> Job:
     """The times that are wanted: of all candidates, beside the default table's choice for each size."""
     exact = sizes_of(collective, num_ranks, sizes)
-    chosen = [choose(collective, num_ranks, size) for size in exact]
+    table = Policy(shares_cores=shared_by(num_ranks))
+    chosen = [choose(collective, num_ranks, size, "fast", table) for size in exact]
     names = candidates(collective, num_ranks, chosen)
     stands_for = {twin: name for name, twins in names.items() for twin in (name, *twins)}
     return Job(collective, exact, tuple(names), tuple(stands_for[name] for name in chosen))
@@ -318,7 +320,7 @@ def _rules(num_ranks: int, winners: Names, alike: Names) -> list[Rule]:
 
 def _compare(num_ranks: int, jobs: Sequence[Job], rules: Sequence[Rule], seconds: float) -> list[Comparison]:
     """Times what the rules choose against the default, at every size where they differ."""
-    policy = Policy(tuple(rules))
+    policy = Policy(tuple(rules), shares_cores=shared_by(num_ranks))
     pairs = {
         (job.collective, size): (choose(job.collective, num_ranks, size, "fast", policy), default)
         for job in jobs

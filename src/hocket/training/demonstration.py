@@ -187,7 +187,8 @@ def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
     from hocket.runtime.select import choose
 
     ones = np.ones(1, np.int64)
-    algorithm = plans.find("all_reduce", choose("all_reduce", communicator.size, ones.nbytes))
+    chosen = choose("all_reduce", communicator.size, ones.nbytes, "fast", communicator._policy)
+    algorithm = plans.find("all_reduce", chosen)
     proof_seconds = plans.prove(algorithm, algorithm.build(communicator.size))
     present = communicator.all_reduce(ones, algorithm=algorithm.name)
     at = clock_gettime(CLOCK_BOOTTIME)
