@@ -183,8 +183,10 @@ class ShmTransport final : public Transport {
     /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
     /// message to a rank beside this one it is always the former; of what goes to several that has lost.
     static constexpr std::size_t most_hot_bytes = 4096;
-    /// Of one peer. A sender that is further ahead would write where the reader has read just now.
+    /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
+    /// cores, however, a few bytes are not worth that all have a turn.
     static constexpr std::ptrdiff_t max_unread = 4;
+    static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
     /// How many bytes of which pieces show how slow plain stores to where a peer reads are, and from when on they are
     /// too slow.
     static constexpr std::size_t least_watched_bytes = 4096, watched_bytes = 2048;
@@ -224,6 +226,7 @@ class ShmTransport final : public Transport {
     struct Staged {
         Context::Slot slot;
         int reserved_for = -1;                              // -1: from the pool
+        std::size_t packed = 0;                             // bytes of short messages behind what is used up
         std::vector<std::pair<int, std::uint64_t>> readers; // (peer, its message)
     };
 
@@ -250,6 +253,7 @@ class ShmTransport final : public Transport {
     bool stores_had_better_pass_caches(std::byte *place, Bytes bytes);
     void watch_stores(std::byte *place, Bytes bytes);
     std::optional<Staged> take_again(std::size_t num_bytes);
+    std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near);
     void collect(bool looks);

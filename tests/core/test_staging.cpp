@@ -129,6 +129,15 @@ TEST(staging_keeps_a_sender_near_its_reader) {
     CHECK(publish(world, 1, 0, large) == large.size());
 }
 
+TEST(staging_lets_a_sender_of_little_go_further_ahead_where_ranks_share_cores) {
+    for (const bool spin : {false, true}) {
+        World world(2, {.spin = spin, .as_processes = true, .max_slots = 12});
+        int num_sent = 0;
+        while (publish(world, 1, 0, counted(8192)) > 0) ++num_sent;
+        CHECK(num_sent == (spin ? 4 : 8), num_sent);
+    }
+}
+
 TEST(staging_of_a_pool_takes_turns) {
     constexpr std::size_t num_slots = 3, third = piece_bytes / 3;
     World world(1, {.max_slots = num_slots});
@@ -363,6 +372,45 @@ TEST(staging_keeps_a_slot_until_all_its_readers_have_told) {
     CHECK(send() != first, "rank 2 may still read it");
     tell(2);
     CHECK(send() == first);
+}
+
+TEST(staging_of_short_messages_to_many_shares_a_slot) {
+    constexpr std::size_t size = 1000;
+    World world(4, {.as_processes = true, .max_slots = 2});
+    const auto send = [&](int peer) {
+        const std::uint64_t number = transport_of(world, 0).posted(peer);
+        const std::size_t length =
+            transport_of(world, 0).publish(std::span(&peer, 1), counted(size), tag, false).num_bytes;
+        CHECK(length == size);
+        const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, peer);
+        return ring[number % Endpoint::ring_size].elsewhere.offset;
+    };
+    const auto check = [&](int peer) {
+        const View view = transport_of(world, peer).view(0);
+        CHECK(std::ranges::equal(view.bytes, counted(size)));
+        transport_of(world, peer).release(0, size);
+    };
+    const auto tell = [&](int peer) {
+        CHECK(publish(world, peer, 0, counted(8)) == 8);
+        CHECK(!transport_of(world, 0).view(peer).bytes.empty());
+        transport_of(world, 0).release(peer, 8);
+    };
+    const std::array first{send(1), send(2), send(3)};
+    CHECK(first[1] == first[0] + 1024 && first[2] == first[1] + 1024, "whole lines");
+    const std::array second{send(1), send(2), send(3)};
+    const auto is_in = [](std::uint64_t place, std::uint64_t slot) { return place - slot < piece_bytes; };
+    CHECK(!is_in(second[0], first[0]), "rank 1 has not read the first");
+    CHECK(second[2] == second[0] + 2048 && world[0].context->take_slot() == std::nullopt);
+    for (int peer : {1, 2}) {
+        check(peer);
+        tell(peer);
+    }
+    const std::uint64_t third = send(1);
+    CHECK(!is_in(third, first[0]) && !is_in(third, second[0]), "rank 3 may still read there");
+    for (int peer : {1, 2, 3, 3, 1}) check(peer);
+    tell(3);
+    const std::uint64_t fourth = send(2);
+    CHECK(fourth == first[0] || fourth == second[0], "from the beginning again");
 }
 
 TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
