@@ -130,7 +130,7 @@ def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) 
     num_calls = 1
     for num_batches in (1, FIRST_BATCHES, FIRST_BATCHES):
         seconds = values_of(group, row, memory, most, Batches(num_calls, num_batches), untouched=False)["loop"]
-        if num_calls > 1 or seconds > effort.cell_seconds:
+        if num_calls > 1 or seconds > effort.batch_seconds:
             break
         # A first call may have waited for a rank that slept: batches of a few calls would be such waits in all rounds.
         if seconds * 20 < effort.batch_seconds:
@@ -163,6 +163,7 @@ class Comparison:
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
         self._ways: dict[tuple[str, str], list[str]] = {}  # of the floor, by row and memory
+        self._long_floors: set[tuple[str, str]] = set()  # which are measured once
 
     def __enter__(self) -> "Comparison":
         try:
@@ -276,10 +277,15 @@ class Comparison:
                 continue
             batch_seconds = self._effort.batch_seconds / 2  # of two variants
             key, began = (row.name(), memory), time.monotonic()
+            if key in self._long_floors:
+                continue
             known = self._ways.get(key, [])
             found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2, known)
-            if found and (not is_pair or time.monotonic() - began > self._effort.long_trial_seconds):
+            is_long = time.monotonic() - began > self._effort.long_trial_seconds
+            if found and (is_long or not is_pair):
                 self._ways[key] = found.variants
+            if is_long and not is_pair:
+                self._long_floors.add(key)
             for protocol, seconds in (found.seconds if found else {}).items():
                 if is_pair:
                     least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
