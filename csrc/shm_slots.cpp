@@ -79,8 +79,12 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     const bool looks = static_cast<std::ptrdiff_t>(staged_.size()) >= max_unread;
     collect(looks);
     const int owner = std::ranges::min(peers);
-    const auto num_unread = std::ranges::count_if(staged_, [owner](const Staged &slot) {
-        return std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first) != slot.readers.end();
+    Peer &to = peer_at(owner);
+    if (looks) to.seen_released = released(owner);
+    // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
+    const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
+        const auto reader = std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first);
+        return reader != slot.readers.end() && (slot.packed == 0 || reader->second > to.seen_released);
     });
     const auto num_ahead = static_cast<std::ptrdiff_t>(context_.shares_cores() ? most_bytes_ahead / num_bytes : 0);
     if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;

@@ -413,6 +413,18 @@ TEST(staging_of_short_messages_to_many_shares_a_slot) {
     CHECK(fourth == first[0] || fourth == second[0], "from the beginning again");
 }
 
+TEST(staging_of_what_shares_a_slot_waits_for_its_own_reader_alone) {
+    World world(3, {.as_processes = true});
+    const auto send = [&](int peer, std::size_t size) {
+        return transport_of(world, 0).publish(std::span(&peer, 1), counted(size), tag, false).num_bytes;
+    };
+    for (int i = 0; i < 6; ++i) {
+        CHECK(send(2, 100) == 100 && send(1, 100) == 100);
+        transport_of(world, 1).release(0, transport_of(world, 1).view(0).bytes.size());
+    }
+    CHECK(send(1, 20000) == 20000, "rank 2 has read nothing");
+}
+
 TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
     for (const std::size_t size : {std::size_t{8}, std::size_t{1000}}) {
         World world(2, {.as_processes = true});
