@@ -58,7 +58,7 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
-    long_trial_seconds: float  # a floor of two ranks that took longer keeps the ways that it found the best
+    long_trial_seconds: float  # a floor that took longer keeps its ways, and of more than two ranks its time
     hopeless: float  # an MPI that took so many times as long as the best one is not measured in that cell again
 
     def with_rounds(self, rounds: int) -> "Effort":
@@ -275,7 +275,7 @@ class Comparison:
         for memory in floor.MEMORIES:
             if not floor.has(row, memory):
                 continue
-            batch_seconds = self._effort.batch_seconds / 2  # of two variants
+            batch_seconds = self._effort.batch_seconds / 2  # of two variants or three
             key, began = (row.name(), memory), time.monotonic()
             if key in self._long_floors:
                 continue
