@@ -168,8 +168,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._default, self._settings = Settings(), dict[str, Settings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
-        # Last: Ctrl-C can come between any two lines, and the context then ends what has all else. Before it has got its
-        # name here the core ends itself.
+        # Last: Ctrl-C can come between any two lines, and the context then ends what has all else. Before the core has
+        # got its name here it ends itself.
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
 
     @property
