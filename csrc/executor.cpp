@@ -366,8 +366,7 @@ bool Executor::move() {
     budget_ = pieces_per_advance;
     if (in_order_) {
         if (run_in_order()) return true;
-        if (in_order_ && (budget_ <= 0 || order_[next_]->holds_up_rest)) return false;
-        leave_order();
+        if (in_order_) return false;
     }
     while (num_unfinished_ > 0) {
         if (!run_ready()) return false;
@@ -408,15 +407,18 @@ bool Executor::waits_for(std::span<const int> peers) const {
     const auto is_one = [peers](int peer) { return std::ranges::find(peers, peer) != peers.end(); };
     if (in_order_) { // whose cursors are yet to be brought here
         const auto misses = [&](const Operand &source) {
-            return source.space == Space::remote && is_one(source.peer) && !transport_.may_show(source.peer);
+            return source.space == Space::remote && is_one(source.peer) && transport_.view(source.peer).bytes.empty();
         };
         const auto has_no_room = [&](int peer) {
             return is_one(peer) && transport_.released(peer) < transport_.posted(peer);
         };
-        const auto left = std::span(order_).subspan(next_);
-        return std::ranges::any_of(left.front()->peers, has_no_room) ||
-               std::ranges::any_of(
-                   left, [&](const Task *task) { return std::ranges::any_of(task->instruction->sources, misses); });
+        for (std::size_t at = next_; at < order_.size(); ++at) {
+            const Task &task = *order_[at];
+            if (is_done(at)) continue;
+            if (std::ranges::any_of(task.instruction->sources, misses)) return true;
+            if (std::ranges::any_of(task.peers, has_no_room) && may_go(task)) return true;
+        }
+        return false;
     }
     const auto is_awaited = [&](const std::vector<Cursor> &cursors) {
         return std::ranges::any_of(cursors, [&](const Cursor &cursor) {

@@ -130,6 +130,7 @@ class Executor {
         std::size_t num_bytes_ahead = 0;        // lent already, behind them
         bool is_awaited = false;                // by other tasks
         bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
+        std::vector<std::size_t> comes_after;   // places in that order
         int num_looks = 0;                      // for a window, in vain
         std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
@@ -166,14 +167,18 @@ class Executor {
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
-    bool do_whole(Task &task);
+    bool do_short(Task &task);
+    bool is_done(std::size_t at) const { return at < next_ || (!ahead_.empty() && ahead_[at]); }
+    bool may_go(const Task &task) const;
     bool run_in_order();
+    bool run_around();
     void leave_order();
     bool move();
     bool is_missing(const Cursor &cursor, bool sends) const;
     std::byte *place(const Operand &operand) const;
     void find_order();
     void bind_sizes();
+    bool goes_in_order() const;
     void bind_places();
     void rewind();
     void grant();
@@ -203,10 +208,11 @@ class Executor {
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;            // of this advance(), in pieces
     bool bound_ = false;        // sizes and places are those of launch_
-    bool is_short_ = false;     // each task has one piece, too short to be shared or lent
+    bool is_short_ = false;     // each task has one piece, which is sure to be copied by the transport
     std::vector<Task *> order_; // in which short ones are done
-    bool in_order_ = false;     // those before next_ are done, and no other is begun
+    bool in_order_ = false;     // those before next_ are done, and of others those in ahead_; no other is begun
     std::size_t next_ = 0;
+    std::vector<bool> ahead_;                        // by place in the order; empty while there are none
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
     std::size_t first_unsettled_ = 0;
     std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;

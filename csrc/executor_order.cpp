@@ -12,8 +12,10 @@ namespace hocket {
 void Executor::find_order() {
     std::vector<std::vector<std::size_t>> followers(tasks_.size());
     std::vector<std::size_t> num_before(tasks_.size());
+    std::vector<std::vector<std::size_t>> before_each(tasks_.size());
     const auto follows = [&](std::size_t after, std::size_t before) {
         followers[before].push_back(after);
+        before_each[after].push_back(before);
         ++num_before[after];
     };
     for (std::size_t index = 0; index < tasks_.size(); ++index) {
@@ -42,6 +44,12 @@ void Executor::find_order() {
             if (--num_before[after] == 0) add(after);
         }
     }
+    std::vector<std::size_t> place_of(tasks_.size());
+    for (std::size_t at = 0; at < order_.size(); ++at)
+        place_of[static_cast<std::size_t>(order_[at] - tasks_.data())] = at;
+    for (std::size_t index = 0; index < tasks_.size(); ++index) {
+        for (std::size_t before : before_each[index]) tasks_[index].comes_after.push_back(place_of[before]);
+    }
     std::size_t least = tasks_.size(); // of all behind
     for (std::size_t at = order_.size(); at-- > 0;) {
         order_[at]->holds_up_rest = least > at;
@@ -49,58 +57,91 @@ void Executor::find_order() {
     }
 }
 
-/// Does a short task in one go. False where it has to wait, or goes on in parts and so out of order.
-bool Executor::do_whole(Task &task) {
+/// Does what can be done now of a short task. True when that was the rest of it.
+bool Executor::do_short(Task &task) {
     if (!task.peers.empty()) {
         const Bytes bytes(task.sources[0], task.num_bytes);
-        const std::size_t num_published = transport_.publish(task.peers, bytes, launch_.tag, false).num_bytes;
-        if (num_published == bytes.size()) return true;
-        if (num_published > 0) {
-            leave_order();
-            task.within = num_published;
-            ++num_moves_;
-        }
-        return false;
+        if (transport_.publish(task.peers, bytes, launch_.tag, false).num_bytes == 0) return false;
+        ++num_moves_;
+        return true;
     }
-    operands_.clear();
-    for (std::size_t i = 0; i < task.sources.size(); ++i) {
-        const Operand &source = task.instruction->sources[i];
-        if (source.space != Space::remote) {
-            operands_.push_back(task.sources[i]);
-            continue;
+    const std::size_t element = size_of(launch_.dtype);
+    do {
+        std::size_t available = task.num_bytes - task.within;
+        operands_.clear();
+        for (std::size_t i = 0; i < task.sources.size(); ++i) {
+            const Operand &source = task.instruction->sources[i];
+            if (source.space != Space::remote) {
+                operands_.push_back(task.sources[i] + task.within);
+                continue;
+            }
+            const View view = transport_.view(source.peer);
+            if (view.bytes.empty()) return false;
+            if (view.tag != launch_.tag) throw ForeignMessage{source.peer};
+            if (view.bytes.size() < available) available = view.bytes.size() & ~(element - 1);
+            if (available == 0 || view.attached) {
+                leave_order();
+                return false;
+            }
+            operands_.push_back(view.bytes.data());
         }
-        const View view = transport_.view(source.peer);
-        if (view.bytes.size() < task.num_bytes || view.attached) {
-            if (!view.bytes.empty()) leave_order();
-            return false;
-        }
-        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};
-        operands_.push_back(view.bytes.data());
-    }
-    store(task, fold_of(task), task.destination, task.num_bytes);
-    for (const Remote &remote : task.remotes) transport_.release(receives_[remote.cursor].peer, task.num_bytes);
+        store(task, fold_of(task), task.destination + task.within, available);
+        for (const Remote &remote : task.remotes) transport_.release(receives_[remote.cursor].peer, available);
+        task.within += available;
+        ++num_moves_;
+    } while (task.within < task.num_bytes);
+    task.within = 0;
     return true;
+}
+
+/// Whether all that a task comes after in the order is done.
+bool Executor::may_go(const Task &task) const {
+    return std::ranges::all_of(task.comes_after, [this](std::size_t at) { return is_done(at); });
 }
 
 /// Goes through short tasks one after the other. So each finds that it is its turn on its channels, and that what it
 /// depends on is done: none has to be looked for. True when all are done; false where one has to wait.
 bool Executor::run_in_order() {
-    for (; next_ < order_.size(); ++next_) {
-        if (budget_ <= 0 || !do_whole(*order_[next_])) return false;
-        --budget_;
-        ++num_moves_;
+    if (ahead_.empty()) {
+        for (; next_ < order_.size(); ++next_) {
+            if (budget_ <= 0 || !do_short(*order_[next_])) break;
+            --budget_;
+        }
+        if (next_ == order_.size()) return true;
+        if (budget_ <= 0 || !in_order_ || order_[next_]->holds_up_rest) return false;
     }
-    return true;
+    return run_around();
 }
 
-/// From now on tasks go ahead of those that wait, and in parts.
+/// The same where one waits: those behind it go ahead that do not wait for it.
+bool Executor::run_around() {
+    ahead_.resize(order_.size());
+    for (std::size_t at = next_; at < order_.size() && budget_ > 0; ++at) {
+        Task &task = *order_[at];
+        if (is_done(at) || !may_go(task)) continue;
+        if (do_short(task)) {
+            --budget_;
+            ahead_[at] = true;
+        } else if (!in_order_ || task.holds_up_rest) {
+            break;
+        }
+    }
+    while (next_ < order_.size() && is_done(next_)) ++next_;
+    return next_ == order_.size();
+}
+
+/// From now on tasks go in parts.
 void Executor::leave_order() {
     if (!std::exchange(in_order_, false)) return;
     const int budget = budget_;
+    std::vector<std::size_t> within;
+    for (const Task *task : order_) within.push_back(task->within);
     rewind();
-    for (std::size_t index = 0; index < next_; ++index) {
-        ++order_[index]->settled;
-        finish_piece(*order_[index]);
+    for (std::size_t at = 0; at < order_.size(); ++at) {
+        order_[at]->within = within[at];
+        if (!is_done(at)) continue;
+        ++order_[at]->settled;
+        finish_piece(*order_[at]);
     }
     budget_ = budget;
 }

@@ -2,6 +2,7 @@
 
 #include "error.h"
 #include "executor.h"
+#include "system.h"
 
 #include <algorithm>
 #include <numeric>
@@ -47,7 +48,11 @@ void Executor::start(const Launch &launch, std::uint32_t tag) {
     if (!as_before) bind_places();
     bound_ = true;
     has_granted_ = false;
+    if (next_ < order_.size()) { // the run before was given up, or ended in parts
+        for (Task &task : tasks_) task.within = 0;
+    }
     next_ = 0;
+    ahead_.clear();
     in_order_ = is_short_ && recorder_ == nullptr; // a trace has each move, in the common way
     if (!in_order_) rewind();
 }
@@ -104,6 +109,25 @@ void Executor::bind_sizes() {
     }
 }
 
+/// Whether each task has one piece, of which is known beforehand that it is neither lent nor put, and comes whole: then
+/// tasks may go one after the other.
+bool Executor::goes_in_order() const {
+    if (!transport_.keeps_pieces_whole() || plan_.shape().uneven || total_bytes_ >= least_bytes_past_caches_)
+        return false;
+    if (order_.size() != tasks_.size() || num_tasks_ != tasks_.size() || longest_bytes_ > piece_bytes) return false;
+    const auto could_lend = [this](const std::byte *memory, std::size_t num_blocks) {
+        return transport_.could_lend(Bytes(memory, num_blocks * launch_.block * size_of(launch_.dtype)));
+    };
+    if (longest_bytes_ < least_put_bytes) return true;
+    if (!could_lend(launch_.input, plan_.shape().input_blocks.size()) &&
+        !could_lend(launch_.output, plan_.shape().output_blocks.size()))
+        return true;
+    static const std::size_t own_cache_bytes = bytes_of_own_cache();
+    return footprint_ <= own_cache_bytes && std::ranges::none_of(tasks_, [](const Task &task) {
+               return task.instruction->is_fresh || task.instruction->comes_back;
+           });
+}
+
 void Executor::bind_places() {
     const PlanShape &shape = plan_.shape();
     const auto bytes_of = [&](std::size_t num_blocks, std::span<const std::uint64_t> counts) {
@@ -114,9 +138,7 @@ void Executor::bind_places() {
                       of_output = bytes_of(shape.output_blocks.size(), launch_.output_counts);
     footprint_ = launch_.input == launch_.output ? std::max(of_input, of_output) : of_input + of_output;
     total_bytes_ = static_cast<std::size_t>(shape.num_ranks) * std::max(of_input, of_output);
-    const bool is_flat = order_.size() == tasks_.size() && !shape.uneven && num_tasks_ == tasks_.size() &&
-                         longest_bytes_ < least_put_bytes;
-    is_short_ = is_flat && std::ranges::none_of(tasks_, [this](const Task &task) { return outgrows_caches(task); });
+    is_short_ = goes_in_order();
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;
         for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);

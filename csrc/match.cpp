@@ -200,7 +200,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
         copy_bytes(receive.data, payload);
         transport_.release(peer, num_taken);
         finish(receive);
-        if (in.num_owed >= max_unmatched / 2) send_to(peer); // the peer may wait for it before this rank is here again
+        give_credit(peer);
         return true;
     }
     receive.moved = in.payload_left = receive.num_bytes;
@@ -208,6 +208,16 @@ bool Matcher::receive_at_once(Exchange &receive) {
     in.receive = std::shared_ptr<Exchange>(std::shared_ptr<void>(), &receive);
     receive_from(peer, 1);
     return true;
+}
+
+void Matcher::receive_on(const Exchange &receive) {
+    receive_from(receive.peer, 1);
+    if (receive.done) give_credit(receive.peer);
+}
+
+/// Of what was received at once, as the peer may wait for it before this rank is here again.
+void Matcher::give_credit(int peer) {
+    if (from(peer).num_owed >= max_unmatched / 2) send_to(peer);
 }
 
 /// How many of the bytes belong to it; once all have come it is looked at.

@@ -85,9 +85,10 @@ class Matcher {
     /// The same of a short message that nothing is before, which is done then. False: nothing has begun.
     bool send_at_once(Exchange &send);
     /// Of a receive that may be so, as no other is posted and nothing is kept for it, where its message comes next.
-    /// What has begun may still have to be advanced until it is done.
+    /// What has begun may still have to be advanced until it is done, or be received on until then.
     bool may_receive_at_once(const Exchange &receive) const;
     bool receive_at_once(Exchange &receive);
+    void receive_on(const Exchange &receive);
     /// Whether its peer has sent something.
     bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
 
@@ -200,6 +201,8 @@ class Matcher {
                std::uint64_t place);
     void end_payload(int peer);
     void fetch_from(int peer);
+    bool may_be_lent(Bytes message);
+    void give_credit(int peer);
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool offer(int peer, Exchange &send);

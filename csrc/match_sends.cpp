@@ -22,7 +22,9 @@ bool Matcher::send_at_once(Exchange &send) {
     Outgoing &out = to(send.peer);
     const Bytes bytes(send.data, send.num_bytes);
     const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
-    if (!is_free || bytes.empty() || bytes.size() > unit_bytes || out.num_unmatched == max_unmatched) return false;
+    if (!is_free || bytes.empty() || bytes.size() > eager_bytes) return false;
+    const unsigned units = units_of(bytes.size());
+    if (out.num_unmatched + units > max_unmatched || may_be_lent(bytes)) return false;
     Incoming &in = from(send.peer);
     Header header = header_of(send);
     header.kind = Kind::eager;
@@ -31,10 +33,16 @@ bool Matcher::send_at_once(Exchange &send) {
     if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
     in.num_held -= in.num_owed;
     in.num_owed = 0;
-    ++out.num_unmatched;
+    out.num_unmatched += units;
     send.ordinal = ++out.num_messages;
     finish(send);
     return true;
+}
+
+/// Whether the reader of a short message had better be shown it where it lies, or may.
+bool Matcher::may_be_lent(Bytes message) {
+    return message.size() > unit_bytes && transport_.could_lend(message) &&
+           !transport_.copies_faster(message.size(), 4 * message.size());
 }
 
 bool Matcher::has_to_send(int peer) const {

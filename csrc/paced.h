@@ -17,6 +17,8 @@ class PacedTransport final : public Transport {
     static std::unique_ptr<PacedTransport> over(ShmTransport &inner, const Context &context);
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
+    bool keeps_pieces_whole() const override { return inner_.keeps_pieces_whole(); }
+    bool could_lend(Bytes bytes) const override { return inner_.could_lend(bytes); }
     std::size_t max_head_bytes() const override { return inner_.max_head_bytes(); }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override;
     std::uint64_t posted(int peer) const override { return inner_.posted(peer); }

@@ -167,6 +167,11 @@ bool PointToPoint::receive_at_once(Operation &operation) {
         check_read();
         if (matcher_.receive_at_once(operation)) {
             check_read();
+            for (unsigned polls = polls_before_wait; spin_ && polls > 0 && !operation.done; --polls) {
+                relax();
+                matcher_.receive_on(operation);
+                check_read();
+            }
             carrier_.ring();
             if (operation.done) operation.finished = true;
             else pending_.emplace_back(std::shared_ptr<void>(), &operation);

@@ -243,6 +243,13 @@ bool ShmTransport::can_attach(int peer) const {
     return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
 }
 
+bool ShmTransport::could_lend(Bytes bytes) const {
+    for (int peer = 0; peer < size(); ++peer) {
+        if (peer != rank_ && peer_at(peer).shares_process) return true;
+    }
+    return context_.arena().mapping()->contains(bytes.data(), bytes.size());
+}
+
 bool ShmTransport::has_room(std::span<const int> peers) {
     return std::ranges::all_of(peers, [this](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.

@@ -123,6 +123,8 @@ class ShmTransport final : public Transport {
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all({}, peers, bytes, tag, may_lend);
     }
+    bool keeps_pieces_whole() const override { return true; }
+    bool could_lend(Bytes bytes) const override;
     std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);

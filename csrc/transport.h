@@ -57,6 +57,12 @@ class Transport {
     /// source itself; otherwise it may be overwritten as soon as this returns. Never called with empty bytes.
     virtual Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) = 0;
 
+    /// Whether up to `piece_bytes` are taken as a whole or not at all, and, if not all of them at once, shown in parts
+    /// that anything fits into and the rest of which is coming.
+    virtual bool keeps_pieces_whole() const { return false; }
+    /// Whether readers could be shown `bytes` of this rank's memory themselves.
+    virtual bool could_lend(Bytes /*bytes*/) const { return true; }
+
     /// The same with up to `max_head_bytes` more in front, which are copied. Up to `piece_bytes` are taken as a whole,
     /// with those in front, or not at all.
     virtual std::size_t max_head_bytes() const { return 0; }

@@ -7,11 +7,14 @@
 #include "system.h"
 #include "world.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <vector>
 
 using namespace hocket;
@@ -186,6 +189,99 @@ TEST(executor_does_what_waits_for_nobody_before_it_waits) {
         CHECK(!executors[0]->advance() && !executors[0]->was_interrupted());
         CHECK(executors[1]->advance() && executors[0]->advance());
         CHECK(outputs[0] == inputs && outputs[1] == inputs, call);
+    }
+}
+
+TEST(executor_goes_around_what_has_not_come) {
+    const Fixture &one = fixture("all_to_all", "direct", 4);
+    constexpr std::size_t ranks = 4;
+    const std::vector<int> late{1}, others{2, 3};
+    for (const std::size_t block : {std::size_t{1}, std::size_t{5000}}) { // in lines, and in five cells of a slot
+        for (const bool asks : {false, true}) {
+            World world(4, {.as_processes = true});
+            std::vector<std::vector<std::int64_t>> inputs, outputs;
+            std::vector<std::unique_ptr<Executor>> executors;
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                inputs.emplace_back(ranks * block);
+                outputs.emplace_back(ranks * block);
+                for (std::size_t i = 0; i < ranks * block; ++i)
+                    inputs[rank][i] = static_cast<std::int64_t>(100 * rank + i);
+                executors.push_back(
+                    std::make_unique<Executor>(*one.plans[rank], world[rank].communicator().transport()));
+            }
+            const auto has_come = [&](std::size_t rank, std::size_t from, std::size_t begin, std::size_t end) {
+                const auto sent = std::span(inputs[from]).subspan(rank * block).subspan(begin, end - begin);
+                return std::ranges::equal(sent,
+                                          std::span(outputs[rank]).subspan(from * block).subspan(begin, end - begin));
+            };
+            for (std::uint32_t call = 1; call <= 20; ++call) { // more than a channel holds
+                for (std::size_t rank = 0; rank < ranks; ++rank) {
+                    std::ranges::fill(outputs[rank], -1);
+                    executors[rank]->start({.dtype = Dtype::int64,
+                                            .block = block,
+                                            .input = reinterpret_cast<const std::byte *>(inputs[rank].data()),
+                                            .output = reinterpret_cast<std::byte *>(outputs[rank].data()),
+                                            .tag = call});
+                }
+                CHECK(!executors[3]->advance() && !executors[2]->advance() && !executors[0]->advance());
+                CHECK(has_come(0, 2, 0, block) && has_come(0, 3, 0, block) && outputs[0][block] == -1);
+                CHECK(executors[0]->waits_for(late) && !executors[0]->waits_for(others));
+                if (asks) CHECK(executors[0]->waiting_for() == late); // as one does who waits long
+                const auto moves = executors[0]->num_moves();
+                CHECK(!executors[0]->advance() && executors[0]->num_moves() == moves &&
+                      !executors[0]->was_interrupted());
+                CHECK(executors[1]->advance());
+                auto &line =
+                    world[1].communicator().transport().endpoint(1).ring(Lane::collectives, 0)[(call - 1) % 16];
+                if (block > 1) { // a part of it
+                    line.num_cells.store(2);
+                    CHECK(!executors[0]->advance());
+                    constexpr std::size_t num_there = 2 * Endpoint::cell_bytes / sizeof(std::int64_t);
+                    CHECK(has_come(0, 1, 0, num_there) && outputs[0][block + num_there] == -1);
+                    CHECK(executors[0]->waits_for(late) && executors[0]->num_moves() > moves);
+                    if (asks) CHECK(executors[0]->waiting_for() == late);
+                    line.num_cells.store(Endpoint::Line::all_cells);
+                }
+                for (const std::size_t rank : {0U, 2U, 3U}) CHECK(executors[rank]->advance());
+                for (std::size_t rank = 0; rank < ranks; ++rank) {
+                    for (std::size_t from = 0; from < ranks; ++from) CHECK(has_come(rank, from, 0, block), call);
+                }
+            }
+        }
+    }
+}
+
+TEST(executor_runs_in_any_order_of_ranks_over_slots) {
+    std::mt19937 random(1);
+    std::map<int, World> worlds; // by size
+    std::uint32_t call = 0;
+    for (const Fixture &one : fixtures()) {
+        World &world =
+            worlds.try_emplace(one.num_ranks, one.num_ranks, WorldOptions{.as_processes = true}).first->second;
+        std::vector<std::unique_ptr<Executor>> executors;
+        for (int rank = 0; rank < one.num_ranks; ++rank) {
+            executors.push_back(std::make_unique<Executor>(*one.plans[static_cast<std::size_t>(rank)],
+                                                           world[rank].communicator().transport()));
+        }
+        for (const Case &run : one.cases) {
+            const Memory memory = ++call % 3 == 0 ? Memory::registered : Memory::owned;
+            std::vector<std::unique_ptr<Operands>> operands;
+            for (int rank = 0; rank < one.num_ranks; ++rank) {
+                operands.push_back(std::make_unique<Operands>(one, run, world[rank], memory, memory));
+                executors[static_cast<std::size_t>(rank)]->start(operands.back()->call().launch, call);
+            }
+            std::vector<bool> done(executors.size());
+            for (std::size_t num_done = 0, turns = 0; num_done < done.size(); ++turns) {
+                CHECK(turns < 1'000'000, "no rank gets on:", one.name());
+                const std::size_t rank = random() % done.size();
+                if (done[rank]) continue;
+                if (random() % 8 == 0) executors[rank]->waiting_for(); // so some go on in parts
+                if (!executors[rank]->advance()) continue;
+                done[rank] = true;
+                ++num_done;
+            }
+            for (const auto &each : operands) each->check(one.name().c_str());
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 #include "check.h"
 #include "matchers.h"
 
+#include <algorithm>
+
 using namespace hocket;
 using namespace hocket::test;
 
 TEST(match_receives_at_once_only_what_comes_next) {
     for (Over over : {Over::threads, Over::processes}) {
-        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U}) {
+        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U, 8193U, 65536U}) {
             Machines machines(2, over);
             auto first = content(1, size), second = content(2, size);
             std::vector<std::byte> a(size), b(size), longer(size + 1);
@@ -54,4 +56,27 @@ TEST(match_gives_credit_for_what_was_received_at_once) {
         machines[1].advance(); // each takes so many frames
     }
     CHECK(machines[1].num_kept_bytes() == 2 * half * sent.size());
+}
+
+TEST(match_receives_on_what_is_still_growing) {
+    Machines machines(2, Over::processes);
+    auto *transport = dynamic_cast<ShmTransport *>(machines.transports[0].get());
+    auto sent = content(1, Matcher::eager_bytes), received = sent;
+    constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
+    constexpr int num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / Matcher::eager_bytes;
+    for (int message = 0; message < num_messages; ++message) { // so many have to have credit
+        std::ranges::fill(received, std::byte{});
+        CHECK(machines.send(0, 1, 1, sent)->done, message);
+        auto &line = transport->endpoint(0).ring(Lane::messages, 1)[(transport->posted(1) - 1) % Endpoint::ring_size];
+        line.num_cells.store(2);
+        Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
+        CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive) && !receive.done);
+        machines[1].receive_on(receive);
+        CHECK(!receive.done && std::equal(sent.begin(), sent.begin() + num_there, received.begin()));
+        CHECK(received[num_there] == std::byte{} && received[num_there + 1] == std::byte{});
+        line.num_cells.store(Endpoint::Line::all_cells);
+        machines[1].receive_on(receive);
+        CHECK(receive.done && received == sent);
+        machines[0].advance(); // and never the other, which may be busy elsewhere
+    }
 }
