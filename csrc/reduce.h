@@ -40,6 +40,10 @@ std::vector<const char *> kernel_set_names();
 /// `raw` is empty, or says of each source whether it is the untouched contribution of a rank: premul_sum multiplies it
 /// as it is read. One source is copied, unless there is something to multiply or divide, or a raw one to make true or
 /// false. Tests and benchmarks choose another of the sets of kernels.
+///
+/// The same sources give the same bits in any destination and with any set of kernels, but any NaN equals any NaN. Of
+/// two NaN a processor passes on one by its place in the instruction, the compiler may swap the operands of a sum or
+/// product, and it does so in some of a kernel's loops; which loop takes an element is up to the alignment.
 void fold(const Fold &what, std::byte *destination, std::span<const std::byte *const> sources,
           std::span<const bool> raw, std::size_t num_elements, std::size_t kernel_set = 0);
 
