@@ -25,7 +25,7 @@ Published PacedTransport::publish_behind(Bytes head, int peer, Bytes bytes, std:
 template <typename Post>
 Published PacedTransport::send(std::span<const int> peers, std::size_t num_bytes, const Post &post) {
     // Where a channel is full, that time would be written over the one of a message on its way.
-    const auto is_full = [this](int peer) { return posted(peer) - released(peer) >= Endpoint::ring_size; };
+    const auto is_full = [this](int peer) { return posted(peer) - released(peer) >= inner_.ring_size(); };
     if (std::ranges::any_of(peers, is_full)) return {};
     Link::Turn turn(link_);
     for (int peer : peers) {

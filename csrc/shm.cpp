@@ -13,11 +13,14 @@ namespace hocket {
 
 namespace {
 static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
-constexpr std::size_t channel_bytes = Endpoint::ring_size * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
+constexpr std::size_t channel_bytes(Lane lane) {
+    return ring_size_of(lane) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
+}
+constexpr std::size_t bytes_of_channels = channel_bytes(Lane::collectives) + channel_bytes(Lane::messages); // by peer
 } // namespace
 
 std::size_t Endpoint::committed_bytes(int num_members) {
-    const std::size_t by_member = num_lanes * channel_bytes + sizeof(Board) + sizeof(Fingerprint);
+    const std::size_t by_member = bytes_of_channels + sizeof(Board) + sizeof(Fingerprint);
     return round_up(page + static_cast<std::size_t>(num_members) * by_member, page);
 }
 
@@ -32,17 +35,22 @@ std::size_t Endpoint::place(Lane lane, int peer) const {
     return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
 }
 
+/// Offset from the endpoint.
+std::size_t Endpoint::channel(Lane lane, int peer) const {
+    const auto size = static_cast<std::size_t>(num_members_);
+    const std::size_t begin = lane == Lane::collectives ? 0 : size * channel_bytes(Lane::collectives);
+    return page + begin + static_cast<std::size_t>(peer) * channel_bytes(lane);
+}
+
 Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
-    return reinterpret_cast<Line *>(base_ + page + place(lane, peer) * channel_bytes);
+    return reinterpret_cast<Line *>(base_ + channel(lane, peer));
 }
 
 Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
-    return *reinterpret_cast<Counter *>(base_ + page + place(lane, peer) * channel_bytes + ring_size * sizeof(Line));
+    return *reinterpret_cast<Counter *>(base_ + channel(lane, peer) + ring_size_of(lane) * sizeof(Line));
 }
 
-std::size_t Endpoint::boards() const {
-    return page + num_lanes * static_cast<std::size_t>(num_members_) * channel_bytes;
-}
+std::size_t Endpoint::boards() const { return page + static_cast<std::size_t>(num_members_) * bytes_of_channels; }
 
 Endpoint::Board &Endpoint::board(int peer) const {
     return *reinterpret_cast<Board *>(base_ + boards() + static_cast<std::size_t>(peer) * sizeof(Board));
@@ -67,7 +75,7 @@ Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
 
 ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
                            Lane lane)
-    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane), ring_size_(ring_size_of(lane)),
       offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
       reserved_committed_(members_.size()) {
     const int size = static_cast<int>(members_.size());
@@ -183,7 +191,7 @@ void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line
                 continue;
             }
             Peer &to = peer_at(peer);
-            to.outgoing[(to.posted - 1) % Endpoint::ring_size].num_cells.store(there, std::memory_order_release);
+            to.outgoing[at(to.posted - 1)].num_cells.store(there, std::memory_order_release);
             to.may_await = may_await_ = true;
         }
         if (begin == 0) ring_early(bytes.size());
@@ -192,7 +200,7 @@ void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line
 
 void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
     Peer &to = peer_at(peer);
-    Endpoint::Line &line = to.outgoing[to.posted % Endpoint::ring_size];
+    Endpoint::Line &line = to.outgoing[at(to.posted)];
     line.tag = message.tag;
     line.num_bytes = message.num_bytes;
     line.tier = message.tier;
@@ -205,7 +213,7 @@ void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t n
 
 void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag) {
     Peer &to = peer_at(peer);
-    Endpoint::Line &line = to.outgoing[to.posted % Endpoint::ring_size];
+    Endpoint::Line &line = to.outgoing[at(to.posted)];
     line.tag = tag;
     line.num_bytes = static_cast<std::uint32_t>(head.size() + bytes.size());
     line.tier = Endpoint::Tier::in_line;
@@ -229,11 +237,11 @@ void ShmTransport::commit_arrivals() {
 }
 
 std::atomic<Clock::rep> &ShmTransport::arrival_of_next(int peer) const {
-    return endpoint(rank_).arrivals(lane_, peer)[posted(peer) % Endpoint::ring_size];
+    return endpoint(rank_).arrivals(lane_, peer)[at(posted(peer))];
 }
 
 const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
-    return endpoint(peer).arrivals(lane_, rank_)[peer_at(peer).received % Endpoint::ring_size];
+    return endpoint(peer).arrivals(lane_, rank_)[at(peer_at(peer).received)];
 }
 
 bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }
@@ -254,8 +262,8 @@ bool ShmTransport::has_room(std::span<const int> peers) {
     return std::ranges::all_of(peers, [this](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);
-        if (to.posted - to.seen_released >= Endpoint::ring_size) to.seen_released = released(peer);
-        return to.posted - to.seen_released < Endpoint::ring_size;
+        if (to.posted - to.seen_released >= ring_size_) to.seen_released = released(peer);
+        return to.posted - to.seen_released < ring_size_;
     });
 }
 
@@ -324,7 +332,7 @@ namespace {
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
     if (!has_come(from)) return {};
-    const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
+    const Endpoint::Line &line = first_of(from);
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
     const std::size_t num_bytes = line.num_bytes; // read once, as the peer may change it behind a check
     if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
@@ -401,7 +409,7 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
 
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
-    const Endpoint::Line &line = from.incoming[from.received % Endpoint::ring_size];
+    const Endpoint::Line &line = first_of(from);
     const std::size_t all = line.num_head_bytes + line.num_bytes; // the line is the peer's again below
     from.consumed += num_bytes;
     if (from.consumed < all) return;

@@ -22,18 +22,22 @@ namespace hocket {
 enum class Lane : std::uint8_t { collectives, messages };
 inline constexpr std::size_t num_lanes = 2;
 
+/// Messages under way on one channel, a power of two. Where ranks share cores and one of them only gives, a call costs
+/// fewer turns the further that one may be ahead.
+constexpr std::uint64_t ring_size_of(Lane lane) { return lane == Lane::collectives ? 32 : 16; }
+inline constexpr std::uint64_t largest_ring = ring_size_of(Lane::collectives);
+
 /// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a
 /// release counter, the boards, the calls of an abort record, then a reserved staging slot for each lane and peer,
 /// which only takes memory when the shared pool was ever exhausted, and last the times of arrival of a paced link.
 class Endpoint {
   public:
-    static constexpr std::uint64_t ring_size = 16; // messages under way on one channel
     static constexpr std::size_t inline_bytes = 48;
     static constexpr std::size_t head_bytes = 32;   // in the line of a message that lies elsewhere
     static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
-    static_assert(ring_size + 1 < ControlPage::history);
+    static_assert(largest_ring + 1 < ControlPage::history);
 
     enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put };
 
@@ -68,7 +72,7 @@ class Endpoint {
     };
 
     /// Of each message in a ring, where the link is paced: when it arrives, in ticks of its clock.
-    using Arrivals = std::array<std::atomic<Clock::rep>, ring_size>;
+    using Arrivals = std::array<std::atomic<Clock::rep>, largest_ring>;
 
     /// What a rank lets one peer write, in one call. The peer reads it before it posts its last message of that call,
     /// and only then does the rank write the next.
@@ -108,6 +112,7 @@ class Endpoint {
 
   private:
     std::size_t place(Lane lane, int peer) const;
+    std::size_t channel(Lane lane, int peer) const;
     std::size_t boards() const;
 
     std::byte *base_;
@@ -169,6 +174,7 @@ class ShmTransport final : public Transport {
     std::size_t own_offset() const { return offset_; }
 
     int size() const { return static_cast<int>(peers_.size()); }
+    std::uint64_t ring_size() const { return ring_size_; }
     const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
@@ -236,10 +242,11 @@ class ShmTransport final : public Transport {
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
     /// more before it sleeps.
-    static bool has_come(const Peer &from) {
-        return from.incoming[from.received % Endpoint::ring_size].number.load(std::memory_order_seq_cst) ==
-               static_cast<std::uint32_t>(from.received + 1);
+    bool has_come(const Peer &from) const {
+        return first_of(from).number.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(from.received + 1);
     }
+    std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
+    const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     bool attaches(int member) const;
     bool had_better_stage();
     bool has_room(std::span<const int> peers);
@@ -266,6 +273,7 @@ class ShmTransport final : public Transport {
     std::vector<int> members_;
     int rank_;
     Lane lane_;
+    std::uint64_t ring_size_;
     std::size_t offset_; // of the own endpoint
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;

@@ -147,8 +147,10 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
     auto pause = std::chrono::microseconds(50);
     for (int member = 0; member < size(); ++member) {
         const auto follows = [&] { return last_call(member) + ControlPage::lead > sequence_; };
-        while (!follows()) {
-            before_wait();
+        if (follows()) continue;
+        before_wait();
+        Patience patience = patience_of(spin_);
+        while (!patience.try_until(follows)) {
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
             Failure failure;
             failure.sequence = sequence_ + 1;

@@ -231,8 +231,8 @@ TEST(executor_goes_around_what_has_not_come) {
                 CHECK(!executors[0]->advance() && executors[0]->num_moves() == moves &&
                       !executors[0]->was_interrupted());
                 CHECK(executors[1]->advance());
-                auto &line =
-                    world[1].communicator().transport().endpoint(1).ring(Lane::collectives, 0)[(call - 1) % 16];
+                auto &line = world[1].communicator().transport().endpoint(1).ring(Lane::collectives,
+                                                                                  0)[(call - 1) % largest_ring];
                 if (block > 1) { // a part of it
                     line.num_cells.store(2);
                     CHECK(!executors[0]->advance());

@@ -155,9 +155,7 @@ TEST(mismatch_is_found_however_far_a_root_is_ahead) {
         std::int64_t value = 5, result = 0;
         Call call = call_of(broadcast, rank.rank, Dtype::int64, Op::sum, 1, reinterpret_cast<const std::byte *>(&value),
                             reinterpret_cast<std::byte *>(&result));
-        for (std::size_t i = 0; rank.rank == 0 && i < Endpoint::ring_size; ++i) {
-            rank.communicator().run(call, do_nothing);
-        }
+        for (std::size_t i = 0; rank.rank == 0 && i < largest_ring; ++i) { rank.communicator().run(call, do_nothing); }
         world.meet();
         if (rank.rank == 1) ++call.fingerprint.kind;
         heard[static_cast<std::size_t>(rank.rank)] = failure_of([&] {

@@ -67,7 +67,8 @@ TEST(match_receives_on_what_is_still_growing) {
     for (int message = 0; message < num_messages; ++message) { // so many have to have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
-        auto &line = transport->endpoint(0).ring(Lane::messages, 1)[(transport->posted(1) - 1) % Endpoint::ring_size];
+        auto &line =
+            transport->endpoint(0).ring(Lane::messages, 1)[(transport->posted(1) - 1) % ring_size_of(Lane::messages)];
         line.num_cells.store(2);
         Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
         CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive) && !receive.done);

@@ -164,7 +164,7 @@ TEST(puts_wait_until_what_lay_there_has_been_folded) {
                 done[rank] = executors[rank]->advance();
             }
             const Endpoint::Line *ring = world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
-            for (std::uint64_t i = 0; i < Endpoint::ring_size; ++i) {
+            for (std::uint64_t i = 0; i < largest_ring; ++i) {
                 const bool is_put = as_processes ? ring[i].tier == Endpoint::Tier::put
                                                  : ring[i].elsewhere.address >= memories[1]->bytes().data() &&
                                                        ring[i].elsewhere.address < memories[1]->bytes().data() + block;

@@ -296,7 +296,7 @@ std::uint64_t place_of_next(World &world) {
     const std::uint64_t number = transport_of(world, 1).posted(0);
     CHECK(publish(world, 1, 0, counted(1000)) == 1000);
     const Endpoint::Line *const ring = transport_of(world, 1).endpoint(1).ring(Lane::collectives, 0);
-    return ring[number % Endpoint::ring_size].elsewhere.offset;
+    return ring[number % largest_ring].elsewhere.offset;
 }
 
 } // namespace
@@ -360,7 +360,7 @@ TEST(staging_keeps_a_slot_until_all_its_readers_have_told) {
         const std::uint64_t number = transport_of(world, 0).posted(1);
         CHECK(transport_of(world, 0).publish(both, data, tag, false).num_bytes == data.size());
         const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, 1);
-        return ring[number % Endpoint::ring_size].elsewhere.offset;
+        return ring[number % largest_ring].elsewhere.offset;
     };
     const auto tell = [&](int rank) {
         transport_of(world, rank).release(0, data.size());
@@ -383,7 +383,7 @@ TEST(staging_of_short_messages_to_many_shares_a_slot) {
             transport_of(world, 0).publish(std::span(&peer, 1), counted(size), tag, false).num_bytes;
         CHECK(length == size);
         const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, peer);
-        return ring[number % Endpoint::ring_size].elsewhere.offset;
+        return ring[number % largest_ring].elsewhere.offset;
     };
     const auto check = [&](int peer) {
         const View view = transport_of(world, peer).view(0);
@@ -434,7 +434,7 @@ TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
         else line.elsewhere.released = std::uint64_t{1} << 40;
         CHECK(!transport_of(world, 1).view(0).bytes.empty());
         std::uint64_t num_sent = 0;
-        while (num_sent <= Endpoint::ring_size && publish(world, 1, 0, counted(8)) > 0) ++num_sent;
-        CHECK(num_sent == Endpoint::ring_size, num_sent, "as many as its counter leaves room for");
+        while (num_sent <= largest_ring && publish(world, 1, 0, counted(8)) > 0) ++num_sent;
+        CHECK(num_sent == largest_ring, num_sent, "as many as its counter leaves room for");
     }
 }
