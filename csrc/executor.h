@@ -210,7 +210,7 @@ class Executor {
     bool bound_ = false;        // sizes and places are those of launch_
     bool is_short_ = false;     // each task has one piece, which is sure to be copied by the transport
     std::vector<Task *> order_; // in which short ones are done
-    bool in_order_ = false;     // those before next_ are done, and of others those in ahead_; no other is begun
+    bool in_order_ = false;     // those before next_ are done, and those in ahead_; others perhaps in part
     std::size_t next_ = 0;
     std::vector<bool> ahead_;                        // by place in the order; empty while there are none
     std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces

@@ -1,5 +1,6 @@
 // The part of the executor that does short tasks one after the other, as long as none has to wait for long.
 
+#include "error.h"
 #include "executor.h"
 
 #include <algorithm>
@@ -61,7 +62,9 @@ void Executor::find_order() {
 bool Executor::do_short(Task &task) {
     if (!task.peers.empty()) {
         const Bytes bytes(task.sources[0], task.num_bytes);
-        if (transport_.publish(task.peers, bytes, launch_.tag, false).num_bytes == 0) return false;
+        const std::size_t num_published = transport_.publish(task.peers, bytes, launch_.tag, false).num_bytes;
+        if (num_published == 0) return false;
+        if (num_published < bytes.size()) throw Failure::internal("a transport has taken a part of a piece");
         ++num_moves_;
         return true;
     }

@@ -112,20 +112,21 @@ void Executor::bind_sizes() {
 /// Whether each task has one piece, of which is known beforehand that it is neither lent nor put, and comes whole: then
 /// tasks may go one after the other.
 bool Executor::goes_in_order() const {
-    if (!transport_.keeps_pieces_whole() || plan_.shape().uneven || total_bytes_ >= least_bytes_past_caches_)
-        return false;
+    const PlanShape &shape = plan_.shape();
+    if (!transport_.keeps_pieces_whole() || shape.uneven || total_bytes_ >= least_bytes_past_caches_) return false;
     if (order_.size() != tasks_.size() || num_tasks_ != tasks_.size() || longest_bytes_ > piece_bytes) return false;
-    const auto could_lend = [this](const std::byte *memory, std::size_t num_blocks) {
-        return transport_.could_lend(Bytes(memory, num_blocks * launch_.block * size_of(launch_.dtype)));
-    };
     if (longest_bytes_ < least_put_bytes) return true;
-    if (!could_lend(launch_.input, plan_.shape().input_blocks.size()) &&
-        !could_lend(launch_.output, plan_.shape().output_blocks.size()))
-        return true;
+    const auto could_lend = [this](const std::byte *memory, const std::vector<std::int32_t> &blocks) {
+        return transport_.could_lend(Bytes(memory, blocks.size() * launch_.block * size_of(launch_.dtype)));
+    };
+    if (!could_lend(launch_.input, shape.input_blocks) && !could_lend(launch_.output, shape.output_blocks)) return true;
+    // What is folded and sent on, here or at a peer, may be put into the memory of its reader.
+    const auto may_be_put = [&shape](const Task &task) {
+        const Instruction &instruction = *task.instruction;
+        return instruction.is_fresh || instruction.comes_back || (instruction.is_grantable && !shape.only_copies);
+    };
     static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return footprint_ <= own_cache_bytes && std::ranges::none_of(tasks_, [](const Task &task) {
-               return task.instruction->is_fresh || task.instruction->comes_back;
-           });
+    return footprint_ <= own_cache_bytes && std::ranges::none_of(tasks_, may_be_put);
 }
 
 void Executor::bind_places() {

@@ -206,7 +206,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
     receive.moved = in.payload_left = receive.num_bytes;
     in.target = receive.data;
     in.receive = std::shared_ptr<Exchange>(std::shared_ptr<void>(), &receive);
-    receive_from(peer, 1);
+    receive_on(receive);
     return true;
 }
 

@@ -251,6 +251,44 @@ TEST(executor_goes_around_what_has_not_come) {
     }
 }
 
+TEST(executor_folds_in_order_what_is_still_growing) {
+    const Fixture &direct = fixture("all_reduce", "direct", 3);
+    constexpr std::size_t block = 5000, in_cell = Endpoint::cell_bytes / sizeof(std::int64_t); // five cells
+    World world(3, {.as_processes = true});
+    std::vector<std::vector<std::int64_t>> inputs(3), outputs(3);
+    std::vector<std::unique_ptr<Executor>> executors;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        for (std::size_t i = 0; i < block; ++i) inputs[rank].push_back(static_cast<std::int64_t>(i << (8 * rank)));
+        outputs[rank].assign(block, -1);
+        executors.push_back(std::make_unique<Executor>(*direct.plans[rank], world[rank].communicator().transport()));
+        executors.back()->start({.dtype = Dtype::int64,
+                                 .op = Op::sum,
+                                 .block = block,
+                                 .input = reinterpret_cast<const std::byte *>(inputs[rank].data()),
+                                 .output = reinterpret_cast<std::byte *>(outputs[rank].data()),
+                                 .tag = 1});
+    }
+    CHECK(!executors[1]->advance() && !executors[2]->advance());
+    const auto shows = [&](int from, std::uint16_t num_cells) {
+        auto &line = world[from].communicator().transport().endpoint(from).ring(Lane::collectives, 0)[0];
+        line.num_cells.store(num_cells);
+    };
+    constexpr std::uint16_t all = Endpoint::Line::all_cells;
+    struct Step {
+        std::uint16_t of_first, of_second;
+        std::size_t there;
+    };
+    for (const Step &step : {Step{2, 3, 2 * in_cell}, Step{4, 3, 3 * in_cell}, Step{all, all, block}}) {
+        shows(1, step.of_first);
+        shows(2, step.of_second);
+        CHECK(executors[0]->advance() == (step.there == block));
+        for (std::size_t i = 0; i < block; ++i) {
+            CHECK(outputs[0][i] == (i < step.there ? static_cast<std::int64_t>(i + (i << 8) + (i << 16)) : -1), i);
+        }
+    }
+    CHECK(executors[1]->advance() && executors[2]->advance());
+}
+
 TEST(executor_runs_in_any_order_of_ranks_over_slots) {
     std::mt19937 random(1);
     std::map<int, World> worlds; // by size

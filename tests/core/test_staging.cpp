@@ -192,6 +192,7 @@ TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {
     CHECK(!executors[1]->advance());
     auto &num_cells = first_line(world, 1, 0).num_cells;
     num_cells.store(2);
+    executors[0]->waiting_for(); // so it goes on in parts
     CHECK(!executors[0]->advance());
     CHECK(transport_of(world, 0).view(1).bytes.size() == 2 * cell, "nothing of it was released");
     num_cells.store(Endpoint::Line::all_cells);
