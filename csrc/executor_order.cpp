@@ -1,4 +1,4 @@
-// The part of the executor that does short tasks one after the other, as long as none has to wait for long.
+// The part of the executor that does short tasks in one order, and goes around those that have to wait.
 
 #include "error.h"
 #include "executor.h"

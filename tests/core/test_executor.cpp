@@ -214,7 +214,7 @@ TEST(executor_goes_around_what_has_not_come) {
                 return std::ranges::equal(sent,
                                           std::span(outputs[rank]).subspan(from * block).subspan(begin, end - begin));
             };
-            for (std::uint32_t call = 1; call <= 20; ++call) { // more than a channel holds
+            for (std::uint32_t call = 1; call <= 40; ++call) { // more than a channel holds
                 for (std::size_t rank = 0; rank < ranks; ++rank) {
                     std::ranges::fill(outputs[rank], -1);
                     executors[rank]->start({.dtype = Dtype::int64,
