@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.algorithms import ALGORITHMS, algorithm, find, load
+from hocket.algorithms import ALGORITHMS, Algorithm, algorithm, find, load, registry
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.builder import Builder
 
@@ -114,6 +114,22 @@ def test_an_algorithm_can_call_another() -> None:
         ALGORITHMS["all_gather", "ring"].refine(1)(schedule)
 
     assert called.verify(4, laws=(1, 2, 4)).num_steps == 4
+
+
+def test_who_remembers_by_name_is_told_of_a_later_definition(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[Algorithm] = []
+    monkeypatch.setattr(registry, "on_replaced", [lambda: told.append(ALGORITHMS["broadcast", "star"])])
+    file = tmp_path / "own.py"
+    file.write_text(OWN.partition("@h.algorithm(\"barrier\"")[0])
+    (first,) = load(str(file))
+    assert not told
+    (second,) = load(str(file))
+    assert told == [second]
+    assert second is not first
+    file.write_text(OWN)
+    with pytest.raises(ScheduleError):
+        load(str(file))
+    assert len(told) == 3 and told[2] is second, "what was replaced for a while is back"
 
 
 def test_chunks_are_needed() -> None:

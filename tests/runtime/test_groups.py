@@ -12,6 +12,7 @@ import pytest
 
 import hocket
 from hocket import _core
+from hocket.algorithms import ALGORITHMS
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, PeerAborted
 from hocket.runtime import memory
 from hocket.runtime.launch import run_ranks
@@ -293,7 +294,8 @@ def test_algorithms_on_a_grid_take_that_of_the_communicator() -> None:
                     x = np.arange(50) * comm.rank
                     assert np.array_equal(one.all_reduce(x, algorithm="torus"), np.arange(50) * sum(one.group))
                     assert np.array_equal(one.all_gather(np.array([comm.rank]), algorithm="torus"), one.group)
-                found = [one._plans["all_reduce", "torus", 0, True].schedule for one in grids]
+                torus = ALGORITHMS["all_reduce", "torus"]
+                found = [one._plans[torus, "torus", 0, True].schedule for one in grids]
             grids[1].all_reduce(np.zeros(1), algorithm="ring")  # which takes no grid
             if comm.rank == 0:
                 grids[2].topology = grids[1].topology

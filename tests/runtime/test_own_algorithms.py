@@ -1,5 +1,6 @@
 """Algorithms of a user's file, in ranks: found once, proved for the ranks that are there, refused if not right."""
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -254,3 +255,28 @@ def test_the_line_at_fault_stands_before_the_law(tmp_path: Path) -> None:
     file.write_text(BOTH_WAYS.format(order="[1:]"))
     with hocket.init(0, 1) as comm, pytest.raises(VerifyError, match=rf"^{file}:4: law 2 \(rank 0, chunk 0\): "):
         comm.broadcast(np.ones(3), algorithm=f"{file}:own")
+
+
+def test_a_later_definition_serves_communicators_that_have_used_the_one_before() -> None:
+    def define(last: int | None) -> None:
+        @hocket.algorithm("broadcast", name="given", chunks=lambda p: 1)
+        def given(schedule: Any) -> None:
+            with schedule.step():
+                schedule.copy(src=0, dst=schedule.ranks[1:last], chunk=0)
+
+    def main() -> None:
+        with hocket.init() as comm:
+            for last, right in ((None, True), (-1, False), (None, True)):
+                comm.barrier()
+                if comm.rank == 0:
+                    define(last)
+                comm.barrier()
+                for options in ({}, {}, {"async_op": True}):  # the core knows the second one
+                    with contextlib.nullcontext() if right else pytest.raises(VerifyError, match="law 2"):
+                        x = np.full(3, comm.rank)
+                        comm.broadcast(x, algorithm="given", **options)
+                        comm.barrier()
+                        assert x.tolist() == [0, 0, 0]
+            assert comm.statistics["algorithms"]["broadcast:given"] == 6
+
+    run_ranks(main, 3, kind="thread")

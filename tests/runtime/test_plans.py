@@ -191,14 +191,14 @@ def test_a_proof_that_fails_is_not_kept(nothing_known: Path, tmp_path: Path) -> 
     )
     for _ in range(2):
         with pytest.raises(VerifyError, match="law 2"):
-            prepare("all_reduce", f"{file}:wrong", 0, 2, 0, False)
+            prepare(find("all_reduce", f"{file}:wrong"), 0, 2, 0, False)
     assert not (nothing_known / "proofs").exists() or verdicts(nothing_known) == []
 
 
 def test_what_is_prepared_is_the_plan_of_this_rank() -> None:
-    one, two = prepare("all_reduce", "ring", 0, 2, 0, False), prepare("all_reduce", "ring", 1, 2, 0, False)
-    assert one.schedule == two.schedule != prepare("all_reduce", "direct", 0, 2, 0, False).schedule
-    assert one is prepare("all_reduce", "ring", 0, 2, 0, False)  # communicators share it
+    one, two = prepare(find("all_reduce", "ring"), 0, 2, 0, False), prepare(find("all_reduce", "ring"), 1, 2, 0, False)
+    assert one.schedule == two.schedule != prepare(find("all_reduce", "direct"), 0, 2, 0, False).schedule
+    assert one is prepare(find("all_reduce", "ring"), 0, 2, 0, False)  # communicators share it
 
 
 def kept_plans(folder: Path) -> list[Path]:
@@ -240,14 +240,14 @@ def test_the_plan_of_a_built_in_algorithm_is_kept_whole(
     collective: str, lowered: list[Plan], given: list[Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = next(name for of, name in algorithms.ALGORITHMS if of == collective)
-    one = prepare(collective, name, 1, 4, 0, False)
+    one = prepare(find(collective, name), 1, 4, 0, False)
     forget(monkeypatch)
-    two = prepare(collective, name, 1, 4, 0, False)
+    two = prepare(find(collective, name), 1, 4, 0, False)
     assert len(lowered) == 1, "another process reads it"
     assert len(given) == 2
     assert values(given[0]) == values(given[1])
     assert (one.schedule, one.labels) == (two.schedule, two.labels)
-    prepare(collective, name, 2, 4, 0, False)
+    prepare(find(collective, name), 2, 4, 0, False)
     assert len(lowered) == 2, "another rank has its own"
 
 
@@ -257,21 +257,21 @@ def test_the_plan_of_a_built_in_algorithm_is_kept_whole(
 def test_a_damaged_plan_is_made_again(
     damage: Callable[[bytes], bytes], nothing_known: Path, lowered: list[Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    prepare(find("all_reduce", "ring"), 0, SIZE, 0, False)
     (file,) = kept_plans(nothing_known)
     intact = file.read_bytes()
     file.write_bytes(damage(intact))
     forget(monkeypatch)
-    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    prepare(find("all_reduce", "ring"), 0, SIZE, 0, False)
     assert len(lowered) == 2
     assert file.read_bytes() == intact
 
 
 def test_changed_code_trusts_no_older_plan(lowered: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    prepare(find("all_reduce", "ring"), 0, SIZE, 0, False)
     forget(monkeypatch)
     monkeypatch.setattr(plans, "_code", lambda: "another")
-    prepare("all_reduce", "ring", 0, SIZE, 0, False)
+    prepare(find("all_reduce", "ring"), 0, SIZE, 0, False)
     assert len(lowered) == 2
 
 
@@ -286,6 +286,6 @@ def test_the_plan_of_a_user_s_algorithm_is_not_kept(nothing_known: Path, tmp_pat
         "            if rank != schedule.root:\n"
         "                schedule.copy(src=schedule.root, dst=rank, chunk=0)\n"
     )
-    prepare("broadcast", f"{file}:star", 0, 2, 0, False)
+    prepare(find("broadcast", f"{file}:star"), 0, 2, 0, False)
     assert len(verdicts(nothing_known)) > 0
     assert not (nothing_known / "plans").exists()

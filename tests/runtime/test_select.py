@@ -158,6 +158,14 @@ def test_what_there_is_not(arguments: tuple[str, int, int], kind: type[Exception
 # --- HOCKET_ALGO ---------------------------------------------------------------------------------------------------
 
 
+def test_a_later_definition_is_chosen_for_what_it_does_itself() -> None:
+    for allows, expected in ((True, "own"), (False, "dissemination")):
+        algorithm("barrier", name="own", chunks=lambda p: 1, ranks=("some", lambda p, allows=allows: allows))(
+            ALGORITHMS["barrier", "direct"].write
+        )
+        assert choose("barrier", 3, 1, policy=heeding("own,dissemination")) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "collective", "expected"),
     [

@@ -208,6 +208,9 @@ class Algorithm:
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 """Every algorithm by (collective, name)."""
 
+on_replaced: list[Callable[[], None]] = []
+"""Called where a name has come to mean another algorithm: who remembers what came of a name forgets it."""
+
 _loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
 _running: set[Path] = set()  # Files that are being run; guarded by _loading.
 
@@ -233,8 +236,8 @@ def algorithm(
     ("an even number of", predicate) where not every rank count will do, and may go on with the name of an algorithm
     that takes any. An algorithm that is told of groups or of a grid has groups= or dims=, functions of p that give the
     default: sizes of groups of consecutive ranks, or lengths of the grid, the last one fastest. A later definition
-    replaces an earlier one of the same name, except that built-in ones stay: ValueError. Other arguments that will not
-    do are a ScheduleError that names the line.
+    replaces an earlier one of the same name, from the next call on, also where a communicator has used that; but
+    built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
     """
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
@@ -266,7 +269,10 @@ def algorithm(
             before = ALGORITHMS.get((one.collective, name))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
+        is_replacing = any((one.collective, name) in ALGORITHMS for one in made)
         ALGORITHMS.update({(one.collective, name): one for one in made})
+        if is_replacing:
+            _tell_replaced()
         return made[0]
 
     return register
@@ -343,6 +349,7 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             for one in _registered_since(before, ""):
                 del ALGORITHMS[one.collective, one.name]
             ALGORITHMS.update(before)
+            _tell_replaced()
             raise
     return made
 
@@ -374,6 +381,11 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
         there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
     return ValueError(f"expected {wanted}, {there}; found {reference!r}")
+
+
+def _tell_replaced() -> None:
+    for forget in on_replaced:
+        forget()
 
 
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
+from hocket.algorithms import Algorithm
 from hocket.runtime.arguments import NOTHING, RESIZABLE, Described, cannot_split, in_place, new_like, shape_of
 from hocket.runtime.failures import DTYPES, KINDS, OPS
 from hocket.runtime.mesh import Cartesian
-from hocket.runtime.plans import launched
+from hocket.runtime.plans import find, launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.select import ORDERS, Policy, choose
 from hocket.runtime.settings import Settings, check_order, check_timeout
@@ -50,7 +51,7 @@ class Calls(_core.Caller):
     _policy: Policy
     _default: Settings
     _settings: dict[str, Settings]
-    _plans: dict[tuple[str, str, int, bool], _core.Launched]
+    _plans: dict[tuple[Algorithm, str, int, bool], _core.Launched]
     _token: Any
     _works: InFlight
 
@@ -143,11 +144,12 @@ class Calls(_core.Caller):
             raise TypeError(
                 f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
             )
-        place = (collective, algorithm, root, aliased)
+        found = find(collective, algorithm)  # what the name means by now
+        place = (found, algorithm, root, aliased)
         planned = self._plans.get(place)
         if planned is None:
             grid = self.topology.shape if len(self.topology.axes) > 1 else None
-            planned = launched(collective, algorithm, self._rank, self._size, root, aliased, grid)
+            planned = launched(found, self._rank, self._size, root, aliased, grid)
             planned = self._plans.setdefault(place, planned)  # another thread may have been faster
         for labels in wanted:
             if not labels & planned.labels:

@@ -18,6 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from hocket import _core
+from hocket.algorithms import Algorithm
+from hocket.algorithms.registry import on_replaced
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
@@ -38,6 +40,9 @@ _MESSAGES = ("send", "recv", "sendrecv", "batch")
 _ALIKE = {"isend": "send", "irecv": "recv"}
 
 _contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
+
+# Every communicator of the process, by its id: while one thread goes through them, another may make one.
+_known: "weakref.WeakValueDictionary[int, Communicator]" = weakref.WeakValueDictionary()
 
 
 def init(
@@ -161,13 +166,14 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self.context, self.group = context, group
         self._rank, self._size = rank, len(group)
         self._core: Any = None
-        self._plans: dict[tuple[str, str, int, bool], _core.Launched] = {}
+        self._plans: dict[tuple[Algorithm, str, int, bool], _core.Launched] = {}  # with the name that it was called by
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
         self._default, self._settings = Settings(), dict[str, Settings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
+        _known[id(self)] = self
         # Last: Ctrl-C can come between any two lines, and the context then ends what has all else. Before the core has
         # got its name here it ends itself.
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
@@ -333,9 +339,9 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     def statistics(self) -> dict[str, Any]:
         """What was done so far: "calls", "seconds" (wall time inside collectives), "algorithms" (calls by name)."""
         algorithms: dict[str, int] = {}
-        for (collective, name, _, _), prepared in self._plans.items():
+        for (algorithm, name, _, _), prepared in self._plans.items():
             if prepared.num_calls:
-                key = f"{collective}:{name}"
+                key = f"{algorithm.collective}:{name}"
                 algorithms[key] = algorithms.get(key, 0) + prepared.num_calls
         return {"calls": sum(algorithms.values()), "seconds": self._usable().busy_seconds, "algorithms": algorithms}
 
@@ -380,6 +386,17 @@ def _serving(algorithm: str) -> list[str]:
     if not serving:
         raise ValueError(f"configure: expected an algorithm of some collective, or FILE.py:NAME; found {algorithm!r}")
     return serving
+
+
+def _forget_calls() -> None:
+    """A name has come to mean another algorithm, so what calls have come to by it is not used again."""
+    for reference in _known.valuerefs():
+        communicator = reference()
+        if communicator is not None:
+            _core.forget_calls(communicator)
+
+
+on_replaced.append(_forget_calls)
 
 
 @atexit.register

@@ -63,13 +63,13 @@ class Prepared:
 
 
 def launched(
-    collective: str, name: str, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
+    algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
 ) -> _core.Launched:
     """What one communicator uses of a prepared plan.
 
     Arguments and errors as `prepare`; dims for an algorithm that takes no grid are none.
     """
-    prepared = prepare(collective, name, rank, size, root, in_place, dims if find(collective, name).dims else None)
+    prepared = prepare(algorithm, rank, size, root, in_place, dims if algorithm.dims else None)
     return _core.Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
@@ -93,14 +93,14 @@ def find(collective: str, name: str) -> Algorithm:
 
 @functools.lru_cache(_PLANS)
 def prepare(
-    collective: str, name: str, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None = None
+    algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None = None
 ) -> Prepared:
     """The plan of one rank, proved for this rank count, root and grid in both alias modes.
 
-    Without dims the algorithm has its own, if it takes a grid. ValueError for an unknown algorithm or one that does not
-    do this rank count; VerifyError if the proof fails.
+    It is remembered by the algorithm itself, as its name may come to mean another. Without dims the algorithm has its
+    own, if it takes a grid. ValueError for one that does not do this rank count; VerifyError if the proof fails.
     """
-    algorithm = find(collective, name)
+    collective, name = algorithm.collective, algorithm.name
     key = _digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
     may_be_kept = is_built_in(algorithm.source)
     made = _read_plan(key) if may_be_kept else None
@@ -110,7 +110,7 @@ def prepare(
         made = _Made(lower(built, rank, in_place), built.digest, verdict["labels"])
         if may_be_kept:
             _write_plan(key, made)
-    plan = in_core(made.plan, collective, f"{collective} by {algorithm.name}")
+    plan = in_core(made.plan, collective, f"{collective} by {name}")
     return Prepared(plan, int(made.digest[:16], 16), frozenset(made.labels))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.algorithms.registry import on_replaced
 from hocket.runtime.allowed import VARIABLE, Allowed, parse
 from hocket.runtime.spelling import algorithm_names
 from hocket.runtime.tuner_file import Rule, read_configured
@@ -182,6 +183,9 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
             f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
         )
     return chosen
+
+
+on_replaced.append(choose.cache_clear)  # it may be for other rank counts, or have other labels
 
 
 def choose_by(
