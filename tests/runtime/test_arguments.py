@@ -141,6 +141,17 @@ REFUSED = [
     ),
     row(ValueError, "found 'ring'", lambda comm: comm.broadcast(floats(), algorithm="ring")),
     row(ValueError, "dissemination", lambda comm: comm.barrier(algorithm="ring")),
+    # What is no name at all.
+    *[
+        row(
+            TypeError,
+            r"all_reduce: expected algorithm as .* for the table; found",
+            lambda comm, a=algorithm: comm.all_reduce(floats(), algorithm=a),
+        )
+        for algorithm in (0, 3, [], b"ring")
+    ],
+    row(TypeError, "configure: expected algorithm as .*; found 3", lambda comm: comm.configure(algorithm=3)),
+    row(TypeError, "found 3", lambda comm: comm.configure("all_reduce", algorithm=3)),
     row(Exception, "missing.py", lambda comm: comm.all_reduce(floats(), algorithm="missing.py:own")),
     # The same before an asynchronous call is launched.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(floats()[::2], async_op=True)),

@@ -89,6 +89,9 @@ def test_configure_fixes_algorithm_order_and_timeout() -> None:
             assert algorithms_of(comm) == {"all_reduce:ring", "all_gather:direct"}
             comm.all_reduce(np.ones(3), algorithm="direct")  # a call knows best
             assert "all_reduce:direct" in algorithms_of(comm)
+            for _ in range(2):
+                comm.all_reduce(np.ones(3), algorithm="")  # also that it wants the table
+            assert comm.statistics["algorithms"]["all_reduce:direct"] == 3
             with pytest.raises(ValueError, match="label rank_order"):
                 comm.all_reduce(np.ones(3), order="rank")
             part = comm.dup()
@@ -119,7 +122,8 @@ def test_configure_for_all_collectives() -> None:
     ("keywords", "words"),
     [
         ({"collective": "all_reduc"}, "expected a collective.*all_reduce"),
-        ({"algorithm": "rings"}, "expected an algorithm"),
+        ({"algorithm": "rings"}, "expected an algorithm, one of .*, ring, .*; found 'rings'"),
+        ({"algorithm": "missing.py"}, "found no file 'missing.py'"),
         ({"collective": "barrier", "algorithm": "ring"}, "for barrier"),
         ({"order": "any"}, "order to be one of"),
         ({"timeout": 0}, "seconds above 0"),
@@ -130,6 +134,23 @@ def test_configure_for_all_collectives() -> None:
 def test_configure_refuses_what_there_is_not(keywords: Any, words: str) -> None:
     with hocket.init(0, 1, address=f"configure-{words}") as comm, pytest.raises(ValueError, match=words):
         comm.configure(**keywords)
+
+
+def test_configure_for_all_says_what_a_file_lacks(tmp_path: Path) -> None:
+    """Two for one collective: which of them, nobody can tell."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import hocket\n"
+        "for name in ('one', 'two'):\n"
+        "    direct = hocket.ALGORITHMS['barrier', 'direct'].write\n"
+        "    hocket.algorithm('barrier', name=name, chunks=lambda p: 1)(direct)\n"
+    )
+    with hocket.init(0, 1) as comm:
+        with pytest.raises(ValueError, match=r"own\.py:NAME, one of one, two for barrier"):
+            comm.configure(algorithm=str(file))
+        comm.configure(algorithm=f"{file}:two")
+        comm.barrier()
+        assert algorithms_of(comm) == {f"barrier:{file}:two"}
 
 
 def test_a_configured_timeout_holds() -> None:

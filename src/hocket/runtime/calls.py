@@ -12,7 +12,7 @@ from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find, launched
 from hocket.runtime.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.select import ORDERS, Policy, choose
-from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.settings import Settings, check_algorithm, check_order, check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
 from hocket.runtime.work import InFlight, Work
 from hocket.schedule.collective import COLLECTIVES
@@ -135,15 +135,11 @@ class Calls(_core.Caller):
             wanted.append(_LABELS[order])
         elif wanted:
             order = "rank"  # the choice for a user's op; an algorithm that is named need not have its label
-        algorithm = algorithm or settings.algorithm
-        if algorithm is None:
+        algorithm = settings.algorithm if algorithm is None else check_algorithm(collective, algorithm)
+        if not algorithm:
             # Of what the rank that holds most has as input or output: equal on all ranks.
             num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
             algorithm = choose(collective, self._size, num_bytes, order, self._policy)
-        elif not isinstance(algorithm, str):
-            raise TypeError(
-                f"{collective}: expected algorithm as a registered name or FILE.py:NAME, found {algorithm!r}"
-            )
         found = find(collective, algorithm)  # what the name means by now
         place = (found, algorithm, root, aliased)
         planned = self._plans.get(place)

@@ -18,8 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from hocket import _core
-from hocket.algorithms import Algorithm
-from hocket.algorithms.registry import on_replaced
+from hocket.algorithms import Algorithm, registry
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
@@ -30,7 +29,7 @@ from hocket.runtime.plans import find
 from hocket.runtime.point_to_point import PointToPoint
 from hocket.runtime.rendezvous import join
 from hocket.runtime.select import Policy
-from hocket.runtime.settings import Settings, check_order, check_timeout
+from hocket.runtime.settings import Settings, check_algorithm, check_order, check_timeout
 from hocket.runtime.stream import stream
 from hocket.runtime.uneven import UnevenCollectives
 from hocket.runtime.work import InFlight
@@ -150,12 +149,12 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     A collective is called by all ranks in the same order with arguments that agree; ranks that differ get
     CollectiveMismatch. It returns its output array, or with async_op=True a Work at once. `op` is a name (sum, prod,
     min, max, avg, land, lor, lxor, band, bor, bxor), hocket.premul_sum(factor), a NumPy ufunc or hocket.op(function).
-    `algorithm` is a registered name or "FILE.py:NAME", equal on all ranks; without it the size decides. `order` is
-    "fast", "rank" (the left fold over ranks) or "invariant" (the balanced tree over ranks): the bits of the last two
-    depend on nothing else. `timeout` is in seconds (default 300). Arguments are checked before anything is sent:
-    ValueError, TypeError; VerifyError for an algorithm that is not right. Any CommunicationError or ResourceError from
-    a collective or message leaves a communicator that can only be closed. Threads may share it: a lock orders their
-    calls.
+    `algorithm` is a registered name or "FILE.py:NAME", equal on all ranks; without it the size decides, unless
+    configure() said another, and with "" the size. `order` is "fast", "rank" (the left fold over ranks) or "invariant"
+    (the balanced tree over ranks): the bits of the last two depend on nothing else. `timeout` is in seconds (default
+    300). Arguments are checked before anything is sent: ValueError, TypeError; VerifyError for an algorithm that is not
+    right. Any CommunicationError or ResourceError from a collective or message leaves a communicator that can only be
+    closed. Threads may share it: a lock orders their calls.
 
     Attributes: group (of each rank here its number in the job), context (what all communicators of this rank share),
     topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it). A grid of several axes is that of
@@ -212,6 +211,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         if order is not None and collective is not None and not COLLECTIVES[collective].counts_contributions:
             raise ValueError(f"configure: expected no order= for {collective}, which reduces nothing; found {order!r}")
         changes: dict[str, Any] = {}
+        if algorithm is not None:
+            check_algorithm("configure", algorithm)
         if order is not None:
             changes["order"] = check_order("configure", order)
         if timeout is not None:
@@ -221,13 +222,13 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
             serving = _serving(algorithm) if algorithm is not None else ()
             default = replace(default, **changes)
             for name in {*settings, *serving}:
-                chosen = changes | ({"algorithm": algorithm or None} if name in serving else {})
+                chosen = changes | ({"algorithm": algorithm} if name in serving else {})
                 settings[name] = replace(settings.get(name, default), **chosen)
         else:
             if algorithm:
                 find(collective, algorithm)
             if algorithm is not None:
-                changes["algorithm"] = algorithm or None
+                changes["algorithm"] = algorithm
             settings[collective] = replace(settings.get(collective, default), **changes)
         for name, one in settings.items():
             self._check_kept(name, one)
@@ -375,16 +376,13 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
                 print(f"hocket: {failure}", file=sys.stderr)
 
 
-def _serving(algorithm: str) -> list[str]:
+def _serving(algorithm: str) -> set[str]:
     """The collectives that have an algorithm of this name, all of them for ""; ValueError if there is none."""
-    serving = []
-    for collective in COLLECTIVES:
-        with contextlib.suppress(ValueError):
-            if algorithm:
-                find(collective, algorithm)
-            serving.append(collective)
-    if not serving:
-        raise ValueError(f"configure: expected an algorithm of some collective, or FILE.py:NAME; found {algorithm!r}")
+    if not algorithm:
+        return set(COLLECTIVES)
+    serving = {one.collective for one in registry.find(algorithm)}
+    for collective in serving:
+        find(collective, algorithm)  # as a call does: one of a file has to be named where it has several
     return serving
 
 
@@ -396,7 +394,7 @@ def _forget_calls() -> None:
             _core.forget_calls(communicator)
 
 
-on_replaced.append(_forget_calls)
+registry.on_replaced.append(_forget_calls)
 
 
 @atexit.register

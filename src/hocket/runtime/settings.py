@@ -9,11 +9,20 @@ DEFAULT_OPERATION_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one collective, or of all. `algorithm` None: the table decides (select.choose). timeout is in seconds."""
+    """Of one collective, or of all. `algorithm` "": the table decides (select.choose). timeout is in seconds."""
 
-    algorithm: str | None = None
+    algorithm: str = ""
     order: str = "fast"
     timeout: float = DEFAULT_OPERATION_SECONDS
+
+
+def check_algorithm(what: str, algorithm: object) -> str:
+    """The name of an algorithm, or "" for the table, if it may be one; TypeError."""
+    if not isinstance(algorithm, str):
+        raise TypeError(
+            f'{what}: expected algorithm as a registered name or FILE.py:NAME, or "" for the table; found {algorithm!r}'
+        )
+    return algorithm
 
 
 def check_order(what: str, order: object) -> str:
