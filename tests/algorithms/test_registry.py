@@ -120,7 +120,7 @@ def test_who_remembers_by_name_is_told_of_a_later_definition(monkeypatch: pytest
     told: list[Algorithm] = []
     monkeypatch.setattr(registry, "on_replaced", [lambda: told.append(ALGORITHMS["broadcast", "star"])])
     file = tmp_path / "own.py"
-    file.write_text(OWN.partition("@h.algorithm(\"barrier\"")[0])
+    file.write_text(OWN.partition('@h.algorithm("barrier"')[0])
     (first,) = load(str(file))
     assert not told
     (second,) = load(str(file))

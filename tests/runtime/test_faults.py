@@ -278,7 +278,7 @@ import os, signal
 comm = hocket.init()
 
 def add(left, right):
-    if comm.rank == 2 and len(left) > 1:
+    if comm.rank == 2 and len(left) > 3:
         os.kill(os.getpid(), signal.SIGSTOP)
     return left + right
 

@@ -9,6 +9,7 @@ import pytest
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted
 from hocket.runtime.launch import run_ranks
+from hocket.schedule.dtypes import DTYPES, numpy_dtype
 
 NAMED = {
     "land": np.logical_and,
@@ -132,27 +133,31 @@ def test_a_users_own_op_needs_a_schedule_in_the_order_of_ranks() -> None:
 
 
 def raises(left: Any, right: Any) -> Any:
-    if len(left) > 1:
+    if len(left) > 3:
         raise ZeroDivisionError("in the middle of it")
     return left + right
 
 
 def changes_type(left: Any, right: Any) -> Any:
-    return left.astype("float64") + right if len(left) > 1 else left + right
+    return left.astype("float64") + right if len(left) > 3 else left + right
 
 
 @pytest.mark.parametrize(
     ("function", "error", "words"), [(raises, ZeroDivisionError, "middle"), (changes_type, TypeError, "float64")]
 )
 def test_what_a_users_own_op_raises_for_some_arrays_is_raised_and_told(function: Any, error: Any, words: str) -> None:
-    def main() -> None:
-        with hocket.init() as comm, pytest.raises((error, PeerAborted), match=words):
+    def main() -> type[BaseException]:
+        with hocket.init() as comm, pytest.raises((error, PeerAborted), match=words) as caught:
             if comm.rank == 0:
-                comm.all_reduce(np.ones(3, "float32"), op=hocket.op(function))
+                comm.all_reduce(np.ones(4, "float32"), op=hocket.op(function))
             else:
-                comm.all_reduce(np.ones(3, "float32"), op=hocket.op(function), async_op=True).wait()
+                comm.all_reduce(np.ones(4, "float32"), op=hocket.op(function), async_op=True).wait()
+        if isinstance(caught.value, error):
+            note = f"raised by op {function.__name__} of a collective, for arrays of {{}} float32"
+            assert [note.format(count) in caught.value.__notes__ for count in (2, 4)].count(True) == 1
+        return type(caught.value)
 
-    run_ranks(main, 2, kind="thread")
+    assert error in run_ranks(main, 2, kind="thread")
 
 
 @pytest.mark.parametrize(
@@ -164,14 +169,14 @@ def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str,
         comm = hocket.init()
 
         def function(left: Any, right: Any) -> Any:
-            if left.size > 1:  # not where it is tried out
+            if left.size > 3:  # not where it is tried out
                 getattr(comm, method)()
             return left + right
 
         with pytest.raises(
             (RuntimeError, PeerAborted), match="closed inside" if not async_op and method == "close" else words
         ):
-            result = comm.all_reduce(np.ones(3), op=hocket.op(function), async_op=async_op)
+            result = comm.all_reduce(np.ones(4), op=hocket.op(function), async_op=async_op)
             if async_op:
                 result.wait()
         comm.close()
@@ -199,11 +204,11 @@ class Unhashable:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, result: Any) -> None:
-        self.result = result
+    def __init__(self, function: Any) -> None:
+        self.function = function
 
     def __call__(self, left: Any, right: Any) -> Any:
-        return self.result
+        return self.function(left, right)
 
 
 MALFORMED = [
@@ -211,12 +216,21 @@ MALFORMED = [
     (np.sin, TypeError, r"op sin: expected a function of two arrays that returns one, found a ufunc of 1 "),
     (np.divmod, TypeError, r"op divmod: .* found a ufunc of 2 that returns 2"),
     # Results of another type.
-    (np.greater, TypeError, r"op greater: must return .* float32\[1\]; found bool\[1\]"),
-    (np.frompyfunc(max, 2, 1), TypeError, r"op max .vectorized.: must return .*; found object\[1\]"),
+    (np.greater, TypeError, r"op greater: must return .* float32\[3\]; found bool\[3\]"),
+    (np.frompyfunc(max, 2, 1), TypeError, r"op max .vectorized.: must return .*; found object\[3\]"),
     (lambda left, right: None, TypeError, r"op <lambda>: must return .*; found NoneType"),
-    (Unhashable(3.0), TypeError, r"op Unhashable: must return .*; found float"),
+    (Unhashable(lambda left, right: 3.0), TypeError, r"op Unhashable: must return .*; found float"),
     # A result of another shape.
     (np.dot, TypeError, r"op dot: must return"),
+    # Python's own, which take numbers: they fail, or mix the elements.
+    (max, ValueError, r"op max: it raises ValueError for .* float32, \[3.0, 1.0, 2.0\] and \[2.0, .* is ambiguous"),
+    (
+        sum,
+        ValueError,
+        r"op sum: expected a function that works element by element; found that of .* it makes \[8.0, 9.0, 7.0\], but "
+        r"\[5.0, 4.0, 3.0\] of one element after the other; pass one such as numpy.add",
+    ),
+    (lambda left, right: np.sort(left + right), ValueError, r"op <lambda>: expected .* element by element"),
     # Functions that fail whatever they get.
     (lambda left: left, TypeError, r"op <lambda>: it raises TypeError .* positional argument"),
     (
@@ -257,13 +271,28 @@ def test_a_function_is_tried_once_for_each_dtype() -> None:
         for dtype in ("float32", "int8", "float32", "bool"):
             comm.all_reduce(np.ones(5, dtype), op=noted)
             comm.all_reduce(np.ones(5, dtype), op=hocket.op(noted, commutative=True))
-    assert tried == [(dtype, [1], False, False) for dtype in ("float32", "int8", "bool")]
+    numbers, truths = [[3, 1, 2], [3], [1], [2]], [[1, 1, 0], [1], [1], [0]]
+    by_dtype = {"float32": numbers, "int8": numbers, "bool": truths}
+    assert tried == [(dtype, left, False, False) for dtype, lefts in by_dtype.items() for left in lefts]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_that_work_element_by_element_pass_on_every_dtype(dtype: str) -> None:
+    """NaN too, where it comes of each element."""
+
+    def some_nan(left: Any, right: Any) -> Any:
+        return np.where(left == 1, left.dtype.type("nan"), left + right).astype(left.dtype)
+
+    has_nan = dtype.startswith(("float", "bfloat", "complex"))
+    with hocket.init(0, 1) as comm:
+        for function in (np.maximum, lambda left, right: left, *([some_nan] if has_nan else [])):
+            comm.all_reduce(np.ones(5, numpy_dtype(dtype)), op=function)
 
 
 def test_an_object_without_a_hash_can_be_a_function() -> None:
     with hocket.init(0, 1) as comm:
         x = np.ones(5)
-        assert comm.all_reduce(x, op=Unhashable(np.ones(1))) is x
+        assert comm.all_reduce(x, op=Unhashable(np.add)) is x
 
 
 @pytest.mark.parametrize(

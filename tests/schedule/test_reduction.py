@@ -218,6 +218,8 @@ def test_a_reduction_without_what_it_needs_is_refused() -> None:
         check_reduction(Reduction("custom"), np.float32)
     with pytest.raises(TypeError, match="expected a function of two arrays, found 3"):
         user_op(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="op: expected commutative as True or False, found 'x'"):
+        user_op(np.add, commutative="x")  # type: ignore[arg-type]
 
 
 def test_ranks_that_mean_the_same_have_the_same_identity() -> None:

@@ -11,6 +11,9 @@ from hocket.runtime.failures import DTYPES, OPS
 from hocket.schedule.dtypes import numpy_dtype
 from hocket.schedule.reduction import Reduction, as_reduction, check_reduction, check_result, name_of
 
+_NUMBERS, _TRUTHS = ((3, 1, 2), (2, 3, 1)), ((1, 1, 0), (0, 1, 1))
+"""What a user's op is tried on: numbers that every dtype has but bool."""
+
 _NAMED = tuple(name for name in OPS if name not in ("premul_sum", "custom"))
 
 PLAIN = {
@@ -59,19 +62,38 @@ def _try(function: Callable[..., Any], dtype: str) -> None:
             f"{function.nout}"
         )
     try:
-        operands = [np.ones(1, numpy_dtype(dtype)) for _ in range(2)]
+        tried = _TRUTHS if dtype == "bool" else _NUMBERS
+        operands = [np.array(one).astype(numpy_dtype(dtype)) for one in tried]
     except ImportError as error:
         raise ImportError(f"{name}: {error}") from None
     for operand in operands:
         operand.flags.writeable = False  # as in a call, where they are what the ranks contribute
+    whole = _tried(function, *operands)
+    alone = np.concatenate([_tried(function, *(one[i : i + 1] for one in operands)) for i in range(len(whole))])
+    if not ((whole == alone) | (np.isnan(whole) & np.isnan(alone))).all():
+        raise ValueError(
+            f"{name}: expected a function that works element by element; found that of {_shown(operands[0])} and "
+            f"{_shown(operands[1])} it makes {_shown(whole)}, but {_shown(alone)} of one element after the other; pass "
+            "one such as numpy.add"
+        )
+
+
+def _tried(function: Callable[..., Any], left: Any, right: Any) -> Any:
+    """What it returns, an array like its arguments."""
     try:
-        result = function(*operands)
+        result = function(left, right)
     except Exception as error:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(
-            f"{name}: it raises {type(error).__name__} for two read-only arrays of a single 1 of {dtype}: {error}; "
-            "pass a function of two NumPy arrays of any length that returns a new one"
+            f"op {name_of(function)}: it raises {type(error).__name__} for read-only arrays of {left.dtype}, "
+            f"{_shown(left)} and {_shown(right)}: {error}; pass a function of two NumPy arrays of any length that "
+            "returns a new one"
         ) from error
-    check_result(function, result, operands[0])
+    check_result(function, result, left)
+    return result
+
+
+def _shown(array: Any) -> str:
+    return str(array.tolist())
 
 
 _try_hashable = lru_cache(maxsize=32)(_try)

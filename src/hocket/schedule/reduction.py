@@ -89,12 +89,14 @@ def user_op(function: Callable[[Array, Array], Array], *, commutative: bool = Fa
     Its arguments are NumPy arrays, also where the ranks contribute tensors: one-dimensional pieces of any length, which
     it must not write. It works element by element, is associative, and the same on all ranks: they compare its name,
     code, defaults and closure, but not the globals that it uses, nor lists and arrays. A NumPy ufunc of two arguments
-    is one. It is tried on two arrays of a single 1 before it is first used with a dtype. On bfloat16 and float8 it
-    needs ml_dtypes ("hocket[types]").
+    is one. Before it is first used with a dtype it is tried on two arrays of three numbers, and on each pair of them
+    alone. On bfloat16 and float8 it needs ml_dtypes ("hocket[types]").
     """
     if not callable(function):
         raise TypeError(f"op: expected a function of two arrays, found {function!r}")
-    return Reduction("custom", function=function, commutative=bool(commutative))
+    if not isinstance(commutative, bool):
+        raise TypeError(f"op: expected commutative as True or False, found {commutative!r}")
+    return Reduction("custom", function=function, commutative=commutative)
 
 
 def as_reduction(op: "str | Reduction | Callable[[Array, Array], Array]") -> Reduction:
@@ -237,7 +239,11 @@ def fold_memory(
     """fold_custom for the core: on memory, whose destination may be one of the sources."""
     stored = numpy_dtype(dtype)
     arrays = [np.frombuffer(source, stored) for source in sources]
-    np.frombuffer(destination, stored)[:] = fold_custom(function, arrays)
+    try:
+        np.frombuffer(destination, stored)[:] = fold_custom(function, arrays)
+    except Exception as error:
+        error.add_note(f"raised by op {name_of(function)} of a collective, for arrays of {len(arrays[0])} {dtype}")
+        raise
 
 
 def _fold_bool(arrays: Sequence[Array], name: str, raw: bool) -> Array:
