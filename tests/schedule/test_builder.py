@@ -168,6 +168,18 @@ def test_leaving_a_repetition_early_is_found() -> None:
         build(program)
 
 
+def test_what_is_kept_beyond_its_end_takes_no_more() -> None:
+    schedule = Builder("broadcast", 2, 1)
+    with schedule.step():
+        schedule.copy(src=0, dst=1, chunk=0)
+    made = schedule.finish()
+    late = (lambda: schedule.step().__enter__(), lambda: next(schedule.repeat(2)), lambda: schedule.include(made))
+    for write in late:
+        with pytest.raises(ScheduleError, match=rf"^{__file__}:\d+: the schedule is finished"):
+            write()
+    assert schedule.finish().digest == made.digest
+
+
 def test_a_ring_over_many_ranks_is_two_blocks() -> None:
     p = 5000
     schedule = Builder("reduce_scatter", p, p)

@@ -56,11 +56,13 @@ class Builder:
         self._blocks: list[Block] = []
         self._calls: list[tuple[Step, str]] | None = None  # The step being written, with the line of each call.
         self._repeating = ""  # Line of the repeat() whose loop is running.
+        self._is_finished = False
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """`with schedule.step():` what is called inside is one step. A step without rows is left out."""
         site = _site()
+        self._check_unfinished(site)
         if self._calls is not None:
             raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
         self._calls = []
@@ -80,6 +82,7 @@ class Builder:
         a sample of them.
         """
         site = _site()
+        self._check_unfinished(site)
         if self._calls is not None:
             raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
         if times <= 0:
@@ -134,6 +137,7 @@ class Builder:
     def include(self, schedule: Schedule) -> None:
         """All steps of a schedule for the same ranks and chunks, here."""
         site = _site()
+        self._check_unfinished(site)
         if self._calls is not None:
             raise ScheduleError(f"{site}: a step is open here; a whole schedule goes between steps")
         expected, found = (self.num_ranks, self.num_chunks), (schedule.num_ranks, schedule.num_chunks)
@@ -142,11 +146,12 @@ class Builder:
         self._blocks.extend(schedule.blocks)
 
     def finish(self) -> Schedule:
-        """The schedule written so far; ScheduleError if a repeat loop was left early."""
+        """The schedule written so far, to which no more is added; ScheduleError if a repeat loop was left early."""
         if self._repeating:
             raise ScheduleError(
                 f"{self._repeating}: the loop over repeat() was left before its end; let it run, or write a plain loop"
             )
+        self._is_finished = True
         ends = [_end_of_scratch(block.step) for block in self._blocks]
         schedule = Schedule(
             self.collective, self.num_ranks, self.num_chunks, self.root, tuple(self._blocks), max(ends, default=0)
@@ -160,6 +165,13 @@ class Builder:
                 f"{self._blocks[0].site}: a schedule uses data, or input and output; found rows of either kind"
             )
         return schedule
+
+    def _check_unfinished(self, site: str) -> None:
+        if self._is_finished:
+            raise ScheduleError(
+                f"{site}: the schedule is finished, so this would not be in it; write all steps before the function "
+                "that got the schedule returns"
+            )
 
     def _add(
         self,
