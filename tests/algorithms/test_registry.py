@@ -35,6 +35,13 @@ def test_arguments_of_build_are_checked() -> None:
     for arguments, message in (((0,), "at least 1 rank"), ((4, 4), "root from 0 to 3"), ((4, -1), "root from 0 to 3")):
         with pytest.raises(ValueError, match=message):
             ring.build(*arguments)
+    for wrong in (("4",), (4, "a"), (4.0,)):
+        with pytest.raises(TypeError, match=r"all_reduce ring .*: expected num_ranks and root as ints, found "):
+            ring.verify(*wrong)
+    assert ring.build(np.int64(4)) is ring.build(4)
+    for join in (ring.then, ring.beside):
+        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, as hocket.ALGORITHMS.*; found 3"):
+            join(3)  # type: ignore[arg-type]
 
 
 def test_schedules_are_remembered_and_roots_matter_only_where_there_are_roots() -> None:

@@ -35,6 +35,10 @@ def memory(count: int) -> tuple[Any, Any]:
     return whole[:-1], whole[1:]
 
 
+def masked() -> Any:
+    return np.ma.masked_array(floats(), [0, 1, 0, 0, 0, 0])
+
+
 def row(error: type[Exception], words: str, call: Callable[[Comm], Any]) -> Any:
     return pytest.param(error, words, call)
 
@@ -67,6 +71,21 @@ REFUSED = [
     # An address that the processor reads slowly, and that C++ does not allow.
     row(ValueError, "aligned.*copy", lambda comm: comm.all_reduce(shifted_by_a_byte())),
     row(ValueError, "aligned", lambda comm: comm.all_reduce(floats(), out=shifted_by_a_byte())),
+    # Values that a mask hides.
+    *[
+        row(TypeError, r"without a mask, found a MaskedArray; pass x\.filled", call)
+        for call in (
+            lambda comm: comm.all_reduce(masked()),
+            lambda comm: comm.all_reduce(floats(), out=masked()),
+            lambda comm: comm.all_gather(masked()),
+            lambda comm: comm.all_gather_v(masked(), [6, 6, 6]),
+            lambda comm: comm.broadcast(masked()),
+            lambda comm: comm.scatter(masked(), out=floats(2)),
+            lambda comm: comm.send(masked(), 0),
+            lambda comm: comm.irecv(masked()),
+            lambda comm: comm.batch([hocket.Send(masked(), 0)]),
+        )
+    ],
     # Types that are not among ours.
     *[
         row(TypeError, "float16, .*, complex128; found", lambda comm, d=dtype: comm.all_reduce(np.zeros(6, d)))
@@ -132,7 +151,10 @@ REFUSED = [
     row(ValueError, "timeout.*seconds above 0", lambda comm: comm.all_reduce(floats(), timeout=0)),
     row(ValueError, "barrier: .*timeout.*-1|barrier: timeout is -1", lambda comm: comm.barrier(timeout=-1)),
     row(ValueError, "nan", lambda comm: comm.all_gather(floats(), timeout=float("nan"))),
-    row((TypeError, ValueError), "1 s|str", lambda comm: comm.all_gather(floats(), timeout="1 s")),
+    row(TypeError, "all_gather: timeout is a str", lambda comm: comm.all_gather(floats(), timeout="1 s")),
+    # Neither messages nor a reason.
+    row(TypeError, "batch: expected a list of hocket.Send and hocket.Recv, found None", lambda comm: comm.batch(None)),
+    row(TypeError, "abort: expected a reason as text, found 3", lambda comm: comm.abort(3)),
     # An algorithm that is not known, is known for something else, or is in a file that is not there.
     row(
         ValueError,
@@ -243,12 +265,22 @@ def test_a_closed_communicator_refuses_all_but_close() -> None:
         ({"rank": 1, "size": 1}, ValueError, "0 <= rank < size"),
         ({"rank": 0, "size": 0}, ValueError, "0 <= rank < size"),
         # No time at all.
-        ({"rank": 0, "size": 1, "timeout": 0}, ValueError, "timeout is 0"),
+        ({"rank": 0, "size": 1, "timeout": 0}, ValueError, "init: timeout is 0"),
+        ({"timeout": "5"}, TypeError, "init: timeout is a str; expected seconds"),
     ],
 )
 def test_bad_places(keywords: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         hocket.init(**keywords)
+
+
+def test_numbers_of_other_libraries_and_any_time_will_do() -> None:
+    """An int may be too large for a float."""
+    with hocket.init(np.int64(0), np.int64(1), timeout=10**400) as comm:
+        comm.configure(timeout=10**400)
+        comm.barrier()
+        comm.barrier(timeout=10**400)
+        comm.barrier(async_op=True, timeout=float("inf")).wait(10**400)
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])
@@ -257,4 +289,6 @@ def test_a_wait_has_a_limit_of_at_least_zero(timeout: float) -> None:
         work = comm.barrier(async_op=True)
         with pytest.raises(ValueError, match="expected seconds of at least 0"):
             work.wait(timeout)
+        with pytest.raises(TypeError, match="timeout is 'x'; expected seconds of at least 0"):
+            work.wait("x")
         work.wait()

@@ -133,10 +133,11 @@ def test_contradictions_are_errors(variables: dict[str, str], words: str) -> Non
         ({"rank": 0.0, "size": 2}, TypeError, "rank is 0.0"),
         ({"rank": 0, "size": True}, TypeError, "size is True"),
         ({"rank": 0, "size": 2}, ValueError, "give address="),
-        ({"timeout": 0}, ValueError, "timeout is 0"),
+        ({"rank": 0, "size": 2, "address": 5}, TypeError, "address is 5; expected text"),
+        ({"address": b"here"}, TypeError, "address is b'here'"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, int], error: type[Exception], words: str) -> None:
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         discover(**arguments, variables={})  # type: ignore[arg-type]
 

@@ -123,16 +123,17 @@ def test_many_arrays_in_any_order_leave_nothing() -> None:
         (-1, "float32", ValueError, "sizes of at least 0"),
         ((4, -2), "float32", ValueError, r"shape is \(4, -2\)"),
         # No numbers.
-        ("abc", "float32", TypeError, ""),
-        (2.5, "float32", TypeError, ""),
+        ("abc", "float32", TypeError, "shape is 'abc'; expected an int or a tuple of ints"),
+        (2.5, "float32", TypeError, "shape is 2.5; expected an int"),
+        ((2, 2.5), "float32", TypeError, r"shape is \(2, 2.5\); expected an int"),
         # A type that NumPy does not know.
         (3, "float31", TypeError, "float31"),
         # Objects of Python cannot be shared between processes.
-        (3, object, (TypeError, ValueError), ""),
+        (3, object, TypeError, "dtype is object; expected one whose values have no objects"),
     ],
 )
 def test_bad_arguments(shape: Any, dtype: Any, error: Any, words: str) -> None:
-    with pytest.raises(error, match=words or None):
+    with pytest.raises(error, match=words):
         hocket.empty(shape, dtype)
 
 

@@ -202,6 +202,13 @@ def too_small() -> None:
     with hocket.init() as comm:
         with pytest.raises(ValueError, match="multiply to the 2 ranks of the communicator; found dp=3, which are 3"):
             Mesh(comm, {"dp": 3})
+        with pytest.raises(TypeError, match=r"Mesh: expected a hocket\.Communicator, found 3"):
+            Mesh(3, {"dp": 2})  # type: ignore[arg-type]
+        with Mesh(comm, {"dp": 2}) as mesh:
+            assert mesh[["dp"]] is mesh["dp"]  # type: ignore[index]
+            for axis in (0, None, ("dp", 0)):
+                with pytest.raises(ValueError, match=f"one of the axes dp; found {0 if axis else axis}"):
+                    mesh[axis]  # type: ignore[index]
         comm.barrier()
 
 

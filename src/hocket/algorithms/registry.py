@@ -5,6 +5,7 @@ promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
 """
 
 import functools
+import operator
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -88,6 +89,10 @@ class Algorithm:
         dims: Sequence[int] | None = None,
     ) -> Layout:
         """What the program is told of the ranks, checked, with defaults where the algorithm has some."""
+        try:
+            num_ranks, root = operator.index(num_ranks), operator.index(root)
+        except TypeError:
+            raise TypeError(f"{self}: expected num_ranks and root as ints, found {num_ranks!r} and {root!r}") from None
         if num_ranks < 1:
             raise ValueError(f"{self}: expected at least 1 rank, found {num_ranks}")
         if self.ranks is not None and not self.allows(num_ranks):
@@ -158,7 +163,7 @@ class Algorithm:
 
     def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
         """This algorithm, and then the other: compose.then for every rank count and root."""
-        result = compose.collective_of_then(self.collective, other.collective, collective)
+        result = compose.collective_of_then(self.collective, _collective_of("then", other), collective)
         return _composed(
             result,
             f"{self.name}.then({other.name})",
@@ -169,7 +174,7 @@ class Algorithm:
 
     def beside(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
         """Both at once: compose.beside for every rank count and root."""
-        result = compose.collective_of_beside(self.collective, other.collective, collective)
+        result = compose.collective_of_beside(self.collective, _collective_of("beside", other), collective)
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
@@ -416,6 +421,12 @@ def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule],
     dims = next((part.dims for part in parts if part.dims), None)
     ranks = functools.reduce(_both, (part.ranks for part in parts))
     return Algorithm(collective, name, "", "composed", produce, ranks=ranks, groups=groups, dims=dims)
+
+
+def _collective_of(method: str, other: Algorithm) -> str:
+    if not isinstance(other, Algorithm):
+        raise TypeError(f"{method}: expected an algorithm, as hocket.ALGORITHMS[collective, name]; found {other!r}")
+    return other.collective
 
 
 def _both(left: Constraint | None, right: Constraint | None) -> Constraint | None:

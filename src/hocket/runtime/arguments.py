@@ -18,6 +18,15 @@ RESIZABLE = frozenset((bytearray, array.array))
 """Types whose memory moves when they grow, unless a memoryview holds it."""
 
 
+def check_unmasked(what: str, x: Any) -> None:
+    """TypeError for a masked array, whose memory has a value also where the array has none."""
+    if hasattr(x, "filled"):
+        raise TypeError(
+            f"{what}: expected an array without a mask, found a {type(x).__name__}; pass x.filled(...) with what shall "
+            "stand where it is masked, or x.data"
+        )
+
+
 def check_like(collective: str, found: Described, count: int, dtype: int) -> None:
     """ValueError unless `out` has so many elements of this dtype."""
     if found[1] != count or found[2] != dtype:

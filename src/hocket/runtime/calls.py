@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
 from hocket.algorithms import Algorithm
-from hocket.runtime.arguments import NOTHING, RESIZABLE, Described, cannot_split, in_place, new_like, shape_of
+from hocket.runtime.arguments import (
+    NOTHING,
+    RESIZABLE,
+    Described,
+    cannot_split,
+    check_unmasked,
+    in_place,
+    new_like,
+    shape_of,
+)
 from hocket.runtime.failures import DTYPES, KINDS, OPS
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find, launched
@@ -81,6 +90,8 @@ class Calls(_core.Caller):
         of the blocks of input and output, in elements.
         """
         core = self._core or self._usable()
+        check_unmasked(collective, x)
+        check_unmasked(collective, result)
         algorithm, order, timeout, async_op = options
         dtype = input[2] if input is not NOTHING else output[2]
         if output is input:

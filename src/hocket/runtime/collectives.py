@@ -1,7 +1,7 @@
 """The collectives of a communicator in which all blocks are equally long: what each takes and gives.
 
-An array is anything C-contiguous in CPU memory with the buffer protocol or DLPack. Arrays are concatenated and split
-along dim 0.
+An array is anything C-contiguous in CPU memory with the buffer protocol or DLPack, and without a mask. Arrays are
+concatenated and split along dim 0.
 """
 
 from typing import Any

@@ -59,7 +59,7 @@ def init(
     all ranks that came, naming those that did not), ResourceError, OSError for a trace that cannot be written, and
     ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
-    environment = discover(rank, size, address, timeout=timeout)
+    environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
     arena = memory.arena()
     link = link_here()
     core = _core.Context(arena, trace.recorder(), may_attach=may_attach(), link=link)
@@ -303,6 +303,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
 
     def abort(self, reason: str) -> None:
         """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
+        if not isinstance(reason, str):
+            raise TypeError(f"abort: expected a reason as text, found {reason!r}")
         self._usable().abort(reason.encode(errors="replace").decode())
 
     def _finish(self) -> None:

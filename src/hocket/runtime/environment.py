@@ -8,6 +8,7 @@ that contains the user id and what identifies the job. Ranks on several hosts ar
 import contextlib
 import hashlib
 import math
+import operator
 import os
 import secrets
 import threading
@@ -70,11 +71,11 @@ def discover(
     """The place of the calling rank.
 
     rank and size go together; address alone replaces the discovered one, so that one job can have several meetings.
-    timeout is in seconds; variables replaces os.environ. Raises ValueError or TypeError for bad arguments and
+    timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad places and
     RendezvousError where the variables contradict each other or ranks are on several hosts.
     """
-    if not timeout > 0:
-        raise ValueError(f"timeout is {timeout}; expected seconds above 0")
+    if address is not None and not isinstance(address, str):
+        raise TypeError(f"address is {address!r}; expected text, the same on all ranks")
     if variables is None:
         variables = os.environ
     if rank is not None or size is not None:
@@ -174,8 +175,9 @@ _Place = tuple[str, int, int, int, int, str] | None
 
 def _explicit(rank: int, size: int, address: str | None, timeout: float, variables: Mapping[str, str]) -> Environment:
     for name, value in (("rank", rank), ("size", size)):
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(f"{name} is {value!r}; expected an int")
+    rank, size = operator.index(rank), operator.index(size)
     if size < 1 or not 0 <= rank < size:
         raise ValueError(f"rank is {rank} and size is {size}; expected 0 <= rank < size")
     if address is None and size == 1:

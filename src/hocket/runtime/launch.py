@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -45,6 +45,10 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
         raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
     if n < 1:
         raise ValueError(f"n is {n}; expected at least one rank")
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; expected what each rank calls")
+    if not isinstance(args, Iterable):
+        raise TypeError(f"args is {args!r}; expected a tuple of arguments, as ({args!r},)")
     if kind not in (None, "process", "thread"):
         raise ValueError(f'kind is {kind!r}; expected "process", "thread" or None')
     if rank_process.preparing:

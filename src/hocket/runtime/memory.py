@@ -6,7 +6,9 @@ sealed memfd without a name, so nothing can be left behind.
 
 import errno
 import math
+import operator
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -35,10 +37,15 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt
     (ResourceError if there is none) and goes back with the last array that shows it. The array stays usable after its
     communicators are closed.
     """
-    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    try:
+        sizes = tuple(operator.index(size) for size in (shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise TypeError(f"shape is {shape!r}; expected an int or a tuple of ints") from None
     if any(size < 0 for size in sizes):
         raise ValueError(f"shape is {sizes}; expected sizes of at least 0")
     kind = numpy_dtype(dtype) if isinstance(dtype, str) and dtype in EXTENSION_DTYPES else np.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"dtype is {kind}; expected one whose values have no objects, as float32")
     num_bytes = math.prod(sizes) * kind.itemsize
     if num_bytes >= 1 << 63:  # more than an address can tell
         raise ResourceError(

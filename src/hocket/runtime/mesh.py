@@ -162,6 +162,8 @@ class Mesh:
     """
 
     def __init__(self, comm: "Communicator", dims: Mapping[str, int], periodic: Collection[str] = ()) -> None:
+        if not hasattr(comm, "cartesian"):
+            raise TypeError(f"Mesh: expected a hocket.Communicator, found {comm!r}")
         self.topology = Cartesian(dims, periodic)
         self.topology.check_size(comm.size)
         with ExitStack() as made:  # if one cannot be made, those made before it do not stay
@@ -183,7 +185,7 @@ class Mesh:
         return self._groups[known]
 
     def __getitem__(self, axes: str | tuple[str, ...]) -> "Communicator":
-        named = (axes,) if isinstance(axes, str) else axes
+        named = tuple(axes) if isinstance(axes, tuple | list) else (axes,)
         known = self.topology._known(named, at_least=1)
         if known not in self._groups:
             call = ", ".join(f'"{axis}"' for axis in known)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hocket import _core
-from hocket.runtime.arguments import RESIZABLE
+from hocket.runtime.arguments import RESIZABLE, Described, check_unmasked
 from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
@@ -118,6 +118,8 @@ class PointToPoint:
 
         Returns, in their order, None for each Send and (x, source, tag) for each Recv; with async_op=True a Work each.
         """
+        if not isinstance(messages, Iterable):
+            raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
         group = list(messages)
         descriptions = []
         for number, one in enumerate(group):
@@ -172,11 +174,11 @@ class PointToPoint:
 
     def _outgoing(self, name: str, x: Any, dst: int, tag: int) -> tuple[Any, ...]:
         """What the core needs for a send, once it is checked."""
-        address, count, dtype = _core.describe(x, False, f"{name}: x")
+        address, count, dtype = _described(x, False, f"{name}: x")
         return True, self._check_rank(name, "dst", dst), _check_tag(name, "tag", tag), address, count, dtype
 
     def _incoming(self, name: str, x: Any, src: int, tag: int, what: str = "x") -> tuple[Any, ...]:
-        address, count, dtype = _core.describe(x, True, f"{name}: {what}")
+        address, count, dtype = _described(x, True, f"{name}: {what}")
         source = self._check_rank(name, "src", src, ANY_SOURCE)
         return False, source, _check_tag(name, "tag", tag, ANY_TAG), address, count, dtype
 
@@ -186,6 +188,12 @@ class PointToPoint:
             extra = "" if any_rank is None else " or hocket.ANY_SOURCE"
             raise ValueError(f"{name}: expected {what} from 0 to {self._size - 1}{extra}, found {rank!r}")
         return number
+
+
+def _described(x: Any, writable: bool, name: str) -> Described:
+    check_unmasked(name, x)
+    described: Described = _core.describe(x, writable, name)
+    return described
 
 
 def _index(value: Any) -> int | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hocket.runtime.select import ORDERS
+from hocket.runtime.stream import FOREVER_SECONDS
 
 DEFAULT_OPERATION_SECONDS = 300.0
 
@@ -38,4 +39,4 @@ def check_timeout(what: str, timeout: object) -> float:
         raise TypeError(f"{what}: timeout is a {type(timeout).__name__}; expected seconds above 0")
     if not timeout > 0:
         raise ValueError(f"{what}: timeout is {timeout}; expected seconds above 0")
-    return timeout
+    return min(timeout, FOREVER_SECONDS)  # an int may be too large for a float

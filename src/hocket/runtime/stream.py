@@ -212,10 +212,14 @@ def raise_failure(mark: Any) -> None:
 
 
 def checked_seconds(name: str, seconds: float) -> float:
-    """ValueError unless it is a time to wait."""
-    if not seconds >= 0:
+    """Seconds of at least 0; TypeError, ValueError."""
+    try:
+        is_time = seconds >= 0
+    except TypeError:
+        raise TypeError(f"{name} is {seconds!r}; expected seconds of at least 0, or None") from None
+    if not is_time:
         raise ValueError(f"{name} is {seconds}; expected seconds of at least 0, or None")
-    return seconds
+    return min(seconds, FOREVER_SECONDS)  # an int may be too large for a float
 
 
 # A thread that is new to the interpreter holds a lock of it for a moment, which Python 3.11 leaves locked in a child
