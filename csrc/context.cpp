@@ -82,6 +82,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     // What a rank stages takes 2 MiB, with the slots that are reserved for its peers.
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
     max_slots_ = std::min(max_slots_, std::max(most_slots - num_reserved, least_pool));
+    near_bytes_ = piece_bytes / (1 + beside.size());
     rank_ = rank;
     shares_cores_ = shares_cores;
     ranks_ = std::move(ranks);
@@ -149,12 +150,14 @@ void Context::take_back_slots(OwnEndpoint &ended) {
     ended.slots.clear();
 }
 
-std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes) {
+std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
     const std::scoped_lock lock(mutex_);
-    const auto is_full = [&](const Slot &slot) { return num_bytes > piece_bytes - slot.used; };
+    const std::size_t turn_bytes = stays_near ? near_bytes_ : piece_bytes;
+    const auto is_full = [&](const Slot &slot) { return slot.used > 0 && slot.used + num_bytes > turn_bytes; };
     bool wants_another = free_slots_.empty();
     for (; !free_slots_.empty() && is_full(free_slots_.back()); wants_another = true) {
-        free_slots_.back().used = 0;
+        Slot &slot = free_slots_.back();
+        slot = {.offset = slot.offset, .was_far = slot.is_far};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
     if (wants_another && num_slots_ < max_slots_) {

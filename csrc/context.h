@@ -92,12 +92,15 @@ class Context {
     /// A staging slot of `piece_bytes`. Its first `used` bytes were written since its turn came.
     struct Slot {
         std::size_t offset = 0, used = 0;
+        bool is_far = false, was_far = false; // another core reads some of it, or did so in the turn before
     };
 
     /// A slot with room for `num_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
     /// it. Who returns a slot with more used leaves the rest to the next message: so the turn of a byte comes again
-    /// only after all others.
-    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes);
+    /// only after all others. If it `stays_near`, which is for ranks that share cores: the ranks of a core together
+    /// then go over as many bytes as one that is alone, so that these leave the reader's cache, but not the one that
+    /// all cores share.
+    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes, bool stays_near = false);
     void return_slot(Slot slot);
 
   private:
@@ -138,7 +141,8 @@ class Context {
     std::size_t max_slots_;
     std::vector<Slot> free_slots_; // the next one last
     std::size_t num_slots_ = 0;
-    std::atomic<std::uint32_t> phase_{0}; // futex between this object and its guard: see context.cpp
+    std::size_t near_bytes_ = piece_bytes; // of a slot
+    std::atomic<std::uint32_t> phase_{0};  // futex between this object and its guard: see context.cpp
     OfThisProcess<std::thread> guard_;
 };
 

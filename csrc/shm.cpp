@@ -127,53 +127,50 @@ std::uint64_t ShmTransport::released(int peer) const {
     return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
 }
 
-/// Writes the beginning of a slot or window, which a peer may have in its cache, to see how that is done best. Where
-/// the cores share a cache, plain stores are the quickest; where they do not, taking the lines back takes many times
-/// longer than going past the caches. Which it is may change while a program runs, as ranks are moved from core to
-/// core: so it is found out again and again.
-void ShmTransport::watch_stores(std::byte *place, Bytes bytes) {
-    std::array<std::byte, watched_bytes> sample; // near by, so that only the stores take time
-    std::ranges::copy(bytes.first(watched_bytes), sample.begin());
-    std::atomic<int> fence = 0; // at an exchange the processor waits for all stores before it
-    fence.exchange(1, std::memory_order_seq_cst);
+/// How long a line took that another core had written. In an instant it tells whether the two cores share a cache,
+/// which may change while a program runs, as ranks are moved from core to core. Where they do, plain stores to where a
+/// peer reads, or has read, are the quickest, and readers may as well fetch from where data were made. Where they do
+/// not, taking lines from each other takes many times longer than sending them through memory. How long stores
+/// themselves take does not tell: into slots that have left all caches they are as slow.
+void ShmTransport::note_line(std::chrono::nanoseconds time) const {
+    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 8; // a single one says little
+}
+
+/// has_come() of a message that shows it. If it was looked for in vain before, its line has come only now: else it may
+/// have been fetched ahead, with the one before.
+bool ShmTransport::watch(const Peer &from) const {
     const auto start = Clock::now();
-    std::memcpy(place, sample.data(), sample.size());
-    fence.exchange(2, std::memory_order_seq_cst);
-    const std::chrono::nanoseconds time = Clock::now() - start;
-    store_time_ += (std::min(time, 2 * slow_stores) - store_time_) / 4; // a single one says little
+    const bool has_come = is_there(from);
+    const auto time = Clock::now() - start;
+    if (has_come && from.was_awaited) note_line(time);
+    from.is_watched = from.was_awaited = !has_come;
+    return has_come;
 }
 
-/// Of what is about to be written to where a peer reads, or has read.
-bool ShmTransport::stores_had_better_pass_caches(std::byte *place, Bytes bytes) {
-    if (bytes.size() < least_watched_bytes) return false;
-    if (num_written_++ % watch_interval == 0) watch_stores(place, bytes);
-    return stores_are_slow();
-}
-
-/// Whether what could be lent, or shared with its reader, had better be staged. Where stores into slots are slow the
-/// cores share no cache. Then it also takes long to fetch lines from the cache of the other core, and longer to take
-/// them back for the next input, than to send them through memory. If nothing is staged, a message is from time to
-/// time, to see it.
-bool ShmTransport::had_better_stage() {
-    if (stores_are_slow()) return true;
-    if (++num_unstaged_ % trial_interval != 0) return false;
-    num_written_ = 0; // it is watched
-    return true;
+/// released(), for a sender that needs room. Who only sends has no messages to watch.
+std::uint64_t ShmTransport::look_at_released(const Peer &to) {
+    const auto look = [&to] { return to.outgoing_released->value.load(std::memory_order_seq_cst); };
+    if (to.is_beside || num_watchable_++ % watch_interval != 0) return look();
+    const auto start = Clock::now();
+    const std::uint64_t released = look();
+    const auto time = Clock::now() - start;
+    if (released != to.seen_released) note_line(time); // else the line was here
+    return released;
 }
 
 bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
     // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
     // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
     static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return num_bytes >= least_watched_bytes && (footprint <= own_cache_bytes || had_better_stage());
+    return num_bytes >= least_watched_bytes && (footprint <= own_cache_bytes || stores_are_slow());
 }
 
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
-/// `stays_near`: they share this core, and so look at it when this rank has made room for them.
-void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes,
-                                bool stays_near) {
+/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `past_caches`: stores
+/// into it had better go there.
+void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
+                                bool past_caches) {
     std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const bool past_caches = !stays_near && stores_had_better_pass_caches(place, bytes);
     const std::size_t least_part = past_caches ? least_part_past_caches : Endpoint::cell_bytes;
     const std::size_t num_parts = stays_near ? 1 : max_parts;
     const std::size_t part_bytes =
@@ -303,7 +300,9 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         message.tier = Endpoint::Tier::arena;
         message.elsewhere.offset = slot.offset + slot.used + staged->packed;
         const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
-        const bool stays_near = lane_ == Lane::messages && std::ranges::all_of(peers, is_beside);
+        const bool is_near = std::ranges::all_of(peers, is_beside), stays_near = lane_ == Lane::messages && is_near;
+        slot.is_far = slot.is_far || !is_near;
+        const bool past_caches = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
         const std::size_t taken = round_up(published.num_bytes, cache_line);
         if (published.num_bytes <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
         else if (!stays_near) slot.used += taken;
@@ -311,7 +310,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         staged_.push_back(std::move(*staged));
         message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
         if (published.num_bytes >= least_watched_bytes) {
-            post_filling(peers, message, bytes.first(published.num_bytes), stays_near);
+            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, past_caches);
             return published;
         }
         copy_bytes(arena.base() + message.elsewhere.offset, bytes);
@@ -415,6 +414,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     if (from.consumed < all) return;
     from.consumed = 0;
     ++from.received;
+    if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;
     ring_early(all);

@@ -135,7 +135,7 @@ class ShmTransport final : public Transport {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
     }
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
-    bool stores_are_slow() const override { return store_time_ > slow_stores; }
+    bool stores_are_slow() const override { return line_time_ > slow_line; }
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
@@ -195,11 +195,11 @@ class ShmTransport final : public Transport {
     /// cores, however, a few bytes are not worth that all have a turn.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// How many bytes of which pieces show how slow plain stores to where a peer reads are, and from when on they are
-    /// too slow.
-    static constexpr std::size_t least_watched_bytes = 4096, watched_bytes = 2048;
-    static constexpr unsigned watch_interval = 8, trial_interval = 32;
-    static constexpr std::chrono::nanoseconds slow_stores{400};
+    /// From when on a line takes so long from another core that the two share no cache; and behind which messages one
+    /// in how many lines is watched for it: short ones are handled alike in any case.
+    static constexpr std::chrono::nanoseconds slow_line{100};
+    static constexpr std::size_t least_watched_bytes = 4096;
+    static constexpr unsigned watch_interval = 4;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written.
     static constexpr std::size_t made_bytes = std::size_t{8} << 10;
     /// After so much a sleeping peer is not kept waiting for the end of a round.
@@ -219,7 +219,8 @@ class ShmTransport final : public Transport {
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
-        bool is_beside = false; // on the same core
+        bool is_beside = false;                               // on the same core
+        mutable bool is_watched = false, was_awaited = false; // the line of the message that is read next
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
@@ -242,13 +243,13 @@ class ShmTransport final : public Transport {
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
     /// more before it sleeps.
-    bool has_come(const Peer &from) const {
+    bool has_come(const Peer &from) const { return from.is_watched ? watch(from) : is_there(from); }
+    bool is_there(const Peer &from) const {
         return first_of(from).number.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(from.received + 1);
     }
     std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     bool attaches(int member) const;
-    bool had_better_stage();
     bool has_room(std::span<const int> peers);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
@@ -259,12 +260,14 @@ class ShmTransport final : public Transport {
     void ring_early(std::size_t num_bytes) {
         if (num_bytes >= least_told_bytes) ring();
     }
-    bool stores_had_better_pass_caches(std::byte *place, Bytes bytes);
-    void watch_stores(std::byte *place, Bytes bytes);
+    void note_line(std::chrono::nanoseconds time) const;
+    bool watch(const Peer &from) const;
+    std::uint64_t look_at_released(const Peer &to);
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
-    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near);
+    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
+                      bool past_caches);
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);
     Staged make_staged(Context::Slot slot, int reserved_for);
@@ -280,9 +283,9 @@ class ShmTransport final : public Transport {
     std::vector<Staged> staged_;
     std::vector<Staged> done_; // their lists of readers are used again
     std::vector<bool> reserved_in_use_, reserved_committed_;
-    bool may_await_ = false;                      // any peer
-    unsigned num_written_ = 0, num_unstaged_ = 0; // of pieces that may be watched, and of those that cannot
-    std::chrono::nanoseconds store_time_{};       // of `watched_bytes`, lately
+    bool may_await_ = false; // any peer
+    unsigned num_watchable_ = 0;
+    mutable std::chrono::nanoseconds line_time_{}; // as looks are const
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };

@@ -71,7 +71,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
         Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
         if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
             target.place = arena.base() + entry.place;
-        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !had_better_stage()) {
+        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !stores_are_slow()) {
             target.attached = true;
         } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
             continue;
@@ -92,12 +92,11 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     };
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
     const std::size_t part_bytes = make ? made_bytes : bytes.size();
+    // To several, memory would have to take the same bytes several times.
+    past_caches = past_caches || (targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow());
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
         if (make) make(begin, part.size());
-        if (begin == 0 && !targets[0].attached) {
-            past_caches = past_caches || stores_had_better_pass_caches(targets[0].place, part);
-        }
         for (std::size_t i = 0; i < peers.size(); ++i) {
             const auto [place, attached] = targets[i];
             if (attached) {

@@ -11,7 +11,7 @@ bool ShmTransport::is_read(const Staged &slot, bool looks) {
     return std::ranges::all_of(slot.readers, [this, looks](const auto &reader) {
         const auto [peer, message] = reader;
         Peer &to = peer_at(peer);
-        if (looks && to.seen_released < message) to.seen_released = released(peer);
+        if (looks && to.seen_released < message) to.seen_released = look_at_released(to);
         return to.seen_released >= message;
     });
 }
@@ -80,7 +80,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     collect(looks);
     const int owner = std::ranges::min(peers);
     Peer &to = peer_at(owner);
-    if (looks) to.seen_released = released(owner);
+    if (looks) to.seen_released = look_at_released(to);
     // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
     const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
         const auto reader = std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first);
@@ -90,10 +90,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        auto slot = context_.take_slot(num_bytes);
+        auto slot = context_.take_slot(num_bytes, !stores_are_slow());
         if (!slot && !looks) {
             collect(true);
-            slot = context_.take_slot(num_bytes);
+            slot = context_.take_slot(num_bytes, !stores_are_slow());
         }
         if (slot) return make_staged(*slot, -1);
     }
