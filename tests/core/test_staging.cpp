@@ -161,6 +161,27 @@ TEST(staging_of_a_pool_takes_turns) {
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
 }
 
+TEST(staging_of_ranks_on_one_core_goes_over_as_much_as_that_of_one_alone) {
+    constexpr std::size_t num_slots = 3, quarter = piece_bytes / 4;
+    for (const bool stays_near : {false, true}) {
+        World world(2, {.spin = false, .as_processes = true, .max_slots = num_slots});
+        Context &context = *world[0].context;
+        const std::size_t num_places = stays_near ? 2 * num_slots : 4 * num_slots;
+        std::set<std::size_t> places;
+        for (std::size_t i = 0; i < 3 * num_places; ++i) {
+            auto slot = context.take_slot(quarter, stays_near);
+            const std::size_t turn = i / num_places;
+            CHECK(slot->was_far == (turn == 1), i, "the other core has read in the first turn");
+            CHECK(slot->is_far == (turn == 0 && slot->used > 0), i);
+            slot->is_far = turn == 0;
+            places.insert(slot->offset + slot->used);
+            slot->used += quarter;
+            context.return_slot(*slot);
+        }
+        CHECK(places.size() == num_places, places.size());
+    }
+}
+
 TEST(staging_does_with_the_slots_that_memory_has_room_for) {
     Context context(std::make_shared<Arena>(round_up(sizeof(Presence), page) + 2 * piece_bytes));
     const auto first = context.take_slot(), second = context.take_slot();
