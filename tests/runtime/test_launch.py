@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,20 @@ def test_callbacks_run_at_the_end_of_the_rank(kind: str, tmp_path: Path) -> None
     with pytest.raises(KeyError):
         run_ranks(register_end, 2, args=(tmp_path,), kind=kind)
     assert [(tmp_path / name).read_text() for name in "01"] == ["None", "KeyError('x')"]
+
+
+def close_what_it_opens() -> bool:
+    comm = hocket.init()
+    context = weakref.ref(comm.context)
+    comm.close()
+    del comm
+    gc.collect()
+    return context() is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_rank_has_closed_is_gone_before_the_rank_ends(kind: str) -> None:
+    assert run_ranks(close_what_it_opens, 2, kind=kind) == [True, True]
 
 
 def test_a_function_that_cannot_travel_is_a_type_error() -> None:

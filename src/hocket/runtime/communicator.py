@@ -84,11 +84,23 @@ def init(
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
     context = Context(core, members.rank, members.size, with_core[members.rank])
-    at_rank_end(context._end)
+    _end_with_rank(context)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
     communicator._policy = replace(Policy.decode(members.config["policy"]), shares_cores=not all(with_core))
     return communicator
+
+
+def _end_with_rank(context: "Context") -> None:
+    """Ends it with its rank, if it is still there: a closed one has given its thread and its mappings back before."""
+    alive = weakref.ref(context)
+
+    def end(error: BaseException | None) -> None:
+        still = alive()
+        if still is not None:
+            still._end(error)
+
+    at_rank_end(end)
 
 
 def _check_links(links: Sequence[Sequence[float] | None]) -> None:
