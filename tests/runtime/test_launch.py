@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hocket
@@ -218,6 +219,24 @@ def test_what_a_rank_has_closed_is_gone_before_the_rank_ends(kind: str) -> None:
     assert run_ranks(close_what_it_opens, 2, kind=kind) == [True, True]
 
 
+def test_threads_that_do_not_end_have_their_calls_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.1)
+    reasons = []
+
+    def main() -> None:
+        own = hocket.init().subgroup([rank()])
+        if rank() == 0:
+            raise ValueError("rank 0 failed")
+        try:
+            own.recv(np.empty(1), 0)  # from itself, and so for ever
+        except PeerAborted as error:
+            reasons.append(error.reason)
+
+    with pytest.raises(ValueError, match="rank 0 failed"):
+        run_ranks(main, 2, kind="thread")
+    assert reasons == ["run_ranks waits for this rank no longer"]
+
+
 def test_a_function_that_cannot_travel_is_a_type_error() -> None:
     with pytest.raises(TypeError, match='use a function at the top of a module, or kind="thread"'):
         run_ranks(lambda: 1, 2, kind="process")
@@ -322,6 +341,36 @@ def test_ctrl_c_ends_all_within_a_second(kind: str, tmp_path: Path) -> None:
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
     for process in ranks:
         wait_for_end(process)
+
+
+# Ranks that are in the core nearly always: where the end of the interpreter finds one there, the process may abort.
+TALKING = """
+import threading, numpy, hocket
+
+def talk(folder):
+    comm = hocket.init()
+    x, y = numpy.ones(10), numpy.ones(10)
+    comm.sendrecv(x, (comm.rank + 1) % 3, y)
+    (folder / f".{comm.rank}").touch()
+    (folder / f".{comm.rank}").rename(folder / str(comm.rank))
+    while True:
+        comm.sendrecv(x, (comm.rank + 1) % 3, y)
+
+try:
+    run_ranks(talk, 3, args=(Path(sys.argv[1]),), kind="thread")
+finally:
+    print(*(thread.name for thread in threading.enumerate()))
+"""
+
+
+def test_ctrl_c_ends_threads_amid_their_calls(tmp_path: Path) -> None:
+    with start(tmp_path, PROGRAM + TALKING, str(tmp_path)) as it:
+        while not all((tmp_path / str(rank)).exists() for rank in range(3)):
+            time.sleep(0.005)
+        it.send_signal(signal.SIGINT)
+        output, errors = it.communicate()
+    assert (output, it.returncode) == ("MainThread\n", -signal.SIGINT), errors
+    assert errors.endswith("KeyboardInterrupt\n")
 
 
 # Runs in a rank alone, before its function can: leaves the number of the process, and talks when it is interrupted.

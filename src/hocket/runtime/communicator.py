@@ -9,6 +9,7 @@ import operator
 import os
 import secrets
 import sys
+import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -83,7 +84,7 @@ def init(
     if members.config["error"]:
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
-    context = Context(core, members.rank, members.size, with_core[members.rank])
+    context = Context(core, members.rank, members.size, with_core[members.rank], environment.cancel)
     _end_with_rank(context)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
@@ -129,8 +130,9 @@ class Context:
     Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits.
     """
 
-    def __init__(self, core: Any, rank: int, size: int, has_core: bool) -> None:
+    def __init__(self, core: Any, rank: int, size: int, has_core: bool, cancel: threading.Event | None = None) -> None:
         self._core, self.rank, self.size, self.has_core = core, rank, size, has_core
+        self._cancel = cancel  # of the ranks that are threads of one run_ranks
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)
 
@@ -409,6 +411,16 @@ def _forget_calls() -> None:
 
 
 registry.on_replaced.append(_forget_calls)
+
+
+def abort_threads(cancel: threading.Event, reason: str) -> bool:
+    """Aborts what ranks that share `cancel` have open, called by none of them; False where nothing is."""
+    contexts = [context for context in list(_contexts) if context._cancel is cancel]
+    communicators = [communicator for context in contexts for communicator in list(context._communicators)]
+    for communicator in communicators:
+        with contextlib.suppress(CommunicationError):  # its rank has just closed it
+            communicator.abort(reason)
+    return bool(communicators)
 
 
 @atexit.register

@@ -27,7 +27,7 @@ from hocket.runtime.rank_process import Outcome, follows_from_another
 
 GRACE_SECONDS = 5.0  # for the other ranks, once one has failed, and for all to exit, once all have returned
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
-INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL
+INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL; and for threads, once what they have open is aborted
 
 _MAIN_KEYS = {"init_main_from_path", "init_main_from_name"}  # in multiprocessing's description of the main program
 
@@ -38,7 +38,8 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
     kind is "process" (then function, args and results must be picklable: a function at the top of a module) or
     "thread" (anything goes, but the ranks share one interpreter); by default processes, and threads in a notebook.
     The first failure is raised here with a note that names its rank; a process that ended without a word is PeerDied.
-    The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be, and go on.
+    The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be: what they have
+    open is aborted, and whoever does not end by that goes on.
     Each process is bound to its share of the cores, or neighbours to the same one where there are fewer.
     """
     if isinstance(n, bool) or not isinstance(n, int):
@@ -125,10 +126,26 @@ def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...])
                 cancel.set()
     finally:
         cancel.set()
+        if len(outcomes.by_rank) < size:
+            _abort(threads, cancel)
     for rank, thread in enumerate(threads):
         if rank in outcomes.by_rank:
             thread.join()
     return outcomes.values()
+
+
+def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None:
+    """Ends the calls of ranks that are waited for no longer.
+
+    The interpreter, as it ends, ends a thread that comes back from a call; the C++ frames below make that an abort of
+    the process.
+    """
+    communicators = sys.modules.get("hocket.runtime.communicator")  # not loaded where no rank has any
+    if communicators is None or not communicators.abort_threads(cancel, "run_ranks waits for this rank no longer"):
+        return
+    deadline = time.monotonic() + INTERRUPT_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
