@@ -168,8 +168,8 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["ring", "--svg", "no/ring.svg"], "a folder that exists, for no/ring.svg; found none; make it first"),
         (["ring", "--msccl", "no/such/ring.xml"], "a folder that exists, for no/such/ring.xml; found none"),
         (["ring", "--svg", "."], "expected a file that can be written; found '.': Is a directory; name another"),
-        (["mesh", "--axes", "dp=2", "--svg", "-"], "--msccl, --groups and --dims are for algorithms; found 'mesh'"),
-        (["choice", "--msccl", "choice.xml"], "--msccl, --groups and --dims are for algorithms; found 'choice'"),
+        (["mesh", "--axes", "dp=2", "--svg", "-"], "--svg belongs to algorithms; found 'mesh'"),
+        (["choice", "--msccl", "choice.xml"], "--msccl belongs to algorithms; found 'choice'"),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

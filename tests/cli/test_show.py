@@ -116,6 +116,28 @@ def test_a_layout_is_whole_numbers(option: list[str], words: str, capsys: pytest
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ring", "--order", "rank"], "--order belongs to `hocket show choice`; found 'ring'"),
+        (["ring", "--tuner-file", "x.csv"], "--tuner-file belongs to `hocket show choice`; found 'ring'"),
+        (["ring", "--root", "2"], "expected no --root, as all_reduce has none; found 2"),
+        (["choice", "--axes", "dp=2"], "--axes belongs to `hocket show mesh`; found 'choice'"),
+        (["choice", "--root", "3"], "--root belongs to algorithms; found 'choice'"),
+        (["mesh", "--axes", "dp=2", "-n", "5"], "--ranks belongs to algorithms and `hocket show choice`; found 'mesh'"),
+        (["mesh", "--axes", "dp=2", "--order", "rank"], "--order belongs to `hocket show choice`"),
+        (["mesh", "--axes", "dp=2", "--collective", "all_reduce"], "--collective belongs to algorithms and"),
+        (["topology", "--topology", "ring:4", "-n", "3"], "--ranks belongs to algorithms and"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err and not printed.out
+
+
 @pytest.mark.parametrize("root", [0, 3])
 def test_a_rooted_collective(root: int, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = show(capsys, "binomial", "--collective", "broadcast", "-n", "4", "--root", str(root))

@@ -167,7 +167,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["mesh", "--axes", "dp=4", "--nodes", "0"], "0 nodes cannot share the 4 ranks of dp=4 evenly"),
         (["mesh", "--axes", "dp=1000000"], "expected at most 131072 ranks, found 1000000 of dp=1000000"),
-        (["ring", "--axes", "dp=2"], "--axes and --nodes belong to `hocket show mesh`; found 'ring'"),
+        (["ring", "--axes", "dp=2"], "--axes belongs to `hocket show mesh`; found 'ring'"),
     ],
 )
 def test_errors_say_what_to_type(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,6 +270,8 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
             ["all_reduce", "--topology", RING, "-b", "1K,2K"],
             "expected one size, rank count and topology without --sweep",
         ),
+        (["all_reduce", "--topology", RING, "--root", "2"], "expected no --root, as all_reduce has none; found 2"),
+        (["barrier", "--topology", RING, "-b", "64K"], "expected no --bytes, as barrier moves none"),
         (["all_reduce", "--topology", RING, "--csv", "x"], "--csv belongs to --sweep"),
         (["all_reduce", "--topology", RING, "--sweep", "--trace", "x"], "--trace is for one call"),
     ],

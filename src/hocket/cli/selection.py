@@ -41,6 +41,15 @@ def collective_name(text: str) -> str:
     return find_collective_name(text) or text
 
 
+def root_of(collective: str, root: int | None) -> int:
+    """The root that --root gives, 0 without it. ValueError where the collective has none."""
+    from hocket.schedule.collective import find_collective
+
+    if root is not None and not find_collective(collective).rooted:
+        raise ValueError(f"expected no --root, as {collective} has none; found {root}")
+    return root or 0
+
+
 def name_count(number: int, noun: str) -> str:
     """1 rank, 2 ranks."""
     return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -19,6 +19,21 @@ _VIEWS = {
     "mesh": "who is in which group of a mesh, and on which node",
     "topology": "what a network is made of, and how its devices reach each other",
 }
+_ALGORITHMS = "algorithms"
+_OPTIONS = {  # which of them have an option, where not all do
+    "collective": (_ALGORITHMS, "choice"),
+    "ranks": (_ALGORITHMS, "choice"),
+    "root": (_ALGORITHMS,),
+    "groups": (_ALGORITHMS,),
+    "dims": (_ALGORITHMS,),
+    "svg": (_ALGORITHMS,),
+    "msccl": (_ALGORITHMS,),
+    "order": ("choice",),
+    "tuner_file": ("choice",),
+    "axes": ("mesh",),
+    "nodes": ("mesh",),
+    "topology": ("topology",),
+}
 _DEFAULT_RANKS = 4
 _MAX_JSON_ROWS = 1 << 22
 _MAX_PROVED_ROWS = 1 << 24  # above, a picture should not wait for the proof
@@ -39,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--collective", type=collective_name, help="which, where several have an algorithm of this name"
     )
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"how many ranks (default {_DEFAULT_RANKS})")
-    parser.add_argument("--root", type=int, default=0, metavar="R", help="the root, where there is one (default 0)")
+    parser.add_argument("--root", type=int, metavar="R", help="the root, where there is one (default 0)")
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--svg", metavar="FILE", help="draw the steps instead of printing them; - for standard output")
@@ -50,31 +65,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the steps. Returns 1 if the schedule breaks a law, which is then said below the steps."""
+    _check_options(arguments)
     if arguments.algorithm in _VIEWS:
-        given = (arguments.svg, arguments.msccl, arguments.groups, arguments.dims)
-        if any(option is not None for option in given):
-            raise ValueError(f"--svg, --msccl, --groups and --dims are for algorithms; found {arguments.algorithm!r}")
         shown: int = _view(arguments.algorithm).run(arguments)
         return shown
-    if arguments.axes is not None or arguments.nodes is not None:
-        raise ValueError(f"--axes and --nodes belong to `hocket show mesh`; found {arguments.algorithm!r}")
-    if arguments.topology is not None:
-        raise ValueError(f"--topology belongs to `hocket show topology`; found {arguments.algorithm!r}")
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find
-    from hocket.cli.selection import ranks_of_layout
+    from hocket.cli.selection import ranks_of_layout, root_of
     from hocket.errors import VerifyError
     from hocket.schedule import msccl
 
     found = find(arguments.algorithm, arguments.collective, prove=False)
     one = next((one for one in found if one.collective == "all_reduce"), found[0])
-    num_ranks = arguments.ranks
+    root, num_ranks = root_of(one.collective, arguments.root), arguments.ranks
     if num_ranks is None:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may be for one count only
         num_ranks = ranks_of_layout(arguments) or next(allowed, _DEFAULT_RANKS)
-    layout = one.layout(num_ranks, arguments.root, groups=arguments.groups, dims=arguments.dims)
-    told = {"root": arguments.root, "groups": arguments.groups, "dims": arguments.dims}
+    layout = one.layout(num_ranks, root, groups=arguments.groups, dims=arguments.dims)
+    told = {"root": root, "groups": arguments.groups, "dims": arguments.dims}
     schedule = one.build(num_ranks, **told)
     if arguments.msccl is not None:
         write(arguments.msccl, msccl.write(schedule, one.name))
@@ -114,6 +123,17 @@ def run(arguments: argparse.Namespace) -> int:
     elif breach:
         print(f"hocket show: {breach}", file=sys.stderr)
     return 1 if breach else 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """ValueError for an option that would change nothing of what is shown."""
+    shown = arguments.algorithm if arguments.algorithm in _VIEWS else _ALGORITHMS
+    for option, places in _OPTIONS.items():
+        if shown not in places and getattr(arguments, option) is not None:
+            names = " and ".join(place if place == _ALGORITHMS else f"`hocket show {place}`" for place in places)
+            raise ValueError(
+                f"--{option.replace('_', '-')} belongs to {names}; found {arguments.algorithm!r}; leave it out"
+            )
 
 
 def _view(name: str) -> Any:

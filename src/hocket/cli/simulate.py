@@ -7,8 +7,8 @@ import argparse
 import json
 
 from hocket.cli import simulate_sweep
+from hocket.cli.simulated import DEFAULT_BYTES, cases_of
 
-_DEFAULT_BYTES = "64M"
 LEVELS = ("closed", "steps", "events")
 
 
@@ -26,15 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bytes",
         type=byte_counts,
-        default=_DEFAULT_BYTES,
         metavar="B,...",
-        help=f"of the whole vector, as 64K or 1K,1M; not for barrier (default {_DEFAULT_BYTES})",
+        help=f"of the whole vector, as 64K or 1K,1M; not for barrier (default {DEFAULT_BYTES >> 20}M)",
     )
     add_topology(parser, several=True, required=True)
     parser.add_argument(
         "-n", "--ranks", type=rank_counts, metavar="N,...", help="how many: the first ranks of the topology"
     )
-    parser.add_argument("--root", type=int, default=0, metavar="R", help="the root, where there is one (default 0)")
+    parser.add_argument("--root", type=int, metavar="R", help="the root, where there is one (default 0)")
     parser.add_argument(
         "--level",
         choices=LEVELS,
@@ -49,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulates. ValueError for what there is not, TopologyError for a network that cannot be."""
-    from hocket.cli.simulated import cases_of
-
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, which alone knows when; found {arguments.level}")
     cases = cases_of(arguments)

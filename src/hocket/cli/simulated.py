@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 IN_SWITCHES = "in_switches"
 """An all_reduce by switches that reduce and multicast: a name beside those of algorithms, which ranks could run."""
 
+DEFAULT_BYTES = 64 << 20
+"""Of the whole vector."""
+
 _MOST_NAMED = 8  # links of a row that are named
 _SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
 
@@ -120,10 +123,16 @@ def _known(value: float) -> float | None:
 def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
 
-    ValueError for a collective that there is not, or a size where there is none.
+    ValueError for a collective that there is not, and for a size or a root where there is none.
     """
+    from hocket.cli.selection import root_of
+
     check_collective(arguments.collective)
-    sizes = [1] if arguments.collective == "barrier" else arguments.bytes
+    sizes, root = arguments.bytes or [DEFAULT_BYTES], root_of(arguments.collective, arguments.root)
+    if arguments.collective == "barrier":
+        if arguments.bytes is not None:
+            raise ValueError("expected no --bytes, as barrier moves none; see hocket simulate --help")
+        sizes = [1]
     cases = []
     for topology in arguments.topology:
         for num_ranks in arguments.ranks or [None]:
@@ -139,7 +148,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
                     tuple(arguments.link),
                     arguments.reduce,
                     arguments.level,
-                    arguments.root,
+                    root,
                     arguments.overhead,
                 )
                 for num_bytes in sizes
