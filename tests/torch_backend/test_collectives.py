@@ -190,6 +190,34 @@ def test_strides_never_matter() -> None:
     on_all_ranks(strided)
 
 
+def in_one_memory() -> None:
+    """Of blocks that lie in one tensor, every rank gives or gets the first: in place on rank 0 only."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    of_rank = [given(one, (size, 2)) for one in range(size)]
+    for async_op in (False, True):
+        whole, blocks = fresh_blocks(rank, size)
+        done(dist.all_gather(blocks, blocks[0], async_op=async_op), async_op)
+        assert torch.equal(whole, torch.stack([tensor[0] for tensor in of_rank]))
+        whole, blocks = fresh_blocks(rank, size)
+        done(dist.gather(blocks[0], blocks if rank == 1 else None, 1, async_op=async_op), async_op)
+        assert torch.equal(whole, torch.stack([tensor[0] for tensor in of_rank]) if rank == 1 else of_rank[rank])
+        _, blocks = fresh_blocks(rank, size)
+        done(dist.reduce_scatter(blocks[0], blocks, async_op=async_op), async_op)
+        assert torch.equal(blocks[0], sum(tensor[rank : rank + 1] for tensor in of_rank))
+        _, blocks = fresh_blocks(rank, size)
+        done(dist.scatter(blocks[0], blocks if rank == 1 else None, 1, async_op=async_op), async_op)
+        assert torch.equal(blocks[0], of_rank[1][rank : rank + 1])
+
+
+def fresh_blocks(rank: int, size: int) -> tuple[Any, list[Any]]:
+    whole = given(rank, (size, 2))
+    return whole, list(whole.chunk(size))
+
+
+def test_blocks_may_share_their_memory_with_what_is_given() -> None:
+    on_all_ranks(in_one_memory)
+
+
 def uneven() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for async_op in (False, True):

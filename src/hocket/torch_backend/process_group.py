@@ -144,7 +144,7 @@ class ProcessGroup(dist.ProcessGroup):
         tensor, outputs = single("all_gather", inputs), row_of(outputs)
         self._check_number("all_gather", outputs)
         x = source("all_gather", tensor)
-        out, finish = target_of("all_gather", outputs)
+        out, finish = target_of("all_gather", outputs, tensor, self.rank())
         counts = [output.numel() for output in outputs]
         if len(set(counts)) == 1:
             return self._run("all_gather", (x,), {"out": out}, [tensor], outputs, finish, opts)
@@ -184,27 +184,26 @@ class ProcessGroup(dist.ProcessGroup):
         outputs = row_of(outputs)
         self._check_number("gather", outputs)
         check_alike("gather", [*outputs, tensor])
-        out, finish = target_of("gather", outputs)
+        out, finish = target_of("gather", outputs, tensor, root)
         return self._run("gather", (x, root), {"out": out}, [tensor], outputs, finish, opts, timeout)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives each rank one of the root's tensors."""
         tensor, root = single("scatter", outputs), root_of(opts)
-        x = None
+        x, (out, finish) = None, target("scatter", tensor)
         if root == self.rank():
             inputs = row_of(inputs)
             self._check_number("scatter", inputs)
             check_alike("scatter", [*inputs, tensor])
-            x = source_of("scatter", inputs)
-        out, finish = target("scatter", tensor)
+            x = source_of("scatter", inputs, tensor, root)
         return self._run("scatter", (x, root), {"out": out}, [tensor], [tensor], finish, opts, timeout)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Folds the lists of all ranks, tensor by tensor; each rank gets one result. They may differ in length."""
         tensor, inputs = single("reduce_scatter", outputs), row_of(inputs)
         self._check_number("reduce_scatter", inputs)
-        x = source_of("reduce_scatter", inputs)
         out, finish = target("reduce_scatter", tensor)
+        x = source_of("reduce_scatter", inputs, tensor, self.rank())
         arguments = {"op": reduction_of(opts), "out": out}
         counts = [part.numel() for part in inputs]
         if len(set(counts)) == 1:

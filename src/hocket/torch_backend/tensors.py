@@ -30,12 +30,15 @@ def target(name: str, tensor: Any) -> tuple[Any, Finish]:
     return _array(written), None if written is tensor else lambda: _copy(tensor, written)
 
 
-def source_of(name: str, tensors: Sequence[Any]) -> Any:
-    """An array with the values of tensors of one dtype, one behind the other."""
+def source_of(name: str, tensors: Sequence[Any], result: Any = None, place: int = 0) -> Any:
+    """An array with the values of tensors of one dtype, one behind the other.
+
+    result: the tensor that is written meanwhile, which may be tensors[place].
+    """
     for tensor in tensors:
         _checked(name, tensor)
     _check_dtypes(name, tensors)
-    joined = _joined(tensors)
+    joined = _joined(tensors, result, place)
     if tensors[0].is_cuda:
         return staged(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
     if joined is None:
@@ -45,13 +48,16 @@ def source_of(name: str, tensors: Sequence[Any]) -> Any:
     return _array(joined)
 
 
-def target_of(name: str, tensors: Sequence[Any]) -> tuple[Any, Finish]:
-    """An array for a result whose parts are these tensors, of one dtype, one behind the other."""
+def target_of(name: str, tensors: Sequence[Any], input: Any = None, place: int = 0) -> tuple[Any, Finish]:
+    """An array for a result whose parts are these tensors, of one dtype, one behind the other.
+
+    input: the tensor that is read meanwhile, which may be tensors[place].
+    """
     for tensor in tensors:
         _check_apart(name, _checked(name, tensor))
     _check_dtypes(name, tensors)
     torch._C._increment_version(list(tensors))
-    joined = _joined(tensors)
+    joined = _joined(tensors, input, place)
     if joined is not None:
         return _array(joined), None
     counts = [tensor.numel() for tensor in tensors]
@@ -128,8 +134,11 @@ def _array(tensor: Any) -> Any:
     return tensor if type(tensor) is torch.Tensor and not tensor.requires_grad else tensor.detach()
 
 
-def _joined(tensors: Sequence[Any]) -> Any:
-    """One tensor of all of them, where each begins where the last one ends; else None."""
+def _joined(tensors: Sequence[Any], other: Any, place: int) -> Any:
+    """One tensor of all of them, where each begins where the last one ends; else None.
+
+    None, too, where `other` shares memory with them, and is not the one at its place: no call in place does that.
+    """
     first = tensors[0]
     if first.is_cuda:
         return None
@@ -144,6 +153,10 @@ def _joined(tensors: Sequence[Any]) -> Any:
         ):
             return None
         address += tensor.nbytes
+    if other is not None and other.data_ptr() != tensors[place].data_ptr():
+        start = other.data_ptr()
+        if start < address and first.data_ptr() < start + other.nbytes:
+            return None
     return first.detach().as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
 
 
