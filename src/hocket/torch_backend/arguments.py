@@ -20,6 +20,18 @@ def check_alike(name: str, tensors: Sequence[Any]) -> None:
         raise ValueError(f"{name}: expected tensors of one length on all ranks, found {sorted(counts)} elements")
 
 
+def check_own(name: str, rank: int, tensors: Sequence[Any], tensor: Any) -> None:
+    """ValueError unless the list has at this rank's place as many elements as the tensor that comes from or goes there.
+
+    Whether those at other places fit, only the others know.
+    """
+    if tensors[rank].numel() != tensor.numel():
+        raise ValueError(
+            f"{name}: expected a list with {tensor.numel()} elements, as in this rank's own tensor, at place {rank}; "
+            f"found {tensors[rank].numel()}"
+        )
+
+
 def root_of(opts: Any) -> int:
     """The root that options say, or that is given itself; 0 where nothing says it."""
     root: int = opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank

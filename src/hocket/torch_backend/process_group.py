@@ -23,7 +23,7 @@ from hocket.errors import HocketError
 from hocket.runtime.repeated import GroupCalls, cached_group_method
 from hocket.runtime.stream import current_stream, stream
 from hocket.runtime.work import InFlight
-from hocket.torch_backend.arguments import check_alike, is_asynchronous, root_of, row_of, seconds_of
+from hocket.torch_backend.arguments import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching
 from hocket.torch_backend.meeting import Options, meet
@@ -145,6 +145,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._check_number("all_gather", outputs)
         x = source("all_gather", tensor)
         out, finish = target_of("all_gather", outputs, tensor, self.rank())
+        check_own("all_gather", self.rank(), outputs, tensor)
         counts = [output.numel() for output in outputs]
         if len(set(counts)) == 1:
             return self._run("all_gather", (x,), {"out": out}, [tensor], outputs, finish, opts)
@@ -204,6 +205,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._check_number("reduce_scatter", inputs)
         out, finish = target("reduce_scatter", tensor)
         x = source_of("reduce_scatter", inputs, tensor, self.rank())
+        check_own("reduce_scatter", self.rank(), inputs, tensor)
         arguments = {"op": reduction_of(opts), "out": out}
         counts = [part.numel() for part in inputs]
         if len(set(counts)) == 1:
@@ -233,6 +235,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._check_number("all_to_all", inputs)
         x = source_of("all_to_all", inputs)
         out, finish = target_of("all_to_all", outputs)
+        check_own("all_to_all", self.rank(), outputs, inputs[self.rank()])
         counts = ([tensor.numel() for tensor in inputs], [tensor.numel() for tensor in outputs])
         return self._run("all_to_all_v", (x, *counts), {"out": out}, inputs, outputs, finish, opts)
 
@@ -248,6 +251,12 @@ class ProcessGroup(dist.ProcessGroup):
                 self._check_even(name, tensor)
             return self._run("all_to_all", (x.reshape(-1),), {"out": out}, [input], [output], finish, opts)
         counts = (self._elements("input", input, input_splits), self._elements("output", output, output_splits))
+        sent, kept = (one[self.rank()] for one in counts)
+        if sent != kept:
+            raise ValueError(
+                f"all_to_all: expected place {self.rank()} of input and output, what this rank keeps, of one length; "
+                f"found {sent} and {kept} elements"
+            )
         return self._run("all_to_all_v", (x.reshape(-1), *counts), {"out": out}, [input], [output], finish, opts)
 
     alltoall_base = all_to_all_single
@@ -267,13 +276,13 @@ class ProcessGroup(dist.ProcessGroup):
         """Sends to a rank; the tensor may be written again once the work is done."""
         tensor = single("send", tensors)
         x = source("send", tensor)
-        return self._message("send", lambda: self._comm.isend(x, dst, tag=tag), tensor, None)
+        return self._message("send", x, self._comm._outgoing("send", x, dst, tag), tensor, None)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receives from a rank."""
         tensor = single("recv", tensors)
         x, finish = target("recv", tensor)
-        return self._message("recv", lambda: self._comm.irecv(x, src, tag=tag), tensor, finish)
+        return self._message("recv", x, self._comm._incoming("recv", x, src, tag), tensor, finish)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receives from any rank; the work's source_rank() tells which."""
@@ -391,11 +400,12 @@ class ProcessGroup(dist.ProcessGroup):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
-    def _message(self, name: str, begin: Callable[[], Any], tensor: Any, finish: Finish) -> Any:
+    def _message(self, name: str, x: Any, description: Any, tensor: Any, finish: Finish) -> Any:
+        """isend or irecv of the communicator, whose errors speak of `name`."""
         self._sequence += 1
         with told_to_torch(), _observed(name, [tensor], self), launching([tensor]):
-            begun = begin()
-        return self._kept(RunningWork([begun], [tensor], [finish], self._futures, in_order=False))
+            begun = self._comm._begin([description], [x], name, None)
+        return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
     def _kept(self, work: RunningWork) -> Any:
         """The work, which is remembered until it is done."""
@@ -439,10 +449,10 @@ class ProcessGroup(dist.ProcessGroup):
         if not splits:
             self._check_even(name, tensor)
             splits = [tensor.size(0) // self.size()] * self.size()
-        if len(splits) != self.size() or sum(splits) != tensor.size(0):
+        if len(splits) != self.size() or min(splits) < 0 or sum(splits) != tensor.size(0):
             raise ValueError(
-                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows whose sum is that of the "
-                f"{name} tensor, {tensor.size(0)}; found {list(splits)}"
+                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows from 0, whose sum is that "
+                f"of the {name} tensor, {tensor.size(0)}; found {list(splits)}"
             )
         row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
         return [count * row for count in splits]
