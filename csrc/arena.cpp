@@ -91,6 +91,7 @@ void Arena::check_usable() const {
 
 std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
     check_usable();
+    free_leftovers();
     num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page);
     const std::scoped_lock lock(mutex_);
     const auto ahead = [&alignment](std::size_t offset) { return round_up(offset, alignment) - offset; };
@@ -145,6 +146,24 @@ std::size_t Arena::allocate(std::size_t num_bytes) {
         throw;
     }
     return offset;
+}
+
+void Arena::free_once(std::function<bool()> is_unused, std::vector<std::size_t> offsets) {
+    const std::scoped_lock lock(mutex_);
+    leftovers_.push_back({std::move(is_unused), std::move(offsets)});
+}
+
+void Arena::free_leftovers() {
+    std::vector<std::size_t> unused;
+    {
+        const std::scoped_lock lock(mutex_);
+        std::erase_if(leftovers_, [&unused](const Leftover &one) {
+            if (!one.is_unused()) return false;
+            unused.insert(unused.end(), one.offsets.begin(), one.offsets.end());
+            return true;
+        });
+    }
+    for (const std::size_t offset : unused) free(offset);
 }
 
 void Arena::free(std::size_t offset) {

@@ -4,9 +4,11 @@
 #include "system.h"
 #include "types.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace hocket {
 
@@ -53,17 +55,26 @@ class Arena {
     /// Reserves and commits, in huge pages where there are any; the memory is zero.
     std::size_t allocate(std::size_t num_bytes);
     void free(std::size_t offset);
+    /// Frees these once `is_unused` says that nobody looks at them any more: it is asked when anything is reserved.
+    void free_once(std::function<bool()> is_unused, std::vector<std::size_t> offsets);
 
   private:
+    struct Leftover {
+        std::function<bool()> is_unused;
+        std::vector<std::size_t> offsets;
+    };
+
     void check_usable() const;
+    void free_leftovers();
     void collapse(std::size_t offset, std::size_t num_bytes);
 
     int descriptor_ = -1;
     unsigned generation_ = fork_generation();
     std::shared_ptr<const Mapping> mapping_;
-    std::mutex mutex_;                        // guards the two below
+    std::mutex mutex_;                        // guards the three below
     std::map<std::size_t, std::size_t> used_; // offset -> bytes
     std::map<std::size_t, std::size_t> holes_;
+    std::vector<Leftover> leftovers_;
 };
 
 } // namespace hocket

@@ -57,7 +57,21 @@ Context::~Context() {
     if (!guard_.is_here()) return; // a forked child: the guard and the shared memory are the parent's
     presence_->state.store(Presence::left, std::memory_order_seq_cst);
     stop_guard();
-    for (const Slot &slot : free_slots_) arena_->free(slot.offset); // others may still be read by a peer: they stay
+    // The last that this rank does in the memory of others.
+    for (const Rank &peer : ranks_) {
+        if (&peer != &at(rank_)) peer.presence->num_departed.fetch_add(1, std::memory_order_release);
+    }
+    for (const Slot &slot : free_slots_) arena_->free(slot.offset);
+    if (ranks_.empty()) return; // who has joined this rank, which has not joined, is not known: all stays
+    std::vector<std::size_t> offsets{presence_offset_};
+    for (const OwnEndpoint &own : endpoints_) {
+        offsets.push_back(own.offset);
+        offsets.insert(offsets.end(), own.slots.begin(), own.slots.end());
+    }
+    const auto have_departed = [presence = presence_, num_others = ranks_.size() - 1] {
+        return presence->num_departed.load(std::memory_order_acquire) == num_others;
+    };
+    arena_->free_once(have_departed, std::move(offsets));
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,

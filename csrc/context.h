@@ -34,6 +34,7 @@ struct Presence {
     std::atomic<std::int32_t> process_id;
     std::atomic<std::uint64_t> token_address;
     std::atomic<std::uint32_t> attaches;
+    std::atomic<std::uint32_t> num_departed; // of the others, those that will never look into this arena again
     /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
     std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;
 };
@@ -79,8 +80,8 @@ class Context {
     pid_t process_id(int rank) const { return at(rank).process_id; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
-    /// bytes the first `committed` get memory now. It stays an endpoint for the life of the arena, as a peer that
-    /// learns of a death late may still raise its alarm; a retired one of the same sizes is used again.
+    /// bytes the first `committed` get memory now. It stays an endpoint until all ranks have gone for good, as a
+    /// peer that learns of a death late may still raise its alarm; a retired one of the same sizes is used again.
     std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
     /// Its communicator could not be made here: members for which it could see that this one has closed. It is not used
     /// again, as nobody here knows when they are done.

@@ -104,6 +104,19 @@ TEST(endpoint_is_used_again_once_the_others_have_died) {
     }
 }
 
+TEST(what_a_rank_has_left_behind_is_free_once_all_have_gone) {
+    World world(3);
+    const std::size_t presence = world[0].context->presence_offset();
+    world.run([](Rank &rank) { all_reduce(rank.communicator(), rank, 1000); });
+    for (int rank : {0, 1, 2}) world[rank].communicator().close(do_nothing);
+    for (int last : {0, 2, 1}) {
+        CHECK(world[0].arena->allocate(1) != presence, "before", last);
+        world[last].communicators.clear();
+        world[last].context.reset();
+    }
+    CHECK(world[0].arena->allocate(1) == presence);
+}
+
 TEST(endpoint_of_another_size_is_left_alone) {
     World world(2);
     for (int rank : {0, 1}) world[rank].communicator().close(do_nothing);

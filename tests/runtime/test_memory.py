@@ -246,3 +246,17 @@ def test_a_stream_is_recorded_on_memory_of_its_own_only() -> None:
         hocket.record_stream(np.zeros(1000), s)
     with pytest.raises(TypeError, match=r"expected a hocket\.Stream, found None"):
         hocket.record_stream(x, None)  # type: ignore[arg-type]
+
+
+def _kept_by_closed_communicators() -> list[int]:
+    kept = []
+    for _ in range(20):
+        hocket.init().close()
+        kept.append(committed_bytes())
+    return kept
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_closed_communicators_had_in_the_arena_is_used_again(size: int) -> None:
+    for kept in run_ranks(_kept_by_closed_communicators, size, kind="process"):
+        assert kept[-1] <= 4 * kept[0], "another rank may be a little later to go"
