@@ -191,15 +191,16 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
         abort(reason);
         failure_ = own_failure ? own_failure : members_.recorded_failure();
     }
-    if (in_progress_) own().gave_up.store(sequence_, std::memory_order_seq_cst);
-    in_progress_ = false;
-    members_.await_readers(transport_, &ControlPage::in_call);
+    const std::uint64_t call = own().in_call.load(std::memory_order_relaxed);
+    if (call == 0) return; // it has not begun
+    own().gave_up.store(call, std::memory_order_seq_cst);
+    members_.await_readers(transport_, &ControlPage::in_call, call);
 }
 
 void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     if (failure_) throw *failure_;
     // Before the look at the alarm: a member that fails either waits until this call ends, or is heard now.
-    own().in_call.store(1, std::memory_order_seq_cst);
+    own().in_call.store(sequence_ + 1, std::memory_order_seq_cst);
     if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted, before_wait);
     Fingerprint fingerprint = call.fingerprint;
     fingerprint.sequence = ++sequence_;
@@ -227,7 +228,6 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
         if (lane_.recorder()->has_steps()) executor_->record(lane_.recorder().get(), lane_.number(), sequence_);
         else executor_->record(nullptr);
         executor_->start(call.launch, Fingerprint::tag(digest));
-        in_progress_ = true;
     } catch (const std::bad_alloc &) {
         no_memory();
     } catch (const std::length_error &) { // a size that no vector can have
@@ -248,7 +248,6 @@ void Communicator::end() {
             throw *recorded;
         }
     }
-    in_progress_ = false;
     own().in_call.store(0, std::memory_order_release);
 }
 

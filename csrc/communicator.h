@@ -172,7 +172,6 @@ class Communicator {
     const Plan *named_ = nullptr; // of the last call that a trace has, and the name that this has there
     std::uint32_t name_ = 0;
     std::optional<Failure> failure_;          // once set, every call fails with it
-    bool in_progress_ = false;                // a call has begun to move data
     bool passed_over_ = false;                // a failure is recorded that concerned no call so far
     std::uint64_t sequence_ = 0, digest_ = 0; // of the last call, and of all calls so far
     std::chrono::nanoseconds last_timeout_{}; // of the last call

@@ -55,9 +55,9 @@ struct ControlPage {
     std::atomic<std::uint32_t> state;
 
     // Written by the owner with each call.
-    alignas(cache_line) std::atomic<std::uint32_t> in_call; // 1 while it may read what others have lent; partner of
-                                                            // `alarm`
-    std::atomic<std::uint32_t> in_messages;                 // the same, for messages
+    alignas(cache_line) std::atomic<std::uint64_t> in_call; // the number of the one in which it may read what others
+                                                            // have lent for it, else 0; partner of `alarm`
+    std::atomic<std::uint64_t> in_messages;                 // the same, for messages: 1 or 0
     std::atomic<std::int32_t> process;    // its id, by which others can ask the system whether it is stopped
     std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
     std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, 0 while it did not

@@ -179,7 +179,7 @@ void PointToPoint::end_with(Failure failure) {
         }
         failure.self = members_.rank();
         failure_ = std::move(failure);
-        members_.await_readers(transport_, &ControlPage::in_messages);
+        members_.await_readers(transport_, &ControlPage::in_messages, 1);
     }
     for (Operations *const operations : {&pending_, &deferred_}) {
         for (const auto &operation : *operations) {

@@ -112,7 +112,8 @@ void Members::alarm_all() const {
     for (int member = 0; member < size(); ++member) control(member).raise_alarm();
 }
 
-void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const {
+void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
+                            std::uint64_t call) const {
     (own().*reading).store(0, std::memory_order_seq_cst);
     transport.withdraw();
     alarm_all(); // whoever has recorded the failure may not have come so far
@@ -124,7 +125,7 @@ void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint
     };
     for (int member = 0; member < size(); ++member) {
         while (transport.may_be_used_by(member) && !is_dead(member) &&
-               (control(member).*reading).load(std::memory_order_seq_cst) != 0 && !is_given_up(member)) {
+               (control(member).*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
             sched_yield();
         }
     }

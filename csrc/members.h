@@ -42,9 +42,12 @@ class Members {
     void alarm_all() const;
 
     /// After a failure: returns when no member reads any longer what this rank has lent through `transport`, nor writes
-    /// where it was let; a member shows by `reading` whether it may. A stopped process is not waited for; when it goes
-    /// on, it finds the failure before it trusts what it has read, and ends the piece that it was writing, no other.
-    void await_readers(const ShmTransport &transport, std::atomic<std::uint32_t> ControlPage::*reading) const;
+    /// where it was let; a member shows by `reading` in which call it may. All was for the call of number `call`: a
+    /// member that is in an earlier one finds the failure before it looks at that. Nor is a stopped process waited for;
+    /// when it goes on, it finds the failure before it trusts what it has read, and ends the piece that it was writing,
+    /// no other.
+    void await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
+                       std::uint64_t call) const;
 
     /// Says on standard error whom this rank waits for.
     void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members) const;

@@ -27,6 +27,19 @@ std::optional<Failure> try_all_reduce(
     return failure_of([&] { rank.communicator().run(call, do_nothing); });
 }
 
+/// A reduce of one int64 to rank 2 of three, which needs both others; they need nobody.
+Call reduce_to_last(const Rank &rank, const std::int64_t &value, std::int64_t &result) {
+    return call_of(fixture("reduce", "direct", 3, 2), rank.rank, Dtype::int64, Op::sum, 1,
+                   reinterpret_cast<const std::byte *>(&value), reinterpret_cast<std::byte *>(&result));
+}
+
+/// Waits for a flag of another rank.
+void await(const std::atomic<bool> &flag, const char *what) {
+    for (const auto limit = Clock::now() + patience; !flag.load(); std::this_thread::yield()) {
+        CHECK(Clock::now() < limit, "in vain:", what);
+    }
+}
+
 /// What each rank has heard, to be compared afterwards.
 using Heard = std::vector<std::optional<Failure>>;
 
@@ -352,6 +365,30 @@ TEST(a_reduction_that_throws_ends_the_call_on_all_ranks) {
 }
 
 // Memory that was lent ------------------------------------------------------------------------------------------------
+
+TEST(a_failed_call_waits_for_nobody_in_an_earlier_one) {
+    // Rank 2 stays in the first call until rank 0 makes it, once rank 1 has failed in the second. What rank 1 has sent
+    // there goes in line, is staged, or lent.
+    for (std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{50'000}}) {
+        World world(3);
+        Heard heard(3);
+        std::atomic<bool> failed{false};
+        world.run([&](Rank &rank) {
+            auto &own = heard[static_cast<std::size_t>(rank.rank)];
+            if (rank.rank == 0) await(failed, "the second call has failed");
+            const std::int64_t value = 5;
+            std::int64_t result = 0;
+            rank.communicator().run(reduce_to_last(rank, value, result), do_nothing);
+            CHECK(rank.rank != 2 || result == 15, "a later call's failure does no harm", result);
+            own = try_all_reduce(rank, "direct", 3, count, [&rank](Call &call) {
+                if (rank.rank == 1) call.timeout = 100ms;
+            });
+            if (rank.rank == 1) failed.store(true);
+        });
+        check_all_alike(heard, Cause::timeout);
+        CHECK(heard[0]->missing == (std::vector<int>{0, 2}) && heard[0]->sequence == 2);
+    }
+}
 
 TEST(a_failed_call_leaves_no_reader_behind) {
     // One rank gives up at any moment of a long call, and everybody frees what others may just be folding.
