@@ -193,7 +193,7 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     }
     const std::uint64_t call = own().in_call.load(std::memory_order_relaxed);
     if (call == 0) return; // it has not begun
-    own().gave_up.store(call, std::memory_order_seq_cst);
+    own().give_up_at(call);
     members_.await_readers(transport_, &ControlPage::in_call, call);
 }
 
@@ -243,7 +243,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
 /// The call is done. If a member has failed at it meanwhile, this rank may have read what was no longer lent to it.
 void Communicator::end() {
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
-        if (const auto recorded = concerning_failure()) {
+        if (const auto recorded = concerning_failure(sequence_)) {
             failure_ = *recorded;
             throw *recorded;
         }

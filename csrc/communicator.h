@@ -132,7 +132,7 @@ class Communicator {
     [[noreturn]] void fail(const Failure &failure);
     [[noreturn]] void fail_at_difference_to(int peer);
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
-    std::optional<Failure> concerning_failure();
+    std::optional<Failure> concerning_failure(std::uint64_t sequence);
     std::optional<Failure> find_mismatch() const;
     std::atomic<std::uint64_t> &digest_at(int member, std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;

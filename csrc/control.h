@@ -60,7 +60,8 @@ struct ControlPage {
     std::atomic<std::uint64_t> in_messages;                 // the same, for messages: 1 or 0
     std::atomic<std::int32_t> process;    // its id, by which others can ask the system whether it is stopped
     std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
-    std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, 0 while it did not
+    std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, or with which its abort
+                                          // began; 0 while there is none
     alignas(cache_line) std::array<CallRecord, history> calls;
     /// Of all calls up to number n * lead, at n modulo their number: who has equal ones need not compare the records.
     alignas(cache_line) std::array<std::atomic<std::uint64_t>, 4> digests;
@@ -70,6 +71,12 @@ struct ControlPage {
     /// For another communicator, after all members have left the old one. Stale alarms may come in between, and a
     /// thread may still be about to wake: what they count goes on.
     void renew();
+
+    /// What was first counts. Before an alarm.
+    void give_up_at(std::uint64_t call) {
+        std::uint64_t none = 0;
+        gave_up.compare_exchange_strong(none, call, std::memory_order_seq_cst);
+    }
 
     /// After a sequentially consistent store that the owner may be waiting for, or a store and such a fence.
     void ring() {

@@ -15,13 +15,19 @@ void Communicator::abort(const std::string &reason) {
     failure.rank = rank();
     failure.text = reason;
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
-    if (!queue_->left) members_.record(failure);
+    if (queue_->left) return;
+    members_.record(failure);
+    // Where a later call's failure was written down first, that stays the reason, but concerns this rank's calls from
+    // here on too. Read in this order, as one may begin or end meanwhile.
+    const std::uint64_t next = last_call(rank()) + 1, present = own().in_call.load(std::memory_order_seq_cst);
+    own().give_up_at(present != 0 ? present : next);
+    members_.alarm_all();
 }
 
 /// Looks at all that peers have written down. Throws when this call cannot, or shall not, succeed.
 void Communicator::examine(bool waiting) {
     seen_alarm_ = own().alarm.load(std::memory_order_seq_cst);
-    if (auto recorded = concerning_failure()) {
+    if (auto recorded = concerning_failure(sequence_)) {
         failure_ = *recorded;
         throw *recorded;
     }
@@ -100,14 +106,14 @@ void Communicator::fail(const Failure &failure) {
     throw *failure_;
 }
 
-/// The recorded failure, unless it belongs to a later call than this rank's: those that made it are done with this one,
-/// which can still succeed. It cannot once a member has given up at it, whatever the reason was.
-std::optional<Failure> Communicator::concerning_failure() {
+/// The recorded failure, unless it belongs to a later call than that of this number: those that made it are done with
+/// this one, which can still succeed. It cannot once a member has given up at it, whatever the reason was.
+std::optional<Failure> Communicator::concerning_failure(std::uint64_t sequence) {
     auto recorded = members_.recorded_failure();
-    if (!recorded || recorded->sequence <= sequence_) return recorded;
+    if (!recorded || recorded->sequence <= sequence) return recorded;
     for (int member = 0; member < size(); ++member) {
         const std::uint64_t call = transport_.control(member).gave_up.load(std::memory_order_seq_cst);
-        if (call != 0 && call <= sequence_) return recorded;
+        if (call != 0 && call <= sequence) return recorded;
     }
     passed_over_ = true;
     return std::nullopt;

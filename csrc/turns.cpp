@@ -132,12 +132,8 @@ void Communicator::serve() {
 
 /// What comes before a call on the stream. Where that has failed, this rank cannot make the call, and gives up.
 void Communicator::await_earlier(Mark &mark) {
-    const auto may_not_begin = [this] {
-        const auto recorded = members_.recorded_failure();
-        return failure_ || (recorded && recorded->sequence <= sequence_ + 1); // else of a later call
-    };
     while (!mark.wait(attention)) {
-        if (may_not_begin()) return; // the call finds out why
+        if (failure_ || concerning_failure(sequence_ + 1)) return; // the call finds out why
     }
     if (!mark.failure()) return;
     give_up("what its call comes after has failed: " + text_of(mark.failure()), std::nullopt);

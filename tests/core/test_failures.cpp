@@ -250,6 +250,40 @@ TEST(abort_by_another_thread_of_a_waiting_rank) {
     CHECK(heard && heard->cause == Cause::aborted && heard->rank == 0 && heard->text == "asked to");
 }
 
+TEST(abort_after_the_failure_of_a_later_call_ends_the_waits_of_all) {
+    // Rank 1 has failed in the second call, when rank 0 gives up before the first. There rank 2 waits for it, and so
+    // does its own stream for what shall come before.
+    World world(3);
+    Heard heard(3);
+    std::atomic<bool> failed{false}, ended{false};
+    const auto before = std::make_shared<Mark>();
+    world.run([&](Rank &rank) {
+        auto &own = heard[static_cast<std::size_t>(rank.rank)];
+        const std::int64_t value = 5;
+        std::int64_t result = 0;
+        const Call call = reduce_to_last(rank, value, result);
+        if (rank.rank == 0) {
+            const auto work = rank.communicator().submit(call, before);
+            await(failed, "the second call has failed");
+            rank.communicator().abort("asked to");
+            const bool has_ended = work->end().wait(patience);
+            before->pass();
+            CHECK(has_ended);
+            own = failure_of(*work);
+            await(ended, "the first call has ended");
+        } else if (rank.rank == 1) {
+            rank.communicator().run(call, do_nothing);
+            own = try_all_reduce(rank, "direct", 3, 1, [](Call &second) { second.timeout = 100ms; });
+            failed.store(true);
+        } else {
+            own = failure_of([&] { rank.communicator().run(call, do_nothing); });
+            ended.store(true);
+        }
+    });
+    check_all_alike(heard, Cause::timeout);
+    CHECK(heard[0]->sequence == 2 && heard[0]->rank == 1, "the reason stays the first one");
+}
+
 TEST(interruption_ends_a_call_and_tells_the_others) {
     struct Interrupt final : std::runtime_error {
         using std::runtime_error::runtime_error;
@@ -383,7 +417,9 @@ TEST(a_failed_call_waits_for_nobody_in_an_earlier_one) {
             own = try_all_reduce(rank, "direct", 3, count, [&rank](Call &call) {
                 if (rank.rank == 1) call.timeout = 100ms;
             });
-            if (rank.rank == 1) failed.store(true);
+            if (rank.rank != 1) return;
+            rank.communicator().abort("as it leaves, with this failure"); // changes nothing
+            failed.store(true);
         });
         check_all_alike(heard, Cause::timeout);
         CHECK(heard[0]->missing == (std::vector<int>{0, 2}) && heard[0]->sequence == 2);

@@ -389,6 +389,42 @@ except KeyboardInterrupt:
             assert ranks.end(rank) == (0, "")
 
 
+def test_ctrl_c_after_the_failure_of_a_later_call_is_a_keyboard_interrupt() -> None:
+    """Rank 1 has failed in the second call; the first one of rank 0 still waits for what its stream comes after."""
+    program = """
+comm = hocket.init()
+x = np.ones(3)
+comm.barrier()
+if comm.rank == 1:
+    comm.broadcast(x, root=1)
+    failing(lambda: comm.all_reduce(x, timeout=0.2))
+    until_told()
+else:
+    stream = hocket.Stream()
+    stream.submit(until_told)
+    with hocket.stream(stream):
+        work = comm.broadcast(x, root=1, async_op=True)
+    try:
+        with comm:
+            tell(ready=1)
+            comm.all_reduce(x)
+    except KeyboardInterrupt:
+        tell(interrupted=time.monotonic())
+    failing(work.wait)
+comm.close()
+"""
+    with Ranks(program, 2) as ranks:
+        ranks.told(0)
+        assert ranks.told(1)["error"] == "CollectiveTimeout"
+        began = ranks.signal(0, signal.SIGINT)
+        assert ranks.told(0)["interrupted"] - began < 5.0  # what it waits for never comes
+        found = ranks.told(0)
+        assert (found["error"], found["missing"]) == ("CollectiveTimeout", [0])
+        for rank in range(2):
+            ranks.tell(rank)
+            assert ranks.end(rank) == (0, "")
+
+
 def test_ctrl_c_while_closing_with_work_outstanding() -> None:
     program = """
 comm = hocket.init()
