@@ -91,6 +91,7 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
     }
     const Lock lock(state_->mutex);
     if (state_->closing) throw members_.closed_here();
+    if (operations.empty()) return operations; // of a batch of none
     if (!deferred_.empty() || (after && (!after->is_passed() || after->failure()))) {
         defer(operations, after);
         if (launching.at != 0)
