@@ -159,13 +159,15 @@ std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory) {
         if (!attaches(peer) || !attaches(rank_)) return 0;
         word |= attached_offer;
     }
+    if (word == 0) return 0; // what begins the arena: to the peer this says that nothing is offered
     to.attachable.emplace_back(memory);
     return word;
 }
 
 void ShmTransport::take_back(int peer, const std::byte *memory) {
     auto &offers = peer_at(peer).attachable;
-    offers.erase(std::ranges::find(offers, memory, &Bytes::data));
+    const auto offer = std::ranges::find(offers, memory, &Bytes::data);
+    if (offer != offers.end()) offers.erase(offer);
 }
 
 std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::uint64_t num_bytes) {

@@ -130,6 +130,16 @@ TEST(private_memory_is_granted_only_where_both_attach) {
     CHECK(pair.granted().empty() && !pair.reader().may_be_used_by(1));
 }
 
+TEST(what_begins_the_arena_is_not_offered) {
+    Pair pair;
+    std::byte *const begin = pair.world[0].arena->mapping()->base();
+    CHECK(pair.reader().offer(1, {begin, 1}) == 0 && !pair.reader().may_be_used_by(1), "0 says that nothing is");
+    CHECK(pair.reader().offer(1, {begin + 1, 1}) == 1 && pair.reader().may_be_used_by(1));
+    pair.reader().take_back(1, begin + 1);
+    pair.reader().take_back(1, begin); // which was not offered
+    CHECK(!pair.reader().may_be_used_by(1));
+}
+
 TEST(attached_puts_end_when_a_window_is_withdrawn) {
     Pair pair;
     pair.grant();
