@@ -29,7 +29,7 @@ void PointToPoint::defer(const Operations &operations, const std::shared_ptr<Mar
         if (!state_->deferring) state_->deferring = std::make_unique<Stream>("messages");
         state_->deferring->submit(std::make_unique<Posting>(
             [this, num_first = operations.size(), after] { post_deferred(num_first, after.get()); }));
-    } catch (const Failure &failure) { end_with(failure); }
+    } catch (...) { end_with_caught(); } // else nobody would begin them
     hand_on();
 }
 
@@ -49,22 +49,25 @@ void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
     }
     const Lock lock(state_->mutex);
     if (failure_) return;
-    const auto end = deferred_.begin() + static_cast<std::ptrdiff_t>(num_first);
-    Operations operations(deferred_.begin(), end);
-    deferred_.erase(deferred_.begin(), end);
-    if (after != nullptr && after->failure()) {
-        give_up("what its message comes after has failed: " + text_of(after->failure()));
-        for (const auto &operation : operations) {
-            operation->failure = failure_;
-            operation->finish(after->failure());
+    try {
+        const auto end = deferred_.begin() + static_cast<std::ptrdiff_t>(num_first);
+        const Operations operations(deferred_.begin(), end);
+        pending_.reserve(pending_.size() + num_first); // nothing may be thrown while they are in neither list
+        deferred_.erase(deferred_.begin(), end);
+        if (after != nullptr && after->failure()) {
+            give_up("what its message comes after has failed: " + text_of(after->failure()));
+            for (const auto &operation : operations) {
+                operation->failure = failure_;
+                operation->finish(after->failure());
+            }
+            return;
         }
-        return;
-    }
-    for (const auto &operation : operations) {
-        if (operation->launching.at != 0) operation->begun = ticks();
-    }
-    pending_.insert(pending_.end(), operations.begin(), operations.end());
-    post(operations.size());
+        for (const auto &operation : operations) {
+            if (operation->launching.at != 0) operation->begun = ticks();
+        }
+        pending_.insert(pending_.end(), operations.begin(), operations.end());
+    } catch (...) { return end_with_caught(); }
+    post(num_first);
     stop_reading();
     set_deadlines();
     hand_on();

@@ -149,7 +149,7 @@ void PointToPoint::give_up(const std::string &reason) {
     end_with(failure);
 }
 
-/// Inside a handler of what the machine has thrown, perhaps of an operation that is not pending.
+/// Inside a handler of what has been thrown, perhaps of an operation that is not pending.
 void PointToPoint::end_with_caught(Operation *operation) {
     if (operation != nullptr) pending_.emplace_back(std::shared_ptr<void>(), operation);
     try {
@@ -161,6 +161,8 @@ void PointToPoint::end_with_caught(Operation *operation) {
     } catch (const std::bad_alloc &) {
         errno = ENOMEM;
         end_with(Failure::resource("memory for a message"));
+    } catch (const std::exception &error) { // as of a stream while the process ends
+        give_up(error.what());
     }
 }
 

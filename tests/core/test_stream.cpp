@@ -1,6 +1,7 @@
 // Streams: their order, their marks, their failures; and calls and messages that come after what is in them.
 
 #include "check.h"
+#include "processes.h"
 #include "stream.h"
 #include "world.h"
 
@@ -268,6 +269,24 @@ TEST(messages_begin_in_the_order_of_their_launch) {
                 CHECK(all_are(received, i), "message", i, "was", received.front());
             }
         }
+    });
+}
+
+TEST(none_of_no_messages_come_after_a_stream) {
+    World world(1);
+    CHECK(world[0].communicator().messages().begin({}, patience, std::make_shared<Mark>()).empty());
+}
+
+TEST(messages_that_no_stream_can_begin_any_more_fail) {
+    const Processes one(1, [](Rank &rank, Board &) { // as it ends all streams of a process
+        Stream::end_all(false, do_nothing);
+        Numbers x(count);
+        const Message message = message_of(true, 0, x);
+        PointToPoint &messages = rank.communicator().messages();
+        const auto sent = messages.begin({&message, 1}, patience, std::make_shared<Mark>()).front();
+        CHECK(sent->end->is_passed() && sent->failure &&
+              sent->failure->text == "a stream was used while the process ends");
+        rank.communicator().close(do_nothing); // else it would wait for them
     });
 }
 
