@@ -314,6 +314,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         patience_.look(now);
         look_at_clock(call, now);
         if (now >= until) return false;
+        if (patience_.has_looked()) messages_.help(now);
     }
     if (executor_->was_interrupted()) return true; // others want this core no more than this rank does
     if (!patience_.is_over()) {
@@ -329,7 +330,9 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         const auto now = Clock::now();
         if (!executor_->advance() && executor_->num_moves() == moves) {
             examine(true);
-            futex_wait(page.bell, bell, std::min<std::chrono::nanoseconds>(attention, carrier().until_arrival(now)));
+            const auto limit = std::min<std::chrono::nanoseconds>(attention, carrier().until_arrival(now));
+            const auto left = std::min(limit, messages_.help(now));
+            if (left.count() > 0) futex_wait(page.bell, bell, left);
         }
     } catch (...) {
         page.sleeping.fetch_sub(1, std::memory_order_relaxed);

@@ -105,7 +105,7 @@ class Communicator {
     ShmTransport &transport() { return transport_; }
     /// What the calls go through: that, or the paced one over it.
     Transport &carrier() { return paced_ ? static_cast<Transport &>(*paced_) : transport_; }
-    /// Beside the calls: they hold each other up in nothing, but share every failure.
+    /// Beside the calls: they hold each other up in nothing, but share every failure. Who waits in a call helps there.
     PointToPoint &messages() { return messages_; }
 
   private:

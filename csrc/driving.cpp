@@ -32,6 +32,17 @@ void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_poi
     stop_reading();
 }
 
+std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
+    const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
+    if (!lock) return short_attention;
+    const bool is_driven = state_->driven || (state_->background.joinable() && !pending_.empty());
+    if (is_driven || state_->stopping) return Clock::duration::max();
+    const bool moved = step(false);
+    const auto arrival = carrier_.until_arrival(since);
+    stop_reading();
+    return moved ? Clock::duration::zero() : arrival;
+}
+
 /// Unless there was something to move after all, which is what it returns.
 bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
     ControlPage &page = members_.own();

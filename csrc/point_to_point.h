@@ -73,6 +73,10 @@ class PointToPoint {
     /// Whom one that is not finished waits for.
     std::vector<int> missing(const Operation &operation);
 
+    /// Of who waits in a call, now and then and before it sleeps: takes what others have sent, so that they wait for no
+    /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings.
+    std::chrono::nanoseconds help(Clock::time_point since);
+
     /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.

@@ -168,6 +168,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
                 failure.missing = behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);
             }
+            messages_.help(Clock::now());
             std::this_thread::sleep_for(pause);
             pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
             interrupted();

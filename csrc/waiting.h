@@ -12,6 +12,7 @@ using Clock = std::chrono::steady_clock;
 using Hook = std::function<void()>;
 
 inline constexpr std::chrono::milliseconds attention{100}; // between looks at signals, clocks and what peers wrote down
+inline constexpr std::chrono::milliseconds short_attention{1}; // where another thread just has what is looked at
 inline constexpr std::chrono::microseconds spin_time{200};
 inline constexpr std::chrono::seconds stall_time{5};
 inline constexpr std::chrono::milliseconds yield_time{10};
@@ -66,6 +67,8 @@ class Patience {
     }
     /// Then a sleep comes before each further try, until renew().
     bool is_over() const { return over_ || (!spins_ && polls_ > max_yields_); }
+    /// Whether it looks at the clock for more than the first time since something moved.
+    bool has_looked() const { return polls_ > 1; }
     void pass() const {
         if (spins_) relax();
         else sched_yield();

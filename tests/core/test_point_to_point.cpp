@@ -396,6 +396,53 @@ TEST(messages_of_others_are_taken_while_two_ranks_need_nobody_else) {
     });
 }
 
+TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
+    enum class In { call, call_on_the_stream, call_beside_a_receive, many_calls };
+    constexpr int count = 24; // more than a channel holds
+    for (const WorldOptions &options : {WorldOptions{}, WorldOptions{.spin = true}, WorldOptions{.as_processes = true},
+                                        WorldOptions{.bytes_per_second = 1e9}}) {
+        for (const In in : {In::call, In::call_on_the_stream, In::call_beside_a_receive, In::many_calls}) {
+            World world(2, options);
+            world.run([in](Rank &rank) {
+                const Buffer buffer(rank.arena, Memory::owned, in == In::call ? 8192 : 8);
+                const Fixture &plans =
+                    in == In::many_calls ? fixture("broadcast", "binomial", 2, 1) : fixture("all_reduce", "ring", 2);
+                std::int64_t numbers[2] = {7, 0};
+                const Call call =
+                    call_of(plans, rank.rank, Dtype::int64, Op::sum, 1, reinterpret_cast<const std::byte *>(numbers),
+                            reinterpret_cast<std::byte *>(numbers + 1));
+                const auto meet = [&] {
+                    Communicator &communicator = rank.communicator();
+                    if (in == In::call_on_the_stream) {
+                        const auto work = communicator.submit(call);
+                        CHECK(work->end().wait(patience) && !work->end().failure());
+                    }
+                    const int num_calls = in == In::many_calls ? 70 : 1; // of which the first ones wait for nobody
+                    for (int i = 0; i < num_calls; ++i) communicator.run(call, do_nothing);
+                };
+                if (rank.rank == 0) {
+                    for (int i = 0; i < count; ++i) {
+                        fill(buffer, i);
+                        run(rank, {send_of(buffer, 1)});
+                    }
+                    meet();
+                    if (in == In::call_beside_a_receive) run(rank, {send_of(buffer, 1, 1)});
+                    return;
+                }
+                const Buffer late(rank.arena, Memory::owned, 8);
+                std::shared_ptr<Operation> beside;
+                if (in == In::call_beside_a_receive) beside = begin(rank, receive_of(late, 0, 1));
+                meet();
+                for (int i = 0; i < count; ++i) {
+                    run(rank, {receive_of(buffer, 0)});
+                    check_filled(buffer, i);
+                }
+                if (beside) CHECK(wait(rank, beside) && !beside->failure);
+            });
+        }
+    }
+}
+
 TEST(messages_that_nobody_reads_leave_slots_for_collectives) {
     World world(2);
     world.run([&world](Rank &rank) {
