@@ -127,9 +127,9 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     std::uint64_t offer = 0;
     if (header.num_bytes >= least_offered_bytes) offer = transport_.offer(source, {receive->data, receive->num_bytes});
     receive->offered = offer != 0;
-    to(source).clearances.emplace_back(header.number, offer);
-    if (header.num_bytes == 0) finish(*receive);
-    else from(source).expected.emplace(header.number, receive);
+    const bool is_empty = header.num_bytes == 0;
+    to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
+    if (!is_empty) from(source).expected.emplace(header.number, receive);
 }
 
 // From a peer ---------------------------------------------------------------------------------------------------------
@@ -357,8 +357,7 @@ void Matcher::fetch_from(int peer) {
     if (!transport_.fetch(peer, source, {receive.data + receive.moved, size})) return;
     ++num_moves_;
     if ((receive.moved += size) < receive.num_bytes) return;
-    to(peer).clearances.emplace_back(receive.number, 0);
-    finish(receive);
+    to(peer).clearances.push_back({.number = receive.number, .complete = std::move(in.fetched.front())});
     in.fetched.pop_front();
 }
 
@@ -377,18 +376,13 @@ std::vector<int> Matcher::waiting_for() const {
     for (int peer = 0; peer < num_ranks; ++peer) {
         const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
         const Incoming &in = incoming_[static_cast<std::size_t>(peer)];
-        if (needed[static_cast<std::size_t>(peer)] || !out.posted.empty() || !out.announced.empty() ||
-            !out.cleared.empty() || !out.lent.empty() || out.exchange || in.receive || !in.expected.empty() ||
-            !in.fetched.empty() || (in.arrival && in.arrival->receive)) {
+        if (needed[static_cast<std::size_t>(peer)] || !out.posted.empty() || !out.clearances.empty() ||
+            !out.announced.empty() || !out.cleared.empty() || !out.lent.empty() || out.exchange || in.receive ||
+            !in.expected.empty() || !in.fetched.empty() || (in.arrival && in.arrival->receive)) {
             peers.push_back(peer);
         }
     }
     return peers;
-}
-
-bool Matcher::owes_word(int peer) const {
-    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
-    return !out.clearances.empty() || (out.active && out.kind == Kind::clear);
 }
 
 std::vector<std::pair<int, std::uint64_t>> Matcher::unmatched() const {

@@ -98,9 +98,6 @@ class Matcher {
     /// The peers whose messages, room or releases are missing, ascending; none when all is done.
     std::vector<int> waiting_for() const;
 
-    /// Whether `peer` still has to be told that messages of its were asked for.
-    bool owes_word(int peer) const;
-
     /// Both only grow.
     std::uint64_t num_moves() const { return num_moves_; }
     std::uint64_t num_done() const { return num_done_; }
@@ -145,13 +142,21 @@ class Matcher {
         return static_cast<unsigned>(std::max<std::size_t>((num_bytes + unit_bytes - 1) / unit_bytes, 1));
     }
 
+    /// Tells the sender of an announced message that it was asked for. A receive that has all by then is done only when
+    /// that is on its way: else nobody might be left to send it, and the sender would wait.
+    struct Clearance {
+        std::uint32_t number = 0;
+        std::uint64_t offer = 0;
+        std::shared_ptr<Exchange> complete; // the receive, where it has all
+    };
+
     struct Outgoing {
         // Lists take no memory while they are empty, as most are in a communicator.
-        std::list<std::shared_ptr<Exchange>> posted;                   // in order; not begun
-        std::list<std::pair<std::uint32_t, std::uint64_t>> clearances; // to be given to the peer: number, offer
-        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced;  // not asked for yet
-        std::list<std::shared_ptr<Exchange>> cleared;                  // take turns, piece by piece
-        std::vector<std::shared_ptr<Exchange>> lent;                   // all sent, perhaps not yet read
+        std::list<std::shared_ptr<Exchange>> posted;                  // in order; not begun
+        std::list<Clearance> clearances;                              // to be given to the peer
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
+        std::list<std::shared_ptr<Exchange>> cleared;                 // take turns, piece by piece
+        std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
         std::uint64_t num_messages = 0; // posted so far
         unsigned num_unmatched = 0;     // short ones, as far as the peer has said
@@ -159,7 +164,6 @@ class Matcher {
 
         // The frame under way: its header, with a short payload; then what is left of it.
         std::shared_ptr<Exchange> exchange;
-        Kind kind = Kind::credit;
         std::array<std::byte, sizeof(Header) + joined_bytes> frame;
         Bytes head; // what is left of that
         Bytes payload;

@@ -83,9 +83,9 @@ bool Matcher::offer(int peer, Exchange &send) {
 bool Matcher::begin_frame(int peer) {
     Outgoing &out = to(peer);
     if (!out.clearances.empty()) {
-        const auto [number, offer] = out.clearances.front();
-        put_frame(peer, {.kind = Kind::clear, .number = number, .tag = offer}, {}, {});
+        const Clearance next = std::move(out.clearances.front());
         out.clearances.pop_front();
+        put_frame(peer, {.kind = Kind::clear, .number = next.number, .tag = next.offer}, next.complete, {});
     } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
@@ -133,7 +133,6 @@ void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> excha
     in.num_held -= in.num_owed;
     in.num_owed = 0;
     out.active = true;
-    out.kind = header.kind;
     out.exchange = std::move(exchange);
     const auto *const first = reinterpret_cast<const std::byte *>(&header);
     auto end = std::copy_n(first, sizeof header, out.frame.begin());

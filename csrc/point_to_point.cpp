@@ -350,8 +350,6 @@ void PointToPoint::close(const Hook &interrupted) {
     }
     const auto has_ended = [this] { return pending_.empty() && deferred_.empty(); };
     await(lock, has_ended, Clock::time_point::max(), {}, interrupted);
-    // Nothing comes after the word that an empty message was received: its sender would take this for a loss.
-    await(lock, [this] { return !owes_word(); }, Clock::now() + stall_time, {}, interrupted);
     const bool is_first = !state_->stopping; // of several threads that close
     state_->stopping = true;
     state_->work.notify_all();
@@ -366,13 +364,6 @@ void PointToPoint::close(const Hook &interrupted) {
     while (step(true)) continue; // what has come but was not looked at
     stop_reading();
     warn_of_unmatched();
-}
-
-bool PointToPoint::owes_word() const {
-    for (int member = 0; !failure_ && member < members_.size(); ++member) {
-        if (matcher_.owes_word(member) && !members_.has_closed(member)) return true;
-    }
-    return false;
 }
 
 void PointToPoint::warn_of_unmatched() {

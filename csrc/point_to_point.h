@@ -139,7 +139,6 @@ class PointToPoint {
         return paced_ ? Patience::none() : Patience(spins, yields);
     }
     void check_usable() const;
-    bool owes_word() const;
     void warn_of_unmatched();
 
     Members &members_;

@@ -340,6 +340,27 @@ TEST(match_fetches_where_ranks_share_cores) {
     }
 }
 
+/// Whoever has received may never come back.
+TEST(match_ends_a_receive_when_its_sender_is_told) {
+    for (const std::size_t size : {std::size_t{0}, Matcher::least_fetched_bytes}) {
+        Machines machines(2, Over::crowded);
+        auto bytes = content(1, size), shorts = content(2, 8);
+        std::vector<std::byte> found(size);
+        for (int i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
+        machines.settle();
+        const auto sent = machines.send(0, 1, 5, bytes);
+        machines[0].advance(); // it is announced, be it empty, as nobody asks for the others
+        for (std::uint64_t i = 0; i < ring_size_of(Lane::messages); ++i) {
+            CHECK(machines.send(1, 0, 7, shorts)->done, "it fills the channel back");
+        }
+        const auto received = machines.receive(1, 0, 5, found);
+        while (machines[1].advance()) continue;
+        CHECK(found == bytes && machines[1].waiting_for() == std::vector<int>{0});
+        while (!received->done) CHECK(machines[0].advance() && machines[1].advance());
+        while (!sent->done) CHECK(machines[0].advance());
+    }
+}
+
 TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
     const auto streams = std::make_shared<ByteStreams>(2);
     Reluctant one(streams, 0), other(streams, 1);
