@@ -16,6 +16,7 @@ class ByteStreams {
     struct Cell {
         std::atomic<std::uint64_t> posted{0};   // by the writer, after byte and tag
         std::atomic<std::uint64_t> released{0}; // by the reader: the cell is free when both are equal
+        std::atomic<std::uint64_t> told{0};     // by the reader
         std::byte byte{};
         std::uint32_t tag = 0;
     };
@@ -43,6 +44,8 @@ class ByteStreamTransport final : public Transport {
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
     void release(int peer, std::size_t num_bytes) override;
+    void tell(int peer, std::uint64_t number) override { streams_->cell(peer, rank_).told.store(number); }
+    std::uint64_t told(int peer) const override { return streams_->cell(rank_, peer).told.load(); }
 
   private:
     std::shared_ptr<ByteStreams> streams_;

@@ -114,10 +114,7 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     receive->found_tag = header.tag;
     receive->number = header.number;
     ++num_moves_;
-    if (header.kind == Kind::eager) {
-        from(source).num_owed += units_of(header.num_bytes);
-        return;
-    }
+    if (header.kind == Kind::eager) { return count_matched(source, header.num_bytes); }
     if (place != 0) {
         receive->target = transport_.offered(source, place, header.num_bytes);
         if (!receive->target) refuse(source, "an offer outside of its memory");
@@ -159,8 +156,7 @@ void Matcher::receive_from(int peer, std::size_t max_frames) {
 bool Matcher::may_receive_at_once(const Exchange &receive) const {
     if (receive.peer == any_source || !receives_.empty()) return false;
     const Incoming &in = incoming_[static_cast<std::size_t>(receive.peer)];
-    const bool owes_credit = in.num_owed >= max_unmatched / 2; // which goes with advance()
-    return !owes_credit && in.payload_left == 0 && in.header_bytes == 0 &&
+    return in.payload_left == 0 && in.header_bytes == 0 &&
            std::ranges::none_of(arrivals_, [&](const std::shared_ptr<Arrival> &arrival) {
                return accepts(receive, arrival->source, arrival->header);
            });
@@ -174,17 +170,15 @@ bool Matcher::receive_at_once(Exchange &receive) {
     if (view.attached || view.bytes.size() < sizeof header) return false;
     std::memcpy(&header, view.bytes.data(), sizeof header);
     // All else is for take_frame() to say.
-    Outgoing &out = to(peer);
     const unsigned units = units_of(header.num_bytes);
     if (header.kind != Kind::eager || header.num_bytes == 0 || header.num_bytes > eager_bytes ||
         header.num_bytes != receive.num_bytes || header.dtype != receive.dtype || !accepts(receive, peer, header) ||
-        (header.scope == Scope::user && header.tag > max_user_tag) || header.credits > out.num_unmatched ||
-        in.num_held + units > max_unmatched) {
+        (header.scope == Scope::user && header.tag > max_user_tag) ||
+        in.num_eager - in.num_matched + units > max_unmatched) {
         return false;
     }
-    out.num_unmatched -= header.credits;
-    in.num_held += units;
-    in.num_owed += units;
+    in.num_eager += units;
+    count_matched(peer, header.num_bytes);
     receive.ordinal = ++in.num_messages;
     receive.source = peer;
     receive.found_tag = header.tag;
@@ -200,7 +194,6 @@ bool Matcher::receive_at_once(Exchange &receive) {
         copy_bytes(receive.data, payload);
         transport_.release(peer, num_taken);
         finish(receive);
-        give_credit(peer);
         return true;
     }
     receive.moved = in.payload_left = receive.num_bytes;
@@ -210,14 +203,9 @@ bool Matcher::receive_at_once(Exchange &receive) {
     return true;
 }
 
-void Matcher::receive_on(const Exchange &receive) {
-    receive_from(receive.peer, 1);
-    if (receive.done) give_credit(receive.peer);
-}
-
-/// Of what was received at once, as the peer may wait for it before this rank is here again.
-void Matcher::give_credit(int peer) {
-    if (from(peer).num_owed >= max_unmatched / 2) send_to(peer);
+/// Tells the peer, which else would announce what it may send at once.
+void Matcher::count_matched(int peer, std::size_t num_bytes) {
+    transport_.tell(peer, from(peer).num_matched += units_of(num_bytes));
 }
 
 /// How many of the bytes belong to it; once all have come it is looked at.
@@ -251,13 +239,11 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
 void Matcher::take_frame(int peer, const Header &header) {
     Outgoing &out = to(peer);
     Incoming &in = from(peer);
-    if (header.credits > out.num_unmatched) refuse(peer, "more credits than it was owed");
-    out.num_unmatched -= header.credits;
     switch (header.kind) {
     case Kind::eager:
         if (header.num_bytes > eager_bytes) refuse(peer, "one too long to come unasked");
-        if (in.num_held + units_of(header.num_bytes) > max_unmatched) refuse(peer, "more than it had credit for");
-        in.num_held += units_of(header.num_bytes);
+        in.num_eager += units_of(header.num_bytes);
+        if (in.num_eager - in.num_matched > max_unmatched) refuse(peer, "more than it had credit for");
         return take_envelope(peer, header);
     case Kind::announce: return take_envelope(peer, header);
     case Kind::clear: {
@@ -291,7 +277,6 @@ void Matcher::take_frame(int peer, const Header &header) {
         return;
     }
     case Kind::offer: in.place = header.tag; return;
-    case Kind::credit: return;
     }
     refuse(peer, "a frame of no known kind");
 }

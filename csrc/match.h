@@ -56,7 +56,7 @@ struct Exchange : Message {
 /// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
 /// waits until it is asked for, and goes in pieces that take turns with those of others and may be lent. So that
 /// nobody fills a rank's memory, a peer may have `max_unmatched` short ones there that nobody has asked for; what goes
-/// beyond is announced too.
+/// beyond is announced too. How many were asked for the peer sees at once, so it is never too careful.
 class Matcher {
   public:
     static constexpr std::size_t eager_bytes = std::size_t{64} << 10;
@@ -88,7 +88,7 @@ class Matcher {
     /// What has begun may still have to be advanced until it is done, or be received on until then.
     bool may_receive_at_once(const Exchange &receive) const;
     bool receive_at_once(Exchange &receive);
-    void receive_on(const Exchange &receive);
+    void receive_on(const Exchange &receive) { receive_from(receive.peer, 1); }
     /// Whether its peer has sent something.
     bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
 
@@ -112,14 +112,14 @@ class Matcher {
     /// Longer than others, as each takes a system call, and no slot.
     static constexpr std::size_t attached_piece_bytes = std::size_t{512} << 10;
 
-    enum class Kind : std::uint8_t { eager, announce, clear, data, credit, offer };
+    enum class Kind : std::uint8_t { eager, announce, clear, data, offer };
 
     /// Goes before each frame.
     struct Header {
-        Kind kind = Kind::credit;
+        Kind kind = Kind::eager;
         Scope scope = Scope::user;
         Dtype dtype = Dtype::uint8;
-        std::uint8_t credits = 0; // short messages that were asked for since the last frame
+        std::uint8_t unused = 0;
         std::uint32_t number = 0; // announce, clear, data: of the announced message, given by its sender
         std::uint64_t tag = 0;    // eager, announce; clear: what the transport says of an offer, or 0; offer: the same
         std::uint64_t num_bytes = 0; // of the message; data: of the payload
@@ -159,7 +159,8 @@ class Matcher {
         std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
         std::uint64_t num_messages = 0; // posted so far
-        unsigned num_unmatched = 0;     // short ones, as far as the peer has said
+        std::uint64_t num_eager = 0;    // of them short, in units,
+        std::uint64_t num_matched = 0;  // of which the peer has asked for so many, when it was looked at last
         bool turn_of_data = false;
 
         // The frame under way: its header, with a short payload; then what is left of it.
@@ -185,12 +186,12 @@ class Matcher {
         std::uint64_t place = 0;                                     // of what it announces next
         std::uint32_t next_number = 0;                               // of its announcements
         std::uint64_t num_messages = 0;                              // that came so far, or were announced
-        unsigned num_held = 0;                                       // short ones that the peer counts as unmatched
-        unsigned num_owed = 0;                                       // of them matched
+        std::uint64_t num_eager = 0;                                 // of them short, in units,
+        std::uint64_t num_matched = 0;                               // and asked for, which the peer is told
     };
 
-    static Header header_of(const Exchange &send) {
-        return {.scope = send.scope, .dtype = send.dtype, .tag = *send.tag, .num_bytes = send.num_bytes};
+    static Header header_of(const Exchange &send, Kind kind) {
+        return {.kind = kind, .scope = send.scope, .dtype = send.dtype, .tag = *send.tag, .num_bytes = send.num_bytes};
     }
 
     [[noreturn]] void refuse(int peer, const char *what) const;
@@ -206,13 +207,14 @@ class Matcher {
     void end_payload(int peer);
     void fetch_from(int peer);
     bool may_be_lent(Bytes message);
-    void give_credit(int peer);
+    void count_matched(int peer, std::size_t num_bytes);
+    bool has_credit(int peer, std::size_t num_bytes);
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);
-    void put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload);
+    void put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);
     bool push_payload(int peer);
     void end_frame(int peer);

@@ -23,17 +23,11 @@ bool Matcher::send_at_once(Exchange &send) {
     const Bytes bytes(send.data, send.num_bytes);
     const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
     if (!is_free || bytes.empty() || bytes.size() > eager_bytes) return false;
-    const unsigned units = units_of(bytes.size());
-    if (out.num_unmatched + units > max_unmatched || may_be_lent(bytes)) return false;
-    Incoming &in = from(send.peer);
-    Header header = header_of(send);
-    header.kind = Kind::eager;
-    header.credits = static_cast<std::uint8_t>(in.num_owed);
+    if (!has_credit(send.peer, bytes.size()) || may_be_lent(bytes)) return false;
+    const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
     if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
-    in.num_held -= in.num_owed;
-    in.num_owed = 0;
-    out.num_unmatched += units;
+    out.num_eager += units_of(bytes.size());
     send.ordinal = ++out.num_messages;
     finish(send);
     return true;
@@ -45,11 +39,20 @@ bool Matcher::may_be_lent(Bytes message) {
            !transport_.copies_faster(message.size(), 4 * message.size());
 }
 
+/// Whether the peer may keep a short message that nobody has asked for. What that has asked for lies in its cache: it
+/// is looked at when what was seen of it last is not enough.
+bool Matcher::has_credit(int peer, std::size_t num_bytes) {
+    Outgoing &out = to(peer);
+    const auto has_room = [&] { return out.num_eager - out.num_matched + units_of(num_bytes) <= max_unmatched; };
+    if (has_room()) return true;
+    out.num_matched = transport_.told(peer);
+    if (out.num_matched > out.num_eager) refuse(peer, "it asked for more than it was sent");
+    return has_room();
+}
+
 bool Matcher::has_to_send(int peer) const {
-    const auto at = static_cast<std::size_t>(peer);
-    const Outgoing &out = outgoing_[at];
-    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty() ||
-           incoming_[at].num_owed >= max_unmatched / 2;
+    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
+    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty();
 }
 
 void Matcher::send_to(int peer) {
@@ -102,8 +105,6 @@ bool Matcher::begin_frame(int peer) {
     } else if (!out.posted.empty()) {
         out.turn_of_data = true;
         begin_message(peer, take(out.posted, out.posted.begin()));
-    } else if (from(peer).num_owed >= max_unmatched / 2) {
-        put_frame(peer, {.kind = Kind::credit}, {}, {});
     } else {
         return false;
     }
@@ -113,25 +114,20 @@ bool Matcher::begin_frame(int peer) {
 void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
     Outgoing &out = to(peer);
     const Bytes bytes(exchange->data, exchange->num_bytes);
-    Header header = header_of(*exchange);
-    if (bytes.size() <= eager_bytes && out.num_unmatched + units_of(bytes.size()) <= max_unmatched) {
-        out.num_unmatched += units_of(bytes.size());
-        header.kind = Kind::eager;
+    if (bytes.size() <= eager_bytes && has_credit(peer, bytes.size())) {
+        out.num_eager += units_of(bytes.size());
+        const Header header = header_of(*exchange, Kind::eager);
         put_frame(peer, header, std::move(exchange), bytes);
     } else {
-        header.kind = Kind::announce;
+        Header header = header_of(*exchange, Kind::announce);
         header.number = exchange->number = out.next_number++;
         out.announced.emplace(header.number, std::move(exchange));
         put_frame(peer, header, {}, {});
     }
 }
 
-void Matcher::put_frame(int peer, Header header, std::shared_ptr<Exchange> exchange, Bytes payload) {
+void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload) {
     Outgoing &out = to(peer);
-    Incoming &in = from(peer);
-    header.credits = static_cast<std::uint8_t>(in.num_owed);
-    in.num_held -= in.num_owed;
-    in.num_owed = 0;
     out.active = true;
     out.exchange = std::move(exchange);
     const auto *const first = reinterpret_cast<const std::byte *>(&header);

@@ -25,6 +25,8 @@ class PacedTransport final : public Transport {
     std::uint64_t released(int peer) const override { return inner_.released(peer); }
     View view(int peer) override;
     void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
+    void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
+    std::uint64_t told(int peer) const override { return inner_.told(peer); }
     void ring() override { inner_.ring(); }
     std::chrono::nanoseconds until_arrival(Clock::time_point since) override;
 

@@ -69,6 +69,7 @@ class Endpoint {
 
     struct alignas(cache_line) Counter {
         std::atomic<std::uint64_t> value;
+        std::atomic<std::uint64_t> told; // another one, by tell(), in a line that the reader writes anyway
     };
 
     /// Of each message in a ring, where the link is paced: when it arrives, in ticks of its clock.
@@ -142,6 +143,12 @@ class ShmTransport final : public Transport {
     bool may_show(int peer) const override { return has_come(peer_at(peer)); }
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
+    void tell(int peer, std::uint64_t number) override {
+        peer_at(peer).incoming_released->told.store(number, std::memory_order_release);
+    }
+    std::uint64_t told(int peer) const override {
+        return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
+    }
     void ring() override;
     void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) override;
     void revoke() override;
@@ -192,7 +199,7 @@ class ShmTransport final : public Transport {
     /// message to a rank beside this one it is always the former; of what goes to several that has lost.
     static constexpr std::size_t most_hot_bytes = 4096;
     /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
-    /// cores, however, a few bytes are not worth that all have a turn.
+    /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
     /// From when on a line takes so long from another core that the two share no cache; and behind which messages one

@@ -33,11 +33,11 @@ struct Liar {
     }
 };
 
-/// kind, scope, dtype, credits, number: the first word of a header.
-constexpr std::uint64_t word(std::uint64_t kind, std::uint64_t scope, std::uint64_t credits, std::uint64_t number) {
-    return kind | scope << 8 | static_cast<std::uint64_t>(Dtype::uint8) << 16 | credits << 24 | number << 32;
+/// kind, scope, dtype, number: the first word of a header.
+constexpr std::uint64_t word(std::uint64_t kind, std::uint64_t scope, std::uint64_t number) {
+    return kind | scope << 8 | static_cast<std::uint64_t>(Dtype::uint8) << 16 | number << 32;
 }
-constexpr std::uint64_t eager = 0, announce = 1, clear = 2, data = 3, credit = 4, offer = 5;
+constexpr std::uint64_t eager = 0, announce = 1, clear = 2, data = 3, offer = 4;
 
 } // namespace
 
@@ -279,15 +279,14 @@ TEST(match_names_whom_it_waits_for) {
 
 TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
-        {"no known kind", {word(9, 0, 0, 0), 0, 0}},
-        {"too long to come unasked", {word(eager, 0, 0, 0), 0, Matcher::eager_bytes + 1}},
-        {"asked for what was not announced", {word(clear, 0, 0, 0), 0, 0}},
-        {"bytes that nobody asked for", {word(data, 0, 0, 0), 0, 10}},
-        {"more credits than it was owed", {word(credit, 0, 1, 0), 0, 0}},
-        {"a tag that no program can give", {word(eager, 0, 0, 0), std::uint64_t{1} << 31, 0}},
-        {"a tag that no program can give", {word(eager, 7, 0, 0), 1, 0}},
-        {"not numbered in order", {word(announce, 0, 0, 1), 1, 9000}},
-        {"not numbered in order", {word(announce, 0, 0, 0), 1, 9000, word(announce, 0, 0, 0), 1, 9000}},
+        {"no known kind", {word(9, 0, 0), 0, 0}},
+        {"too long to come unasked", {word(eager, 0, 0), 0, Matcher::eager_bytes + 1}},
+        {"asked for what was not announced", {word(clear, 0, 0), 0, 0}},
+        {"bytes that nobody asked for", {word(data, 0, 0), 0, 10}},
+        {"a tag that no program can give", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
+        {"a tag that no program can give", {word(eager, 7, 0), 1, 0}},
+        {"not numbered in order", {word(announce, 0, 1), 1, 9000}},
+        {"not numbered in order", {word(announce, 0, 0), 1, 9000, word(announce, 0, 0), 1, 9000}},
     };
     for (const auto &[answer, words] : lies) {
         const std::string found = Liar().answer_to(words);
@@ -295,22 +294,29 @@ TEST(match_does_not_trust_a_peer) {
     }
     Liar flooding;
     std::vector<std::uint64_t> flood;
-    for (int i = 0; i < Matcher::max_unmatched; ++i) flood.insert(flood.end(), {word(eager, 0, 0, 0), 1, 0});
+    for (int i = 0; i < Matcher::max_unmatched; ++i) flood.insert(flood.end(), {word(eager, 0, 0), 1, 0});
     CHECK(flooding.answer_to(flood).empty());
-    CHECK(flooding.answer_to({word(eager, 0, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
+    CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
     Liar generous;
     std::vector<std::byte> bytes(70'000);
     generous.machines.receive(0, 1, 1, bytes);
-    CHECK(generous.answer_to({word(announce, 0, 0, 0), 1, 70'000}).empty());
-    const std::string found = generous.answer_to({word(data, 0, 0, 0), 0, 70'001});
+    CHECK(generous.answer_to({word(announce, 0, 0), 1, 70'000}).empty());
+    const std::string found = generous.answer_to({word(data, 0, 0), 0, 70'001});
     CHECK(found.find("more bytes than were asked for") != std::string::npos, found);
+    Liar greedy;
+    std::vector<std::byte> one(1);
+    for (int i = 0; i < Matcher::max_unmatched; ++i) greedy.machines.send(0, 1, 1, one);
+    greedy.machines.settle();
+    greedy.machines.transports[1]->tell(0, Matcher::max_unmatched + 1);
+    const auto asked = failure_of([&] { greedy.machines.send(0, 1, 1, one); });
+    CHECK(asked && asked->text.find("asked for more than it was sent") != std::string::npos);
     Liar offering;
     offering.machines.send(0, 1, 1, bytes);
-    CHECK(offering.answer_to({word(clear, 0, 0, 0), 1, 0}).find("outside of its memory") != std::string::npos);
+    CHECK(offering.answer_to({word(clear, 0, 0), 1, 0}).find("outside of its memory") != std::string::npos);
     Liar inviting;
     inviting.machines.receive(0, 1, 1, bytes);
-    CHECK(inviting.answer_to({word(offer, 0, 0, 0), 1, 0}).empty());
-    CHECK(inviting.answer_to({word(announce, 0, 0, 0), 1, 70'000}).find("outside of its memory") != std::string::npos);
+    CHECK(inviting.answer_to({word(offer, 0, 0), 1, 0}).empty());
+    CHECK(inviting.answer_to({word(announce, 0, 0), 1, 70'000}).find("outside of its memory") != std::string::npos);
 }
 
 // Random traffic ------------------------------------------------------------------------------------------------------

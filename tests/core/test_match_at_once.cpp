@@ -28,6 +28,8 @@ class Growing final : public Transport {
         return view;
     }
     void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
+    void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
+    std::uint64_t told(int peer) const override { return inner_.told(peer); }
     void ring() override { inner_.ring(); }
 
   private:
@@ -84,6 +86,22 @@ TEST(match_gives_credit_for_what_was_received_at_once) {
         machines[1].advance(); // each takes so many frames
     }
     CHECK(machines[1].num_kept_bytes() == 2 * half * sent.size());
+}
+
+TEST(match_sees_credit_though_the_channel_back_is_full) {
+    constexpr int half = Matcher::max_unmatched / 2; // as many as a channel holds
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(2, over);
+        auto sent = content(1, 8), received = sent;
+        for (int i = 0; i < half; ++i) CHECK(machines.send(1, 0, 1, sent)->done, "which nobody reads");
+        for (int times = 0; times < 4; ++times) {
+            for (int i = 0; i < half; ++i) CHECK(machines.send(0, 1, 1, sent)->done, "all before was received");
+            for (int i = 0; i < half; ++i) {
+                Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
+                CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive));
+            }
+        }
+    }
 }
 
 TEST(match_receives_on_what_is_still_growing) {

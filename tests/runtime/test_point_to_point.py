@@ -159,6 +159,58 @@ def test_a_thousand_small_messages_that_nobody_asked_for() -> None:
 # --- no order that deadlocks -----------------------------------------------------------------------------------------
 
 
+def short_messages_before_a_barrier() -> None:
+    with hocket.init() as comm:
+        for count, size in ((17, 8), (32, 8), (32, 4 << 10), (32, 8 << 10)):
+            x = np.zeros(size, np.uint8)
+            if comm.rank == 1:
+                comm.barrier()
+            for number in range(count):
+                if comm.rank == 0:
+                    x[:] = number
+                    comm.send(x, 1)
+                else:
+                    comm.recv(x, 0)
+                    assert (x == number).all()
+            if comm.rank == 0:
+                comm.barrier()
+            comm.barrier()  # no more than 32 that nobody has asked for
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_messages_do_not_wait_for_the_receive(kind: str) -> None:
+    run_ranks(short_messages_before_a_barrier, 2, kind=kind)
+
+
+def short_messages_both_ways() -> None:
+    """Those of rank 1 fill its channel, which rank 0 does not read: it has to learn all the same what was received."""
+    with hocket.init() as comm:
+        other = comm.subgroup([0, 1])
+        assert other is not None
+        x, y = np.zeros(1), np.zeros(1)
+        for num_back in (9, 12, 16):
+            for half in range(2):
+                for _ in range(16 * (comm.rank == 0)):
+                    comm.send(x, 1)
+                other.barrier()
+                for _ in range(num_back * (comm.rank == 1 and half == 0)):
+                    comm.send(x, 0)
+                for _ in range(16 * (comm.rank == 1)):
+                    comm.recv(y, 0)
+                other.barrier()
+            if comm.rank == 0:
+                comm.send(x, 1)  # the 33rd, when all others are received
+            comm.barrier()
+            for _ in range(num_back if comm.rank == 0 else 1):
+                comm.recv(y, 1 - comm.rank)
+        other.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_credit_does_not_wait_for_room_in_a_channel(kind: str) -> None:
+    run_ranks(short_messages_both_ways, 2, kind=kind)
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_a_ring_of_sendrecv(size: int) -> None:
     def main(comm: hocket.Communicator) -> None:
