@@ -47,10 +47,10 @@ void Communicator::check_usable() const {
 void Communicator::finish(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     check_not_on_stream();
-    const bool had_failed = messages_.has_failed();
+    const bool had_raised = messages_.has_raised();
     messages_.close(interrupted);
     if (!drain(interrupted)) return;
-    told_ = had_failed || failure_;
+    told_ = had_raised || failure_;
     was_recorded_ = members_.recorded_failure().has_value();
     // Who waits for more of this rank shall hear of it: else each would wait for the other.
     own().state.store(ControlPage::closing, std::memory_order_seq_cst);

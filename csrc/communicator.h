@@ -128,7 +128,7 @@ class Communicator {
     bool rest(const Call &call, Clock::time_point until);
     bool linger();
     void look_at_clock(const Call &call, Clock::time_point now);
-    void examine(bool waiting);
+    void examine(bool waiting, std::uint64_t ahead = 0);
     [[noreturn]] void fail(const Failure &failure);
     [[noreturn]] void fail_at_difference_to(int peer);
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);

@@ -53,9 +53,13 @@ void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
         const auto end = deferred_.begin() + static_cast<std::ptrdiff_t>(num_first);
         const Operations operations(deferred_.begin(), end);
         pending_.reserve(pending_.size() + num_first); // nothing may be thrown while they are in neither list
+        const bool has_failed = after != nullptr && after->failure();
+        const std::string reason =
+            has_failed ? "what its message comes after has failed: " + text_of(after->failure()) : "";
         deferred_.erase(deferred_.begin(), end);
-        if (after != nullptr && after->failure()) {
-            give_up("what its message comes after has failed: " + text_of(after->failure()));
+        if (has_failed) {
+            give_up(reason);
+            has_raised_ = true;
             for (const auto &operation : operations) {
                 operation->failure = failure_;
                 operation->finish(after->failure());

@@ -36,9 +36,19 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
     if (!lock) return short_attention;
     const bool is_driven = state_->driven || (state_->background.joinable() && !pending_.empty());
-    if (is_driven || state_->stopping) return Clock::duration::max();
-    const bool moved = step(false);
-    const auto arrival = carrier_.until_arrival(since);
+    if (is_driven || failure_) return Clock::duration::max();
+    bool moved = false;
+    auto arrival = Clock::duration::max();
+    try {
+        start_reading();
+        // A failure is for the call at hand, which knows whether it concerns that.
+        if (members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_) {
+            moved = matcher_.advance();
+            check_read();
+            collect();
+            arrival = carrier_.until_arrival(since);
+        }
+    } catch (...) { end_with_caught(); }
     stop_reading();
     return moved ? Clock::duration::zero() : arrival;
 }
@@ -196,6 +206,7 @@ void PointToPoint::end_with(Failure failure) {
     }
     for (Operations *const operations : {&pending_, &deferred_}) {
         for (const auto &operation : *operations) {
+            has_raised_ = true;
             operation->failure = failure_;
             if (failure_->sequence == 0) operation->failure->label = operation->label();
             end(*operation);

@@ -308,9 +308,9 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
 /// Of a caller that leaves: somebody else goes on.
 void PointToPoint::hand_on() {
     if (state_->num_waiting > 0) state_->changed.notify_all();
+    members_.own().ring(); // of those that sleep some may take what was left to be moved
     if ((pending_.empty() && deferred_.empty()) || !state_->background.joinable()) return;
     state_->work.notify_one();
-    members_.own().ring(); // it may sleep over something that was left to be moved
 }
 
 void PointToPoint::start_background() {
@@ -335,6 +335,7 @@ void PointToPoint::serve() {
         if (state_->stopping) return;
         Patience patience = patience_of(false, max_yields_in_background);
         drive(lock, may_rest, Clock::time_point::max(), patience);
+        members_.own().ring(); // as hand_on()
     }
 }
 

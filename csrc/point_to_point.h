@@ -81,10 +81,11 @@ class PointToPoint {
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
     std::vector<std::size_t> leave() { return transport_.leave(); }
-    bool has_failed() {
+    /// Whether a failure has ended an operation, which has raised it.
+    bool has_raised() {
         if (!state_.is_here()) return false;
         const Lock lock(state_->mutex);
-        return failure_.has_value();
+        return has_raised_;
     }
 
   private:
@@ -165,6 +166,7 @@ class PointToPoint {
     Operations pending_;
     Operations deferred_;            // not begun yet, as they come after others, or after a mark
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
+    bool has_raised_ = false;        // something has
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;
     unsigned num_runs_ = 0;

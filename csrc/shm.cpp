@@ -259,7 +259,7 @@ bool ShmTransport::has_room(std::span<const int> peers) {
     return std::ranges::all_of(peers, [this](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);
-        if (to.posted - to.seen_released >= ring_size_) to.seen_released = released(peer);
+        if (to.posted - to.seen_released >= ring_size_) to.seen_released = look_at_released(to);
         return to.posted - to.seen_released < ring_size_;
     });
 }

@@ -24,10 +24,11 @@ void Communicator::abort(const std::string &reason) {
     members_.alarm_all();
 }
 
-/// Looks at all that peers have written down. Throws when this call cannot, or shall not, succeed.
-void Communicator::examine(bool waiting) {
+/// Looks at all that peers have written down. Throws when this call, or the one so many `ahead`, cannot, or shall not,
+/// succeed.
+void Communicator::examine(bool waiting, std::uint64_t ahead) {
     seen_alarm_ = own().alarm.load(std::memory_order_seq_cst);
-    if (auto recorded = concerning_failure(sequence_)) {
+    if (auto recorded = concerning_failure(sequence_ + ahead)) {
         failure_ = *recorded;
         throw *recorded;
     }
@@ -157,7 +158,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
         before_wait();
         Patience patience = patience_of(spin_);
         while (!patience.try_until(follows)) {
-            if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) examine(false);
+            if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false, 1);
             Failure failure;
             failure.sequence = sequence_ + 1;
             if (members_.has_closed(member) && !follows()) fail(closed_failure(member, sequence_ + 1));

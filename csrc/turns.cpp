@@ -133,7 +133,9 @@ void Communicator::serve() {
 /// What comes before a call on the stream. Where that has failed, this rank cannot make the call, and gives up.
 void Communicator::await_earlier(Mark &mark) {
     while (!mark.wait(attention)) {
-        if (failure_ || concerning_failure(sequence_ + 1)) return; // the call finds out why
+        if (!failure_ && !concerning_failure(sequence_ + 1)) continue;
+        passed_over_ = true; // the call looks why, also where its alarm has not come yet
+        return;
     }
     if (!mark.failure()) return;
     give_up("what its call comes after has failed: " + text_of(mark.failure()), std::nullopt);

@@ -4,6 +4,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <barrier>
 #include <thread>
 #include <utility>
 
@@ -161,14 +162,16 @@ TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
 }
 
 TEST(communicators_in_opposite_order_on_two_threads_of_each_rank) {
-    // Both threads of a rank use both communicators; all ranks and threads begin with another one.
+    // Both threads of a rank use both communicators; all ranks and threads begin with another one. They keep step, as
+    // one thread alone, with the other one done, would call both in an order that others do not.
     World world(3, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
     world.run([](Rank &rank) {
         constexpr std::size_t num_threads = 2;
         std::vector<std::exception_ptr> errors(num_threads);
         std::vector<std::thread> threads;
+        std::barrier step(num_threads);
         for (std::size_t thread = 0; thread < num_threads; ++thread) {
-            threads.emplace_back([&rank, &errors, thread] {
+            threads.emplace_back([&rank, &errors, &step, thread] {
                 try {
                     std::vector<std::byte> sent(300'000, static_cast<std::byte>(rank.rank)), received(sent.size());
                     for (std::size_t round = 0; round < 20; ++round) {
@@ -182,10 +185,12 @@ TEST(communicators_in_opposite_order_on_two_threads_of_each_rank) {
                         communicator.messages().run(messages, patience, do_nothing);
                         CHECK(std::ranges::count(received, static_cast<std::byte>(before)) ==
                               static_cast<std::ptrdiff_t>(received.size()));
+                        step.arrive_and_wait();
                     }
                 } catch (...) {
                     errors[thread] = std::current_exception();
                     for (auto &communicator : rank.communicators) communicator->abort("its test failed");
+                    step.arrive_and_drop();
                 }
             });
         }

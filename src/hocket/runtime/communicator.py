@@ -415,8 +415,8 @@ registry.on_replaced.append(_forget_calls)
 
 def abort_threads(cancel: threading.Event, reason: str) -> bool:
     """Aborts what ranks that share `cancel` have open, called by none of them; False where nothing is."""
-    contexts = [context for context in list(_contexts) if context._cancel is cancel]
-    communicators = [communicator for context in contexts for communicator in list(context._communicators)]
+    known = [communicator for reference in _known.valuerefs() if (communicator := reference()) is not None]
+    communicators = [communicator for communicator in known if communicator.context._cancel is cancel]
     for communicator in communicators:
         with contextlib.suppress(CommunicationError):  # its rank has just closed it
             communicator.abort(reason)
