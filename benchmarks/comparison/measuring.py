@@ -66,7 +66,7 @@ class Effort:
         return replace(self, rounds=rounds)
 
 
-QUICK = Effort(3, 3, 0.006, 0.08, untouched_rounds=1, long_seconds=3.0, long_trial_seconds=0.5, hopeless=2.5)
+QUICK = Effort(3, 3, 0.006, 0.08, untouched_rounds=1, long_seconds=2.0, long_trial_seconds=0.5, hopeless=2.5)
 FULL = Effort(5, 5, 0.02, 0.5, untouched_rounds=5, long_seconds=60.0, long_trial_seconds=60.0, hopeless=math.inf)
 TRIAL_EFFORT = replace(QUICK, rounds=1, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0)
 
