@@ -117,9 +117,9 @@ def test_what_the_reference_refuses() -> None:
         reference.run(ring, pair, "avg")
     with pytest.raises(ValueError, match="multiple of 2"):
         reference.run(ALGORITHMS["reduce_scatter", "ring"].build(2), [np.zeros(3)] * 2)
-    broken = Builder("broadcast", 2, 1)
     with pytest.raises(ScheduleError, match="rank 1: 1 chunk"):
-        reference.run(broken.finish(), [np.zeros(1), None])
+        reference.run(Builder("broadcast", 2, 1).finish(), [np.zeros(1), None])
+    broken = Builder("broadcast", 2, 1)
     with broken.step():
         broken.copy(src=1, dst=0, chunk=0)
     with pytest.raises(ScheduleError, match="holds nothing"):
