@@ -41,8 +41,10 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     auto arrival = Clock::duration::max();
     try {
         start_reading();
-        // A failure is for the call at hand, which knows whether it concerns that.
-        if (members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_) {
+        // A failure is for the call at hand, which knows whether it concerns that. Other alarms, as of an endpoint that
+        // is used again, are no reason.
+        const bool was_alarmed = members_.own().alarm.load(std::memory_order_seq_cst) != seen_alarm_;
+        if (!was_alarmed || !members_.recorded_failure()) {
             moved = matcher_.advance();
             check_read();
             collect();

@@ -397,11 +397,12 @@ TEST(messages_of_others_are_taken_while_two_ranks_need_nobody_else) {
 }
 
 TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
-    enum class In { call, call_on_the_stream, call_beside_a_receive, many_calls };
+    enum class In { call, call_on_the_stream, call_beside_a_receive, call_after_an_alarm, many_calls };
     constexpr int count = 24; // more than a channel holds
     for (const WorldOptions &options : {WorldOptions{}, WorldOptions{.spin = true}, WorldOptions{.as_processes = true},
                                         WorldOptions{.bytes_per_second = 1e9}}) {
-        for (const In in : {In::call, In::call_on_the_stream, In::call_beside_a_receive, In::many_calls}) {
+        for (const In in :
+             {In::call, In::call_on_the_stream, In::call_beside_a_receive, In::call_after_an_alarm, In::many_calls}) {
             World world(2, options);
             world.run([in](Rank &rank) {
                 const Buffer buffer(rank.arena, Memory::owned, in == In::call ? 8192 : 8);
@@ -429,6 +430,8 @@ TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
                     if (in == In::call_beside_a_receive) run(rank, {send_of(buffer, 1, 1)});
                     return;
                 }
+                // As an endpoint that is used again, whose count of alarms goes on.
+                if (in == In::call_after_an_alarm) rank.communicator().transport().control(1).raise_alarm();
                 const Buffer late(rank.arena, Memory::owned, 8);
                 std::shared_ptr<Operation> beside;
                 if (in == In::call_beside_a_receive) beside = begin(rank, receive_of(late, 0, 1));
