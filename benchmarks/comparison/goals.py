@@ -4,7 +4,7 @@ Ratios are against the best MPI of each cell, by medians over rounds of the touc
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,40 +37,6 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """`value` of each cell, put together by `aggregate` ("worst" or "mean"), must be at least or at most the limit.
-
-    Without cells, `value` names one of the values that `outcome` is given.
-    """
-
-    name: str
-    value: Callable[[Row], float | None] | str
-    limit: float
-    cells: Cells | None = None
-    aggregate: str = "worst"
-    at_most: bool = False
-    unit: str = "x"
-    scale: float = 1.0  # from the value to what is printed
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a goal; value None: not measured."""
-
-    goal: Goal
-    value: float | None
-    worst: str
-    beyond: str = ""  # what of a missed goal is out of reach
-
-    @property
-    def reached(self) -> bool:
-        """What was not measured is not reached."""
-        if self.value is None:
-            return False
-        return self.value <= self.goal.limit if self.goal.at_most else self.value >= self.goal.limit
-
-
-@dataclass(frozen=True)
 class Faster:
     """How many times faster ours is than the best MPI, or the peer."""
 
@@ -88,13 +54,60 @@ class Faster:
         return bound if bound is None or measured is None else max(measured, bound, reached)
 
 
-def above_floor(row: Row) -> float | None:
-    """The time with registered memory over that of the floor, of the same rounds."""
-    return row.ratio("floor registered", "registered")
+@dataclass(frozen=True)
+class OverFloor:
+    """Ours over the floor of registered memory, of the same rounds."""
+
+    ours: str
+
+    def __call__(self, row: Row) -> float | None:
+        """What was measured; None where it was not."""
+        return row.ratio("floor registered", self.ours)
 
 
-def seconds(row: Row) -> float | None:
-    return row.typical("hocket")
+@dataclass(frozen=True)
+class Seconds:
+    """What a call of ours takes."""
+
+    ours: str
+
+    def __call__(self, row: Row) -> float | None:
+        """What was measured; None where it was not."""
+        return row.typical(self.ours)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`value` of each cell, put together by `aggregate` ("worst" or "mean"), must be at least or at most the limit.
+
+    Without cells, `value` names one of the values that `outcome` is given.
+    """
+
+    name: str
+    value: Faster | OverFloor | Seconds | str
+    limit: float
+    cells: Cells | None = None
+    aggregate: str = "worst"
+    at_most: bool = False
+    unit: str = "x"
+    scale: float = 1.0  # from the value to what is printed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a goal; value None: not measured in all cells."""
+
+    goal: Goal
+    value: float | None
+    worst: str
+    beyond: str = ""  # what of a missed goal is out of reach
+
+    @property
+    def reached(self) -> bool:
+        """What was not measured is not reached."""
+        if self.value is None:
+            return False
+        return self.value <= self.goal.limit if self.goal.at_most else self.value >= self.goal.limit
 
 
 PRIVATE, REGISTERED, STAGED = Faster("hocket"), Faster("registered"), Faster("no cma")
@@ -104,7 +117,7 @@ GOALS = [
     Goal("2 ranks, barrier", PRIVATE, 1.5, Cells((2,), ("barrier",))),
     Goal(
         "2 ranks, all_reduce of 8 B",
-        seconds,
+        Seconds("hocket"),
         0.5e-6,
         Cells((2,), ("all_reduce",), sizes=(8,)),
         at_most=True,
@@ -129,7 +142,7 @@ GOALS = [
     ),
     Goal(
         "2 ranks, registered, all_reduce over the zero-copy floor",
-        above_floor,
+        OverFloor("registered"),
         1.3,
         Cells((2,), ("all_reduce",), sizes=LARGE),
         at_most=True,
@@ -160,12 +173,12 @@ GOALS = [
 
 
 def across_rows(rows: Sequence[Row]) -> dict[str, float]:
-    """The values that compare cells with each other, by rounds, where both were measured."""
+    """The values that compare cells with each other, by rounds, where both were measured in every round."""
 
     def times(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> list[float]:
         for row in rows:
             if (row.operation, row.num_bytes, row.num_ranks, row.dtype) == (operation, 64 * MIB, num_ranks, dtype):
-                return row.times(contender)
+                return [] if row.lacks(contender) else row.times(contender)
         return []
 
     scatter, reduce = times("reduce_scatter", 4, "registered"), times("all_reduce", 4, "registered")
@@ -178,12 +191,15 @@ def across_rows(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcome:
-    """What became of the goal. costs: the values of goals without cells."""
+    """What became of the goal; without ours in one of its cells, nothing. costs: the values of goals without cells."""
     if goal.cells is None:
         value = costs.get(str(goal.value))
         return Outcome(goal, value, "" if value is not None else "not measured")
-    assert callable(goal.value)
+    assert not isinstance(goal.value, str)
     cells = [row for row in rows if goal.cells.has(row)]
+    if lacking := [row.name() for row in cells if row.lacks(goal.value.ours)]:
+        where = f"{len(lacking)} of {len(cells)}: {lacking[0]}"
+        return Outcome(goal, None, f"{goal.value.ours} not measured to the end in {where}")
     found = [(value, row.name()) for row in cells if (value := goal.value(row)) is not None]
     if not found:
         return Outcome(goal, None, "not measured")
@@ -229,11 +245,17 @@ def price_without_cma(rows: Sequence[Row]) -> dict[int, list[tuple[float, str]]]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """The last line: private memory against the best MPI of each cell."""
-    found = [(ratio, row.name()) for row in rows if (ratio := row.ratio("hocket")) is not None]
-    if not found:
-        return "cells ahead 0 of 0"
-    ahead = sum(ratio > 1 for ratio, _ in found)
-    mean = geometric_mean(ratio for ratio, _ in found)
-    worst, name = min(found)
-    return f"cells ahead {ahead} of {len(found)}, geometric mean {mean:.2f}, worst {worst:.2f} ({name})"
+    """The last line: private memory against the best MPI of each cell; where ours failed, it is not ahead."""
+    found, lacking = [], []
+    for row in rows:
+        if row.lacks("hocket"):
+            lacking.append(row.name())
+        elif (ratio := row.ratio("hocket")) is not None:
+            found.append((ratio, row.name()))
+    words = [f"cells ahead {sum(ratio > 1 for ratio, _ in found)} of {len(found) + len(lacking)}"]
+    if found:
+        worst, name = min(found)
+        words += [f"geometric mean {geometric_mean(ratio for ratio, _ in found):.2f}", f"worst {worst:.2f} ({name})"]
+    if lacking:
+        words.append(f"hocket not measured to the end in {len(lacking)} ({lacking[0]})")
+    return ", ".join(words)

@@ -27,7 +27,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -225,7 +225,7 @@ class Comparison:
             times.append(values_of(group, row, "private", self._most, batches, untouched=False)["loop"])
         return results.geometric_mean(times)
 
-    def round(self, number: int, rows: Sequence[Row], wanted: Callable[[Row, Contender], bool]) -> None:
+    def round(self, number: int, rows: Sequence[Row]) -> None:
         """Measure every cell once more."""
         self._empty_calls.clear()
         for place, row in enumerate(rows):
@@ -236,8 +236,8 @@ class Comparison:
             load = Load(itertools.chain.from_iterable(group.processes for group in self.groups.values()))
             order = self._contenders[turn % len(self._contenders) :] + self._contenders[: turn % len(self._contenders)]
             for contender in order:
-                is_hopeless = row.trails(contender.name, self._effort.hopeless)
-                if contender.group in self.groups and wanted(row, contender) and not is_hopeless:
+                is_left_out = contender.name in row.left_out or row.trails(contender.name, self._effort.hopeless)
+                if contender.group in self.groups and not is_left_out:
                     self._measure(row, contender, untouched=number < self._effort.untouched_rounds)
             found = load.since()
             row.loads.append(found["other_load"] + found["stolen"])

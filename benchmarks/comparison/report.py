@@ -18,6 +18,11 @@ MEMORIES = ("hocket", "registered")
 COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns", "empty calls")
 
 
+def lacks_ours(row: Row) -> bool:
+    """Whether ours failed there, with one memory or another, or was not measured yet."""
+    return any(row.lacks(name) for name in OURS)
+
+
 def table(rows: Sequence[Row]) -> str:
     """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round.
 

@@ -23,6 +23,7 @@ class Row:
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     loads: list[float] = field(default_factory=list)  # of all cores, what others used and the host stole, by round
     hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
+    left_out: list[str] = field(default_factory=list)  # contenders that are not to be measured here
 
     def note(self, contender: str, protocol: str, seconds: float) -> None:
         """Of one more round."""
@@ -31,6 +32,11 @@ class Row:
     def times(self, contender: str, protocol: str = "touched") -> list[float]:
         """Seconds by round; empty where this contender was not measured."""
         return self.seconds.get(contender, {}).get(protocol, [])
+
+    def lacks(self, contender: str) -> bool:
+        """Whether it was to be measured and was not, or not in every round: it failed, or no round came here."""
+        rounds = max(1, len(self.loads), *(len(self.times(name)) for name in self.seconds))
+        return contender not in self.left_out and len(self.times(contender)) < rounds
 
     def best_mpi(self, protocol: str = "touched") -> str | None:
         """The MPI with the least median."""

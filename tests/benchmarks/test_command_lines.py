@@ -102,6 +102,18 @@ def test_the_summary_is_the_last_line_even_where_nothing_can_be_written(
     assert printed.out.splitlines()[-1] == goals.summary(report.read_json(os.fspath(result)).rows)
 
 
+@pytest.mark.parametrize(("left_out", "status"), [(["registered"], 0), ([], 1)])
+def test_the_exit_status_says_whether_ours_failed_somewhere(
+    left_out: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {name: {"touched": [1.0]} for name in ("hocket", "no cma", "impi")}
+    cell = Row("reduce", 8, "bfloat16", 2, times, left_out=left_out)  # of which there is no goal
+    report.write_json(tmp_path / "result", Run("a machine", [cell]), [])
+    monkeypatch.setattr(goals, "GOALS", [])
+    monkeypatch.setattr(sys, "argv", ["program", "--read", os.fspath(tmp_path / "result")])
+    assert compare.main() == status
+
+
 def test_cells_that_cannot_be_are_left_out_and_named() -> None:
     assert compare.cells(["send_recv"], [8], 3, quick=False) == []
     assert compare.left_out(["send_recv", "broadcast"], 3) == {

@@ -157,6 +157,32 @@ def test_what_was_not_measured_is_not_reached() -> None:
     assert goals.outcome(Goal("a cost", "late", 0.03, at_most=True), [], {"late": 0.01}).reached
 
 
+# What is lacked in the cell: everything, or a round, in which a result may have been wrong.
+@pytest.mark.parametrize("ours", [{}, {"hocket": [1.0]}])
+def test_where_ours_failed_a_goal_is_not_reached(ours: dict[str, list[float]]) -> None:
+    cells = [row(hocket=[1.0, 1.0], impi=[4.0, 4.0]), row(num_bytes=64, impi=[4.0, 4.0], **ours)]
+    outcome = goals.outcome(Goal("a goal", goals.PRIVATE, 1.0, Cells((2,))), cells, {})
+    assert (outcome.value, outcome.reached) == (None, False)
+    assert outcome.worst == "hocket not measured to the end in 1 of 2: all_reduce 64 B 2 ranks"
+    assert not goals.outcome(Goal("a goal", goals.Seconds("hocket"), 9.0, Cells((2,)), at_most=True), cells, {}).reached
+    assert goals.summary(cells) == (
+        "cells ahead 1 of 2, geometric mean 4.00, worst 4.00 (all_reduce 8 B 2 ranks), "
+        "hocket not measured to the end in 1 (all_reduce 64 B 2 ranks)"
+    )
+    assert (
+        goals.summary(cells[1:]) == "cells ahead 0 of 1, hocket not measured to the end in 1 (all_reduce 64 B 2 ranks)"
+    )
+
+
+def test_a_goal_is_about_what_was_to_be_measured() -> None:
+    cells = [row(no_cma=[1.0], impi=[2.0]), row(num_bytes=64, impi=[2.0])]
+    goal = Goal("a goal", goals.STAGED, 1.0, Cells((2,)))
+    assert not goals.outcome(goal, cells, {}).reached
+    cells[1].left_out = ["no cma"]
+    assert goals.outcome(goal, cells, {}).reached
+    assert not goals.outcome(goal, [*cells, row(num_bytes=1024)], {}).reached  # to which no round came
+
+
 def test_goals_across_cells() -> None:
     size = 64 << 20
     cells = [
@@ -168,6 +194,8 @@ def test_goals_across_cells() -> None:
     halves = row("all_reduce", size, 2, hocket=[4.0])
     halves.dtype = "bfloat16"
     assert goals.across_rows([*cells, halves])["bfloat16"] == pytest.approx(1.5)
+    halves.seconds["gloo"] = {"touched": [5.0, 5.0]}  # there was a round without ours
+    assert "bfloat16" not in goals.across_rows([*cells, halves])
 
 
 def test_the_price_of_no_cross_memory_attach() -> None:
@@ -184,7 +212,7 @@ def test_the_price_of_no_cross_memory_attach() -> None:
 
 
 def test_time_over_the_floor() -> None:
-    assert goals.above_floor(row(registered=[3.0], floor_registered=[2.0])) == 1.5
+    assert goals.OverFloor("registered")(row(registered=[3.0], floor_registered=[2.0])) == 1.5
 
 
 def test_a_quick_run_has_cells_for_every_goal() -> None:
