@@ -8,7 +8,7 @@ from typing import NamedTuple
 from comparison import results, values
 from comparison.results import Row
 
-SECONDS = 30.0
+SECONDS = 30.0  # floor.cpp itself gives up after 20
 EXCHANGE = "lined:taker:64:8192:1:p"  # one line there and one back, looked at again and again
 MEMORIES = ("private", "registered", "turns")
 
@@ -23,11 +23,14 @@ class Found(NamedTuple):
 def measure(
     program: Path, row: Row, memory: str, batch_seconds: float, batches: int, variants: Collection[str] = ()
 ) -> Found | None:
-    """None where there is no such floor on this machine. variants: of Found; only these are tried."""
+    """None where there is no such floor on this machine, or not in time. variants: of Found; only these are tried."""
     operation = "turns" if memory == "turns" else row.operation
     arguments = [operation, memory, row.num_ranks, row.num_bytes, batch_seconds, batches, *variants]
     command = [program, *map(str, arguments)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return None
     if found.returncode:
         return None
     touched, untouched, *measured = found.stdout.split()

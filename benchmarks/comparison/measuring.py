@@ -67,7 +67,7 @@ class Effort:
 
 
 QUICK = Effort(3, 3, 0.006, 0.08, untouched_rounds=1, long_seconds=2.0, long_trial_seconds=0.5, hopeless=2.5)
-FULL = Effort(5, 5, 0.02, 0.5, untouched_rounds=5, long_seconds=60.0, long_trial_seconds=60.0, hopeless=math.inf)
+FULL = Effort(5, 5, 0.02, 0.5, untouched_rounds=5, long_seconds=60.0, long_trial_seconds=10.0, hopeless=math.inf)
 TRIAL_EFFORT = replace(QUICK, rounds=1, batch_seconds=0.004, cell_seconds=0.04, untouched_rounds=0)
 
 
@@ -163,7 +163,7 @@ class Comparison:
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
         self._ways: dict[tuple[str, str], list[str]] = {}  # of the floor, by row and memory
-        self._long_floors: set[tuple[str, str]] = set()  # which are measured once
+        self._ended_floors: set[tuple[str, str]] = set()  # which are not measured again: long, or there is none
 
     def __enter__(self) -> "Comparison":
         try:
@@ -277,15 +277,15 @@ class Comparison:
                 continue
             batch_seconds = self._effort.batch_seconds / 2  # of two variants or three
             key, began = (row.name(), memory), time.monotonic()
-            if key in self._long_floors:
+            if key in self._ended_floors:
                 continue
             known = self._ways.get(key, [])
             found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2, known)
             is_long = time.monotonic() - began > self._effort.long_trial_seconds
             if found and (is_long or not is_pair):
                 self._ways[key] = found.variants
-            if is_long and not is_pair:
-                self._long_floors.add(key)
+            if not found or (is_long and not is_pair):
+                self._ended_floors.add(key)
             for protocol, seconds in (found.seconds if found else {}).items():
                 if is_pair:
                     least[protocol] = min(seconds + python, least.get(protocol, seconds + python))

@@ -74,6 +74,17 @@ def test_a_floor_that_took_long_keeps_its_ways(
     assert found == given
 
 
+def test_where_there_is_no_floor_it_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(measuring.floor, "measure", lambda program, row, memory, *_: asked.append(memory))
+    comparison = measuring.Comparison(Run(), [], 4, 64, measuring.QUICK, Path(), Path("floor"))
+    monkeypatch.setitem(comparison.groups, "hocket", None)
+    for _ in range(2):  # else later times would stand in the place of earlier rounds
+        comparison._measure_floor(cell := Row("all_gather", 64, "float32", 4))
+    assert asked == ["private", "registered", "turns"]
+    assert cell.seconds == {}
+
+
 def test_what_private_memory_does_bounds_registered_memory_of_two_ranks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"private": 2.0, "registered": 3.0, "turns": 1.0}
     monkeypatch.setattr(
@@ -169,9 +180,15 @@ def test_where_ours_failed_a_goal_is_not_reached(ours: dict[str, list[float]]) -
         "cells ahead 1 of 2, geometric mean 4.00, worst 4.00 (all_reduce 8 B 2 ranks), "
         "hocket not measured to the end in 1 (all_reduce 64 B 2 ranks)"
     )
-    assert (
-        goals.summary(cells[1:]) == "cells ahead 0 of 1, hocket not measured to the end in 1 (all_reduce 64 B 2 ranks)"
-    )
+    words = "cells ahead 0 of 1, hocket not measured to the end in 1 (all_reduce 64 B 2 ranks)"
+    assert goals.summary(cells[1:]) == words
+
+
+def test_a_round_in_which_all_failed_is_lacked() -> None:
+    cell = row(hocket=[1.0], impi=[2.0])
+    assert not cell.lacks("hocket")
+    cell.loads = [0.0, 0.0]
+    assert cell.lacks("hocket")
 
 
 def test_a_goal_is_about_what_was_to_be_measured() -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -131,6 +132,22 @@ def test_what_more_ranks_did_best_can_be_measured_again(operation: str, variant:
 )
 def test_what_has_no_floor(operation: str, memory: str, num_ranks: int, num_bytes: int, program: Path) -> None:
     assert floor.measure(program, Row(operation, num_bytes, "float32", num_ranks), memory, SECONDS, 1) is None
+
+
+def test_a_floor_that_takes_too_long_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "floor"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(floor, "SECONDS", 0.1)
+    assert floor.measure(slow, row(), "private", SECONDS, 1) is None
+    assert floor.exchange(slow) == []
+
+
+def test_a_long_trial_is_one_that_can_end() -> None:
+    most = re.search(r"most_seconds = (\d+);", (building.SOURCES / "floor.cpp").read_text())
+    assert most
+    for effort in (measuring.QUICK, measuring.FULL):
+        assert effort.long_trial_seconds < int(most[1]) < floor.SECONDS
 
 
 def test_every_cell_of_float32_has_a_floor() -> None:
