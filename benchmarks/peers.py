@@ -25,6 +25,18 @@ class Absent(Exception):
     """A peer that cannot be had, and why."""
 
 
+def last_line(text: str) -> str:
+    """Of what a program or an error says: mostly why it failed."""
+    return (text.strip().splitlines() or ["no reason given"])[-1]
+
+
+def run(command: list[str | Path], failure: str) -> None:
+    """Raises Absent where the command fails."""
+    found = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if found.returncode:
+        raise Absent(f"{failure}: {last_line(found.stdout)}")
+
+
 def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) -> Path:
     """The Python that has the peer; makes its environment if need be. Raises Absent.
 
@@ -36,12 +48,9 @@ def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) 
         return python
     packages = PACKAGES[peer]
     print(f"installing {', '.join(packages)} in {folder.relative_to(ROOT)}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    run([sys.executable, "-m", "venv", "--clear", folder], "no virtual environment, for which Python needs ensurepip")
     command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1", *packages]
-    found = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise Absent(f"{', '.join(packages)} cannot be installed: {last}")
+    run(command, f"{', '.join(packages)} cannot be installed")
     if not works(python):
         raise Absent("it is installed and cannot be started")
     stamp.touch()

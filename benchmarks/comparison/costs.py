@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import protections
+from peers import last_line
 
 from comparison.contenders import BENCHMARKS, DEFAULT, Setting
 from comparison.groups import Failed, Group, Unsupported
@@ -56,7 +57,7 @@ def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
     command = [sys.executable, BENCHMARKS / "communicators.py", "--ranks", ",".join(map(str, rank_counts))]
     command += ["--rounds", str(rounds)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMUNICATORS_SECONDS)
-    failed = [found.stderr.strip().splitlines()[-1]] if found.returncode else []
+    failed = [last_line(found.stderr)] if found.returncode else []
     return "\n".join([*found.stdout.strip().splitlines(), *failed])
 
 

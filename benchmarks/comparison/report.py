@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from load import QUIET
-from peers import TITLES
+from peers import TITLES, last_line
 
 from comparison.goals import Outcome, price_without_cma
 from comparison.results import Row, Run, geometric_mean
@@ -107,7 +108,7 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
     for num_ranks, chosen in run.settings.items():
         names = ", ".join(f"{TITLES.get(name, name)} {how}" for name, how in chosen.items())
         lines.append(f"# {num_ranks} ranks: {names}")
-    lines += [f"# absent: {what}: {why.splitlines()[-1]}" for what, why in run.absent.items()]
+    lines += [f"# absent: {what}: {last_line(why)}" for what, why in run.absent.items()]
     if any(row.dtype == "bfloat16" for row in run.rows):
         lines.append("# bfloat16: where sums are made; what only moves is the same bytes in every library, of any type")
     lines.append(table(run.rows))
@@ -127,13 +128,24 @@ def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
     path.write_text(json.dumps({**asdict(run), "goals": reached}, indent=1) + "\n")
 
 
+def row_of(found: dict[str, Any]) -> Row:
+    """As written by write_json; raises what Python does where it is something else."""
+    row = Row(**found)
+    row.seconds = {
+        name: {protocol: list(map(float, times)) for protocol, times in of_name.items()}
+        for name, of_name in row.seconds.items()
+    }
+    row.loads, row.hops = list(map(float, row.loads)), list(map(float, row.hops))
+    return row
+
+
 def read_json(text: str) -> Run:
     """What write_json has written to that path; raises argparse.ArgumentTypeError."""
     try:
         found = json.loads(Path(text).read_text())
-        rows = [Row(**row) for row in found["rows"]]
-        settings = {int(num_ranks): chosen for num_ranks, chosen in found["settings"].items()}
-        return Run(found["machine"], rows, settings, found["absent"], found["costs"])
+        rows = [row_of(row) for row in found["rows"]]
+        settings = {int(num_ranks): dict(chosen) for num_ranks, chosen in found["settings"].items()}
+        return Run(found["machine"], rows, settings, dict(found["absent"]), dict(found["costs"]))
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -71,8 +71,23 @@ def test_what_is_wrong_is_said_in_a_line(
     assert expected in last
 
 
-@pytest.mark.parametrize("found", [[], {"rows": [{"bytes": 8}]}, {"rows": []}])
-def test_other_json_is_no_result(found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CELL = {"operation": "reduce", "num_bytes": 8, "dtype": "float32", "num_ranks": 2}
+REST = {"machine": "a machine", "settings": {}, "absent": {}, "costs": {}}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        {"rows": [{"bytes": 8}]},
+        {"rows": []},
+        {"rows": [CELL | {"seconds": []}], **REST},
+        {"rows": [CELL | {"seconds": {"hocket": [1.0]}}], **REST},
+        {"rows": [CELL | {"seconds": {"hocket": {"touched": ["x"]}}}], **REST},
+        {"rows": [CELL | {"loads": 0.1}], **REST},
+    ],
+)
+def test_other_json_is_no_result(found: object, tmp_path: Path) -> None:
     (tmp_path / "other").write_text(json.dumps(found))
     with pytest.raises(Exception, match="is no result of --json"):
         report.read_json(os.fspath(tmp_path / "other"))

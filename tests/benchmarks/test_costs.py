@@ -146,6 +146,12 @@ def test_the_cost_of_a_communicator_is_a_table_of_markdown(
     assert len(json.loads((tmp_path / "found").read_text())["results"]) == len(rows)
 
 
+def test_what_fails_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, "", ""))
+    assert costs.communicators((2,), 1) == "no reason given"
+    assert "# absent: costs, waiting: no reason given" in report.text(Run(absent={"costs, waiting": ""}), [])
+
+
 def test_the_full_run_has_all_numbers_of_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands = []
 
