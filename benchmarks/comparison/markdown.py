@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
+from load import QUIET
 from peers import TITLES
 
 from comparison.results import Row, Run, size_name
@@ -11,6 +12,8 @@ from comparison.results import Row, Run, size_name
 def tables(run: Run) -> str:
     """Where and how it was measured, the ratios by number of ranks, and the cost of existing."""
     parts = [run.machine]
+    if any(row.is_busy() and cell(row) for row in run.rows):
+        parts.append(f"Cells marked ! were measured while others used more than {QUIET:.0%} of all cores.")
     for num_ranks in sorted({row.num_ranks for row in run.rows}):
         chosen = run.settings.get(num_ranks, {})
         peers = ", ".join(f"{TITLES[name]}: {how}" for name, how in chosen.items() if name in TITLES)
@@ -42,9 +45,9 @@ def line(words: Sequence[str]) -> str:
 
 
 def cell(row: Row) -> str:
-    """Medians over rounds; empty where no MPI was measured. A barrier has no memory."""
+    """Medians over rounds; empty where no MPI was measured. A barrier has no memory. !: others used the cores."""
     private, registered = row.ratios("hocket", row.best_mpi()), row.ratio("registered")
     words = [f"{statistics.median(private):.2f} ({min(private):.2f}..{max(private):.2f})"] if private else []
     if row.num_bytes and registered is not None:
         words.append(f"{registered:.2f}")
-    return " / ".join(words)
+    return " / ".join(words) + (" !" if words and row.is_busy() else "")

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from load import QUIET
 from peers import TITLES, last_line
 
 from comparison.goals import Outcome, price_without_cma
@@ -39,8 +38,7 @@ def table(rows: Sequence[Row]) -> str:
         times = (row.typical(name) for name in shown)
         words = [row.name(), *("-" if seconds is None else f"{seconds * 1e6:.2f}" for seconds in times)]
         words += [spread(row.ratios(name, row.best_mpi())) for name in ours]
-        busy = statistics.median(row.loads) if row.loads else 0.0
-        words += [at_most(row), untouched(row), hop(row), f"{busy:.0%}" + ("!" if busy > QUIET else " ")]
+        words += [at_most(row), untouched(row), hop(row), f"{row.load():.0%}" + ("!" if row.is_busy() else " ")]
         lines.append(aligned(words, len(shown), len(ours)).rstrip())
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import peers
+from load import QUIET
 
 PROTOCOLS = ("touched", "untouched")
 WAIT_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -37,6 +38,14 @@ class Row:
         """Whether it was to be measured and was not, or not in every round: it failed, or no round came here."""
         rounds = max(1, len(self.loads), *(len(self.times(name)) for name in self.seconds))
         return contender not in self.left_out and len(self.times(contender)) < rounds
+
+    def load(self) -> float:
+        """Of all cores' time what went elsewhere, the median over rounds."""
+        return statistics.median(self.loads) if self.loads else 0.0
+
+    def is_busy(self) -> bool:
+        """Whether that is so much that the row is marked."""
+        return self.load() > QUIET
 
     def best_mpi(self, protocol: str = "touched") -> str | None:
         """The MPI with the least median."""

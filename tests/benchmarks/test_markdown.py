@@ -46,6 +46,19 @@ def test_a_table_has_operations_down_and_sizes_across() -> None:
     assert markdown.table([ROWS[-1]]).splitlines()[-1] == "| barrier | 1.25 (1.25..1.25) |"
 
 
+def test_a_cell_of_a_busy_row_is_marked() -> None:
+    legend = "Cells marked ! were measured while others used more than 5% of all cores."
+    cell = row("all_reduce", 8, hocket=[1.0], registered=[1.0], impi=[1.5])
+    cell.loads = [0.9, 0.01, 0.02]
+    quiet = markdown.tables(Run("a machine", [cell]))
+    assert legend not in quiet
+    assert quiet.endswith("| all_reduce | 1.50 (1.50..1.50) / 1.50 |")
+    cell.loads = [0.9, 0.01, 0.06]
+    busy = markdown.tables(Run("a machine", [cell]))
+    assert legend in busy
+    assert busy.endswith("| all_reduce | 1.50 (1.50..1.50) / 1.50 ! |")
+
+
 def test_all_tables_come_from_one_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
