@@ -11,7 +11,8 @@ So all times of a row are those of one round, the one with the median ratio, and
 cores exchange a line in that round, and the least and most of all rounds: on some machines it changes by the minute.
 Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold, and
 Hocket failed in no cell; a goal with a cell in which it did is not reached. bfloat16 is measured where sums are made:
-what an operation only moves is the same bytes in every library, whatever they mean.
+what an operation only moves is the same bytes in every library, whatever they mean. --read reports on what --json has
+written; of a run that ended early that is what it had measured.
 """
 
 import argparse
@@ -28,6 +29,7 @@ sys.path.insert(0, os.fspath(Path(__file__).parent))
 from arguments import listed, new_file, num_bytes, one_of, picture, whole
 from comparison import building, costs, goals, machine, markdown, report
 from comparison.contenders import CONTENDERS, SETTINGS, Contender
+from comparison.goals import Outcome
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
 from comparison.results import Row, Run, together
 from comparison.values import ITEM_BYTES, MOST_RANKS, OPERATIONS, undefined
@@ -41,6 +43,16 @@ QUICK_LARGEST_OF_MORE = ("all_reduce", "reduce_scatter")
 BFLOAT16_OPERATIONS = ("all_reduce", "reduce_scatter", "reduce")  # others move the same bytes, whatever they mean
 QUICK_BFLOAT16 = (8, 64 * KIB, 64 * MIB)
 GLOO_QUICK = ("all_reduce",)
+MEASURED = {  # what is measured where the command line does not say
+    "quick": False,
+    "ranks": [2, 4, 8],
+    "sizes": [],
+    "operations": list(OPERATIONS),
+    "peers": list(PACKAGES),
+    "settings": [],
+    "rounds": None,
+    "no_costs": False,
+}
 
 
 def default_sizes(operation: str, num_ranks: int, quick: bool) -> Sequence[int]:
@@ -133,16 +145,18 @@ def stop(number: int, _: object) -> NoReturn:
 def parsed() -> argparse.Namespace:
     """The command line; everything that can be wrong with it is found here, before anything is measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and shorter batches: under ten minutes")
+    quick = "fewer sizes and shorter batches: under ten minutes"
+    parser.add_argument("--quick", action="store_true", default=None, help=quick)
     names = list(dict.fromkeys(setting.name for known in SETTINGS.values() for setting in known))
     runs = listed(report.read_json)
-    parser.add_argument("--ranks", type=listed(whole(2, MOST_RANKS)), default="2,4,8")
-    parser.add_argument("--sizes", type=listed(num_bytes), default=[], help="bytes of the larger buffer")
-    parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), default=",".join(OPERATIONS))
-    parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), default=",".join(PACKAGES))
-    parser.add_argument("--settings", type=listed(one_of(names)), default=[], help="of the peers: try these only")
+    parser.add_argument("--ranks", type=listed(whole(2, MOST_RANKS)), help="(2,4,8)")
+    parser.add_argument("--sizes", type=listed(num_bytes), help="bytes of the larger buffer")
+    parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), help="(all)")
+    parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), help="(all)")
+    parser.add_argument("--settings", type=listed(one_of(names)), help="of the peers: try these only")
     parser.add_argument("--rounds", type=whole(1), help=f"({FULL.rounds}; quick: {QUICK.rounds})")
-    parser.add_argument("--no-costs", action="store_true", help="leave out setting up, memory and waiting")
+    costs_out = "leave out setting up, memory and waiting"
+    parser.add_argument("--no-costs", action="store_true", default=None, help=costs_out)
     parser.add_argument("--read", type=runs, metavar="FILES", help="report on these, of --json; measure nothing")
     parser.add_argument(
         "--table", action="store_true", help="print tables of Markdown, as in docs, instead of the report"
@@ -150,18 +164,36 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--json", type=new_file, metavar="FILE")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="needs matplotlib, the extra `plot`")
     parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name, default in MEASURED.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, default)
+        elif arguments.read:
+            parser.error(f"argument --{name.replace('_', '-')}: says what to measure, and --read measures nothing")
+    return arguments
+
+
+def judged(run: Run) -> list[Outcome]:
+    """What became of all goals."""
+    known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
+    return [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
 
 
 def measured(arguments: argparse.Namespace) -> Run:
+    """What was asked for. Of a run that ends early what there is goes to --json, marked as such."""
     effort = QUICK if arguments.quick else FULL
     if arguments.rounds:
         effort = effort.with_rounds(arguments.rounds)
-    began, run = time.monotonic(), Run()
-    compare(arguments, effort, run)
-    present = [peer for peer in PACKAGES if any(peer in chosen for chosen in run.settings.values())]
-    spent = f"{effort.rounds} rounds, {time.monotonic() - began:.0f} s"
-    run.machine = f"{date.today()}, {spent}, {machine.description(present)}"
+    began, run, early = time.monotonic(), Run(), "ended early, "
+    try:
+        compare(arguments, effort, run)
+        early = ""
+    finally:
+        present = [peer for peer in PACKAGES if any(peer in chosen for chosen in run.settings.values())]
+        spent = f"{early}{effort.rounds} rounds, {time.monotonic() - began:.0f} s"
+        run.machine = f"{date.today()}, {spent}, {machine.description(present)}"
+        if early and arguments.json:
+            was_written(arguments.json, lambda path: report.write_json(path, run, judged(run)))
     return run
 
 
@@ -170,8 +202,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     run = together(arguments.read) if arguments.read else measured(arguments)
-    known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
-    outcomes = [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
+    outcomes = judged(run)
     print(markdown.tables(run) + "\n" if arguments.table else report.text(run, outcomes))
     written = True
     if arguments.json:

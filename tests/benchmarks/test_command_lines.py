@@ -15,6 +15,7 @@ import communicators
 import compare
 from comparison import goals, report, values
 from comparison.results import Row, Run
+from peers import PACKAGES
 
 BENCHMARKS = Path(compare.__file__).parent
 
@@ -69,6 +70,36 @@ def test_what_is_wrong_is_said_in_a_line(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"program: error: argument {option}: ")
     assert expected in last
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--quick",
+        "--ranks=2,4",
+        "--sizes=8",
+        "--operations=reduce",
+        "--peers=",
+        "--settings=pinned",
+        "--rounds=3",
+        "--no-costs",
+    ],
+)
+def test_what_says_what_to_measure_is_refused_where_nothing_is(
+    option: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", option, "--read", os.fspath(result)])
+    with pytest.raises(SystemExit, match="2"):
+        compare.main()
+    name = option.split("=")[0]
+    assert f"argument {name}: says what to measure, and --read measures nothing" in capsys.readouterr().err
+
+
+def test_everything_is_measured_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program"])
+    found = compare.parsed()
+    assert (found.ranks, found.sizes, found.quick, found.rounds) == ([2, 4, 8], [], False, None)
+    assert (found.operations, found.peers) == (list(values.OPERATIONS), list(PACKAGES))
 
 
 CELL = {"operation": "reduce", "num_bytes": 8, "dtype": "float32", "num_ranks": 2}

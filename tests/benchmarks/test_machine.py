@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import compare
 from comparison import machine, report
 from comparison.measuring import QUICK
-from comparison.results import Run
+from comparison.results import Row, Run
 
 CPUINFO = """processor\t: 0
 vendor_id\t: AuthenticAMD
@@ -74,3 +74,22 @@ def test_a_result_names_machine_command_and_versions(monkeypatch: pytest.MonkeyP
     assert report.text(run, []).splitlines()[0] == f"# {run.machine}"
     report.write_json(tmp_path / "result", run, [])
     assert report.read_json(str(tmp_path / "result")).machine == run.machine
+
+
+@pytest.mark.parametrize("ending", [SystemExit(130), RuntimeError("a defect")])
+def test_a_run_that_ends_early_keeps_what_it_has(
+    ending: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(arguments: object, effort: object, run: Run) -> None:
+        times = {name: {"touched": [1.0]} for name in ("hocket", "registered", "no cma", "impi")}
+        run.rows = [Row("all_reduce", 8, "float32", 2, times), Row("all_reduce", 64, "float32", 2)]
+        raise ending
+
+    monkeypatch.setattr(compare, "compare", measure)
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--json", str(tmp_path / "result")])
+    with pytest.raises(type(ending)):
+        compare.main()
+    found = report.read_json(str(tmp_path / "result"))
+    assert ", ended early, 5 rounds, 0 s, " in found.machine
+    assert found.rows[0].times("hocket") == [1.0]
+    assert not any(outcome.reached for outcome in compare.judged(found) if outcome.goal.cells)
