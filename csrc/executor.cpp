@@ -222,6 +222,21 @@ void Executor::store(const Task &task, const Fold &what, std::byte *destination,
     }
 }
 
+/// Copies `num_bytes` that a peer shows in its private memory, or fewer. As each copy is a system call, it takes as
+/// much as that shows of the next pieces with it, where nothing has to come before them.
+bool Executor::fetch(Task &task, std::size_t num_shown, std::size_t &num_bytes) {
+    if (task.num_bytes_ahead == 0) {
+        const std::size_t left = task.num_bytes - piece_start(task) - task.within;
+        const bool is_free = task.instruction->dependencies.empty();
+        const std::size_t all = is_free ? std::min({num_shown, left, attached_bytes}) : num_bytes;
+        if (!transport_.copy(receives_[task.cursors.front()].peer, next_destination(task), all)) return false;
+        task.num_bytes_ahead = all;
+    }
+    num_bytes = std::min(num_bytes, task.num_bytes_ahead);
+    task.num_bytes_ahead -= num_bytes;
+    return true;
+}
+
 bool Executor::try_fold(Task &task, std::size_t index) {
     if (!at_turn(task, index) || !ready(task)) return false;
     const bool header = at_header(task);
@@ -230,6 +245,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
     bool progress = false;
     while (task.within < size) {
         std::size_t available = size - task.within;
+        std::size_t num_shown = 0; // of the last one; only a copy is attached, and has no other
         bool attached = false;
         operands_.clear();
         auto remote = task.remotes.begin();
@@ -241,14 +257,14 @@ bool Executor::try_fold(Task &task, std::size_t index) {
             const View view = gather(*remote++, element, task.instruction->is_copy && !header, progress);
             if (view.bytes.empty()) return progress;
             attached = view.attached;
-            available = std::min(available, view.bytes.size());
+            num_shown = view.bytes.size();
+            available = std::min(available, num_shown);
             operands_.push_back(view.bytes.data());
         }
         if (header) {
             check_sizes(task);
         } else if (attached) {
-            const int peer = receives_[task.cursors.front()].peer;
-            if (!transport_.copy(peer, next_destination(task), available)) return progress;
+            if (!fetch(task, num_shown, available)) return progress;
         } else if (is_short_ || !store_and_put(task, what, available)) {
             store(task, what, next_destination(task), available);
         }

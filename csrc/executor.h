@@ -127,7 +127,7 @@ class Executor {
         std::size_t done = 0;                   // pieces sent or folded
         std::size_t settled = 0;                // pieces whose dependants may run
         std::size_t within = 0;                 // bytes of the current piece that are done
-        std::size_t num_bytes_ahead = 0;        // lent already, behind them
+        std::size_t num_bytes_ahead = 0;        // lent or fetched already, behind them
         bool is_awaited = false;                // by other tasks
         bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
         std::vector<std::size_t> comes_after;   // places in that order
@@ -160,6 +160,7 @@ class Executor {
     void record_move(const Task &task, std::size_t index, std::uint64_t begin, std::size_t piece, std::size_t num_bytes,
                      bool is_complete);
     bool try_send(Task &task, std::size_t index);
+    bool fetch(Task &task, std::size_t num_shown, std::size_t &num_bytes);
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
     void store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes);
@@ -200,6 +201,8 @@ class Executor {
     static constexpr int pieces_per_advance = 16;
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
+    /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
+    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
     static constexpr int max_looks = 16; // about a microsecond
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.

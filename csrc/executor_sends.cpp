@@ -21,18 +21,23 @@ bool Executor::outgrows_caches(const Task &task) const {
 
 /// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
+/// Where each has a core and both are busy either way, as they exchange, one copy is quicker while caches hold what all
+/// have and lines come quickly, for chunks that are worth the look for their pages.
 bool Executor::is_to_be_fetched(const Task &task) const {
-    return plan_.shape().only_copies && total_bytes_ >= least_bytes_past_caches_ && task.peers.size() == 1 &&
-           transport_.shares_cores() && transport_.can_attach(task.peers[0]);
+    if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
+    if (transport_.shares_cores()) return total_bytes_ >= least_bytes_past_caches_;
+    const bool is_exchange = !sends_[task.cursors[0]].is_shared;
+    return is_exchange && task.num_bytes >= least_fetched_bytes && !outgrows_caches(task) &&
+           !transport_.stores_are_slow();
 }
 
 /// Whether all pieces of a send go as one message, so that its readers go on without this rank, which may have no core
-/// meanwhile. Nothing may come before or between them on their channels, and nothing of this rank wait for one of them.
-/// A trace of steps has them one by one, each sent before it is received.
+/// meanwhile, or has to fetch what they send. Nothing may come before or between them on their channels, and nothing of
+/// this rank wait for one of them. A trace of steps has them one by one, each sent before it is received.
 bool Executor::goes_at_once(const Task &task) const {
     const auto is_alone = [this](std::size_t cursor) { return sends_[cursor].entries.size() == 1; };
-    return recorder_ == nullptr && transport_.shares_cores() && task.instruction->dependencies.empty() &&
-           !task.is_awaited && std::ranges::all_of(task.cursors, is_alone);
+    return recorder_ == nullptr && (transport_.shares_cores() || is_to_be_fetched(task)) &&
+           task.instruction->dependencies.empty() && !task.is_awaited && std::ranges::all_of(task.cursors, is_alone);
 }
 
 /// Sends some of what is left of the piece at hand.

@@ -122,7 +122,8 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
         return;
     }
     std::uint64_t offer = 0;
-    if (header.num_bytes >= least_offered_bytes) offer = transport_.offer(source, {receive->data, receive->num_bytes});
+    const std::size_t least_offered = transport_.shares_cores() ? least_uncached_bytes : least_offered_bytes;
+    if (header.num_bytes >= least_offered) offer = transport_.offer(source, {receive->data, receive->num_bytes});
     receive->offered = offer != 0;
     const bool is_empty = header.num_bytes == 0;
     to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
@@ -231,7 +232,7 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     const Incoming &in = from(peer);
     if (view.attached) return transport_.copy(peer, in.target, bytes.size());
     if (bytes.data() == in.target) return true; // the sender has put it there
-    if (in.receive && in.receive->num_bytes >= least_offered_bytes) copy_past_caches(in.target, bytes);
+    if (in.receive && in.receive->num_bytes >= least_uncached_bytes) copy_past_caches(in.target, bytes);
     else copy_bytes(in.target, bytes);
     return true;
 }
@@ -337,7 +338,7 @@ void Matcher::end_payload(int peer) {
 void Matcher::fetch_from(int peer) {
     Incoming &in = from(peer);
     Exchange &receive = *in.fetched.front();
-    const std::size_t size = std::min(attached_piece_bytes, receive.num_bytes - receive.moved);
+    const std::size_t size = std::min(attached_bytes, receive.num_bytes - receive.moved);
     const Target source{receive.target->place + receive.moved, receive.target->attached};
     if (!transport_.fetch(peer, source, {receive.data + receive.moved, size})) return;
     ++num_moves_;

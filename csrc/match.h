@@ -65,12 +65,15 @@ class Matcher {
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
-    /// From here to there a message is fetched by its receiver where ranks share cores: of a shorter one two copies are
+    /// From here on a message is fetched by its receiver where ranks share cores: of a shorter one two copies are
     /// quicker than the system's one.
     static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
-    /// From here on a message stays in no cache: it is written past them, and both ends move pieces of it. Of a shorter
-    /// one a put would take lines from the receiver's cache, which may be much slower than what that reads.
-    static constexpr std::size_t least_offered_bytes = std::size_t{8} << 20;
+    /// From here on, where each rank has a core, both ends move pieces of it straight from memory to memory, if they
+    /// share a cache: else a put would take lines from the receiver's, which may be much slower than what that reads.
+    /// In small pages a shorter one loses more by looking them up than by a copy through slots.
+    static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
+    /// From here on a message stays in no cache, and is written past them; and both ends move it in any case.
+    static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
     /// in its own: there private memory is not written by the sender.
     static constexpr std::size_t most_cached_bytes = std::size_t{16} << 20;
@@ -109,8 +112,6 @@ class Matcher {
 
   private:
     static constexpr std::size_t frames_per_advance = 4; // for each peer and direction
-    /// Longer than others, as each takes a system call, and no slot.
-    static constexpr std::size_t attached_piece_bytes = std::size_t{512} << 10;
 
     enum class Kind : std::uint8_t { eager, announce, clear, data, offer };
 

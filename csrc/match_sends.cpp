@@ -74,7 +74,7 @@ void Matcher::send_to(int peer) {
 /// copy to make instead of two.
 bool Matcher::offer(int peer, Exchange &send) {
     const bool may_be_fetched =
-        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_offered_bytes && transport_.shares_cores();
+        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_uncached_bytes && transport_.shares_cores();
     if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
     send.offered = word != 0;
@@ -93,7 +93,7 @@ bool Matcher::begin_frame(int peer) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
         out.turn_of_data = false;
-        const std::size_t piece = exchange->target && exchange->target->attached ? attached_piece_bytes : piece_bytes;
+        const std::size_t piece = exchange->target && exchange->target->attached ? attached_bytes : piece_bytes;
         const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
         put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
                   Bytes(exchange->data + exchange->moved, size));
@@ -172,7 +172,7 @@ bool Matcher::push_payload(int peer) {
         out.payload = {};
     } else {
         const std::size_t of_all = out.exchange->num_bytes;
-        const bool may_lend = of_all > unit_bytes && (of_all >= least_offered_bytes ||
+        const bool may_lend = of_all > unit_bytes && (of_all >= least_uncached_bytes ||
                                                       !transport_.copies_faster(out.payload.size(), 4 * of_all));
         const Published published = out.head.empty()
                                         ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)

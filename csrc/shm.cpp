@@ -373,7 +373,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         break;
     }
     case Endpoint::Tier::attach:
-        if (from.attachable.empty() && !(shares_cores() && can_attach(peer))) refuse(peer);
+        if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
         start = address;
         attached = true;
         break;

@@ -21,6 +21,8 @@ struct View {
     bool attached = false;      // `bytes` are the peer's addresses, for copy() only
 };
 
+/// Of private memory, copied at a time by the system, which has to look up its pages.
+inline constexpr std::size_t attached_bytes = std::size_t{1} << 20;
 /// In one message, whose length is counted in words of few bits.
 inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 
