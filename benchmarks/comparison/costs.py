@@ -22,7 +22,8 @@ PROTECTION_STARTS = 7  # in some 12 seconds
 RANK_COUNTS = (2, 4, 8, 16, 32, 64)
 QUICK_RANK_COUNTS = (2, 8)
 LATE_SECONDS = 1.0
-COMMUNICATORS_SECONDS = 3600.0  # 64 ranks wait for a minute until all have imported, and begin six times
+IMPORTS = 2.0  # seconds for which four ranks wait until all have imported; with more in proportion
+COMMUNICATORS_SECONDS = 3600.0  # of which 64 ranks wait half a minute, six times
 
 
 def late(build: Path) -> dict[str, float]:
@@ -55,7 +56,7 @@ def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
 def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
     """What benchmarks/communicators.py says of one more communicator."""
     command = [sys.executable, BENCHMARKS / "communicators.py", "--ranks", ",".join(map(str, rank_counts))]
-    command += ["--rounds", str(rounds)]
+    command += ["--rounds", str(rounds), "--imports", str(IMPORTS)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMUNICATORS_SECONDS)
     failed = [last_line(found.stderr)] if found.returncode else []
     return "\n".join([*found.stdout.strip().splitlines(), *failed])

@@ -280,7 +280,7 @@ class Comparison:
             if key in self._ended_floors:
                 continue
             known = self._ways.get(key, [])
-            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches + 2, known)
+            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches, known)
             is_long = time.monotonic() - began > self._effort.long_trial_seconds
             if found and (is_long or not is_pair):
                 self._ways[key] = found.variants
