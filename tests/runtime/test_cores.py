@@ -1,6 +1,8 @@
 """Who may spin: ranks that have as many cores as there are of them, whoever has bound them to which."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 import hocket
 from hocket.runtime import cores
-from hocket.runtime.cores import beside, have_cores, neighbours, own_cores, shared_by
+from hocket.runtime.cores import beside, have_cores, neighbours, num_cores, own_cores, shared_by
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
@@ -64,6 +66,15 @@ def test_more_ranks_than_cores_share_them(
 )
 def test_neighbours_may_run_on_the_same_core(ranks: list[dict[str, Any]], expected: list[list[int]]) -> None:
     assert [neighbours(ranks, rank) for rank in range(len(ranks))] == expected
+
+
+def test_the_cores_of_all_ranks_together() -> None:
+    assert [num_cores(ranks) for ranks in (said({5}), said({0}, {1}), said({0, 1}, {1, 2}), said({0, 9}, {0, 9}))] == [
+        1,
+        2,
+        3,
+        2,
+    ]
 
 
 def test_who_is_beside_a_rank_runs_nowhere_else() -> None:
@@ -164,3 +175,29 @@ def test_ranks_tell_each_other() -> None:
         return hocket.init().context.has_core
 
     assert hocket.run_ranks(spins, 3, kind="thread") == have_cores([own_cores()] * 3)
+
+
+EIGHT_CORES = """
+import os, sys
+
+here = set(range(8))
+
+def bind(_, cores):
+    global here
+    here = set(cores)
+
+os.sched_getaffinity, os.sched_setaffinity = lambda _: here, bind
+"""
+START = {
+    "run_ranks": "import hocket; print(*hocket.run_ranks(os.getenv, 2, args=('OMP_NUM_THREADS',), kind='process'))",
+    "hocket run": "from hocket.cli import main; main(['run', '-n', '2', '--', 'printenv', 'OMP_NUM_THREADS'])",
+}
+
+
+@pytest.mark.parametrize("program", START.values(), ids=START)
+def test_threads_of_a_rank_share_the_cores_once(program: str) -> None:
+    """Of eight cores two ranks have four each, not a half of the four that each is bound to."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", EIGHT_CORES + program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4", "4"]

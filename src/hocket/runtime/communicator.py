@@ -23,7 +23,7 @@ from hocket.algorithms import Algorithm, registry
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import groups, memory, trace
 from hocket.runtime.collectives import Collectives
-from hocket.runtime.cores import beside, have_cores, neighbours, own_cores
+from hocket.runtime.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
@@ -84,7 +84,7 @@ def init(
     if members.config["error"]:
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
-    context = Context(core, members.rank, members.size, with_core[members.rank], environment.cancel)
+    context = Context(core, members.rank, members.size, with_core[members.rank], num_cores(cores), environment.cancel)
     _end_with_rank(context)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
@@ -127,11 +127,20 @@ def _configuration() -> dict[str, str]:
 class Context:
     """What all communicators of one rank share: its memory, and its place among all ranks of the job.
 
-    Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits.
+    Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits;
+    num_cores: on how many all ranks of the job run together.
     """
 
-    def __init__(self, core: Any, rank: int, size: int, has_core: bool, cancel: threading.Event | None = None) -> None:
-        self._core, self.rank, self.size, self.has_core = core, rank, size, has_core
+    def __init__(
+        self,
+        core: Any,
+        rank: int,
+        size: int,
+        has_core: bool,
+        num_cores: int,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
         self._cancel = cancel  # of the ranks that are threads of one run_ranks
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)

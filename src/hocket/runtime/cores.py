@@ -56,6 +56,14 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
     return have
 
 
+def num_cores(said: Sequence[dict[str, Any]]) -> int:
+    """On how many cores the ranks of a job run, all together; `said` is own_cores() of every rank."""
+    cores = 0
+    for one in said:
+        cores |= int.from_bytes(one["cores"], "little")
+    return cores.bit_count()
+
+
 def shared_by(num_ranks: int) -> bool:
     """Whether so many ranks share cores if they are started from here, as have_cores of all that they say."""
     return not all(have_cores([own_cores()] * num_ranks))

@@ -103,7 +103,8 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
     """The variables that tell a child process its place, as `discover` reads them.
 
     OMP_NUM_THREADS is added where the caller's environment has none: ranks share the cores, and linear algebra that
-    starts a thread per core in each of them loses most of its time to waiting.
+    starts a thread per core in each of them loses most of its time to waiting. Their cores are those of the calling
+    thread: call it before that is bound.
     """
     variables = {"HOCKET_RANK": str(rank), "HOCKET_SIZE": str(size), "HOCKET_ADDRESS": address}
     if "OMP_NUM_THREADS" not in os.environ:

@@ -158,8 +158,9 @@ def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...
     with _Processes() as processes:
         address = new_address()
         for rank in range(size):
+            variables = rank_variables(rank, size, address)  # they share all cores, so before any is bound
             with bound(rank, size):
-                processes.start(rank_variables(rank, size, address))
+                processes.start(variables)
         for connection in processes.connections:
             # A process that has already ended is noticed below.
             with contextlib.suppress(OSError):

@@ -104,10 +104,13 @@ def store(costs: MachineCosts) -> tuple[MachineCosts, Path]:
     return costs, file
 
 
-def load() -> MachineCosts | None:
-    """What was stored for this machine, None if nothing was or it cannot be read."""
+def load(num_cores: int | None = None) -> MachineCosts | None:
+    """What was stored for so many cores of this machine, None if nothing was or it cannot be read.
+
+    By default those that this process may use: a rank, which is bound to its share of them, says those of all ranks.
+    """
     try:
-        costs = msgspec.json.decode(_file().read_bytes(), type=MachineCosts)
+        costs = msgspec.json.decode(_file(num_cores).read_bytes(), type=MachineCosts)
     except (OSError, RuntimeError, msgspec.DecodeError, UnicodeDecodeError):  # RuntimeError: no home directory
         return None
     together, alone = costs.together_bytes_per_second, costs.bytes_per_second
@@ -117,9 +120,9 @@ def load() -> MachineCosts | None:
     return costs if complete and positive and costs.num_cores > 0 and costs.hop_seconds >= 0 else None
 
 
-def _file() -> Path:
+def _file(num_cores: int | None = None) -> Path:
     """One for each kind of processor and number of cores: a cache folder may be shared by many machines."""
-    identity = f"{platform.machine()} {_processor()} {len(os.sched_getaffinity(0))}"
+    identity = f"{platform.machine()} {_processor()} {num_cores or len(os.sched_getaffinity(0))}"
     return cache_folder() / "machines" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 

@@ -121,6 +121,7 @@ class _Supervisor:
         for rank in range(self.num_ranks):
             if self.ended_by is not None:
                 break
+            variables = rank_variables(rank, self.num_ranks, address)  # they share all cores, so before any is bound
             with bound(rank, self.num_ranks):
                 process = subprocess.Popen(
                     command,
@@ -129,7 +130,7 @@ class _Supervisor:
                     stderr=subprocess.PIPE,
                     # Python writes to a pipe in blocks by default: lines would be seen long after they were printed.
                     env={"PYTHONUNBUFFERED": "1", **os.environ}
-                    | rank_variables(rank, self.num_ranks, address)
+                    | variables
                     | torchrun_variables(rank, self.num_ranks, port),
                     process_group=self.group,
                 )
