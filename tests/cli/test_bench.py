@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.cli import bench_cases, bench_report, main
+from hocket.cli import bench_cases, bench_measure, bench_report, main
 from hocket.cli.bench_cases import Buffers, make_case
 from hocket.cli.bench_settings import find_dtypes, find_ops, parse_size, type_in_nccl
+from hocket.errors import CommunicationError, PeerDied
 from hocket.runtime import machine
 from hocket.runtime.communicator import Communicator
 from hocket.runtime.launch import run_ranks
@@ -216,6 +218,21 @@ def test_bounds_stand_beside_where_the_machine_was_measured(
         assert float(bound) > 0 and float(share) == pytest.approx(100 * float(bound) / float(time), rel=0.02)
 
 
+def test_bound_ranks_have_the_bounds_of_all_their_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two processes may run on its own share only: what was measured is about both shares."""
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
+    machine.store(COSTS)
+    call = ["bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "--json"]
+    program = [sys.executable, "-m", "hocket"]
+    for command in ([*program, *call, "--ranks", "2"], [*program, "run", "-n", "2", "--", "-m", "hocket", *call]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["config"]["cores"] == cores and found["bounds"] == "measured"
+        assert found["results"][0]["out_of_place"]["bound"] > 0
+
+
 def test_a_bound_below_what_the_clock_can_tell_is_left_out(
     bench: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +253,19 @@ def test_one_is_not_many(bench: Callable[..., str]) -> None:
 def test_steps_are_added_or_multiplied(bench: Callable[..., str]) -> None:
     added = rows_of(bench("broadcast", "-b", "1K", "-e", "4K", "-i", "1K", "-d", "int8", "-r", "1", *SHORT))
     assert [row[:5] for row in added] == [[str(n), str(n), "int8", "none", "1"] for n in (1024, 2048, 3072, 4096)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["all_reduce", "-b", "8", "-e", "8", "-i", "0"],
+        ["all_reduce", "-b", "0", "-e", "0", "-f", "2"],
+        ["barrier", "-i", "0"],
+        ["barrier", "-b", "0", "-e", "0", "-f", "2"],
+    ],
+)
+def test_one_size_needs_no_step(options: list[str], bench: Callable[..., str]) -> None:
+    assert [row[0] for row in rows_of(bench(*options, *SHORT))] == ["8" if "8" in options else "0"]
 
 
 def test_sizes_are_rounded_down_to_whole_blocks_and_that_is_said(bench: Callable[..., str]) -> None:
@@ -281,6 +311,94 @@ def test_the_table_of_the_osu_benchmarks(bench: Callable[..., str]) -> None:
         assert re.fullmatch(size + r" +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +2 +Pass", line)
     unchecked = bench("allreduce", "-b", "8", "-e", "8", "-c", "0", "--format", "osu", *SHORT)
     assert "Validation" not in unchecked and "Pass" not in unchecked
+
+
+@pytest.mark.parametrize(
+    ("collective", "size"),
+    [
+        ("all_gather", "4"),
+        ("all_to_all", "4"),
+        ("gather", "4"),
+        ("scatter", "4"),
+        ("reduce_scatter", "8"),
+        ("broadcast", "8"),
+    ],
+)
+def test_the_osu_benchmarks_count_bytes_of_a_rank_where_nothing_is_reduced(
+    collective: str, size: str, bench: Callable[..., str]
+) -> None:
+    assert rows_of(bench(collective, "-b", "8", "-e", "8", "--format", "osu", *SHORT))[0][0] == size
+
+
+def test_the_title_of_messages_is_that_of_the_osu_benchmarks(bench: Callable[..., str]) -> None:
+    found = bench("sendrecv", "-b", "8", "-e", "8", "--format", "osu", *SHORT)
+    assert found.startswith("# Hocket Multi Latency Test\n")
+
+
+def fail_at_the_second_size(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    right = bench_measure.Bench._row
+
+    def row(one: bench_measure.Bench, buffers: Buffers, size: int, *run: Any) -> bench_report.Row:
+        if size == 16:
+            raise error
+        return right(one, buffers, size, *run)
+
+    for name, value in (("HOCKET_RANK", "0"), ("HOCKET_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(bench_measure.Bench, "_row", row)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(KeyboardInterrupt(), 130, "interrupted"), (CommunicationError("it broke"), 2, "it broke")],
+)
+@pytest.mark.parametrize("format", ["nccl", "json"])
+def test_json_keeps_what_was_measured_before_an_error(
+    format: str,
+    error: BaseException,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fail_at_the_second_size(monkeypatch, error)
+    file = tmp_path / "found.json"
+    call = ("bench", "all_reduce", "-b", "8", "-e", "32", "-f", "2", "-n", "1", "-w", "0", "-J", str(file))
+    assert main([*call, "--format", format]) == code
+    found = json.loads(file.read_text())
+    assert [row["size"] for row in found["results"]] == [8] and found["error"] == said
+    printed = capsys.readouterr()
+    assert said in printed.err
+    if format == "json":
+        assert json.loads(printed.out) == found
+
+
+def test_the_parent_says_in_json_that_rank_0_died(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank, expected in ((0, '{"error": "gone"}\n'), (1, "")):  # what is left of rank 0 prints it itself
+
+        def die(*_: Any, rank: int = rank, **__: Any) -> list[Any]:
+            raise PeerDied("gone", rank=rank)
+
+        monkeypatch.setattr("hocket.runtime.launch.run_ranks", die)
+        assert main(["bench", "all_reduce", *SHORT, "--json"]) == 2
+        assert capsys.readouterr() == (expected, "hocket bench: gone\n")
+
+
+def test_an_error_is_json_where_that_is_the_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "foo", "--format", "json"]) == 2
+    assert "found 'foo'" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_a_file_that_cannot_hold_the_json_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("HOCKET_RANK", "0"), ("HOCKET_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    assert main(["bench", "all_reduce", "-b", "8", "-e", "8", "-n", "1", "-J", "/dev/full"]) == 2
+    assert "found '/dev/full': No space left on device" in capsys.readouterr().err
 
 
 def test_percentiles_in_the_table(bench: Callable[..., str]) -> None:
@@ -357,6 +475,9 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
         (["all_reduce", "-J", "/none/found.json"], "expected a folder that exists, for /none/found.json; found none"),
         (["all_reduce", "-e", "1000000G"], "; choose a smaller --maxbytes"),
         (["sendrecv", "-m", "2"], "expected 1 for sendrecv, found 2"),
+        (["all_reduce", "-e", "9" * 400], "expected a size of at most 1073741824G, found '99"),
+        (["all_reduce", "-n", "9" * 20], "expected at most 2147483647, found '99999999999999999999'"),
+        (["broadcast", "-g", "2000000000", "-r", "all"], "--ranks: expected at most 1024, as they are on one host"),
         (["all_reduce", "-t", "2"], "expected 1, as each rank is a process, and -g says how many; found '2'"),
         (["all_reduce", "-g", "0"], "expected a whole number of at least 1, found '0'"),
         (["sendrecv", "--algorithm", "ring"], "expected no --algorithm for sendrecv"),

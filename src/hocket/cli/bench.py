@@ -21,8 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket bench`."""
     parser.description = "Measure a collective, with the flags and columns of NCCL's tests and a lower bound beside."
     parser.epilog = (
-        "Sizes are bytes with K, M or G: of the larger of input and output, rounded down to whole blocks as NCCL's "
-        "tests do. The same buffers are used again in every iteration. sendrecv is a ping-pong; its time is one way. "
+        "Sizes are bytes with K, M or G: of the larger of input and output, rounded down to whole blocks of elements "
+        "(NCCL's tests: of 16 bytes). The same buffers are used again in every iteration. sendrecv is a ping-pong; its "
+        "time is one way. With --format osu sizes of all_gather, all_to_all, gather and scatter are of each rank, "
+        "as the OSU benchmarks count. "
         "A bound below 20 ns, which reading the clock takes itself, is not printed. "
         "The exit code is 1 if a result was wrong."
     )
@@ -73,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--percentiles", action="store_true", help="also p50 and p99 of single iterations")
     output.add_argument("--format", choices=_FORMATS, default="nccl", help="(default nccl)")
     output.add_argument("--json", action="store_true", help="print one JSON object, as --format json")
-    output.add_argument("-J", dest="json_file", metavar="FILE", help="also write JSON to this file")
+    output.add_argument("-J", dest="json_file", metavar="FILE", help="also write JSON to this file; with --percentiles")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,11 +83,15 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.bench_measure import run_as_rank
     from hocket.cli.bench_settings import check
     from hocket.cli.files import check_writable
+    from hocket.errors import PeerDied
     from hocket.runtime.environment import discover
     from hocket.runtime.launch import run_ranks
 
     environment = discover()
     alone = environment.source == "alone"
+    # Where JSON is asked for, an error is JSON as well: of ranks that are there already, rank 0 says it.
+    arguments.format = "json" if arguments.json else arguments.format
+    arguments.json = arguments.format == "json" and environment.rank == 0
     settings = _settings(arguments, _default_ranks() if alone else environment.size)
     check(settings)
     if settings.json_file is not None and environment.rank == 0:
@@ -98,16 +104,22 @@ def run(arguments: argparse.Namespace) -> int:
         if environment.rank == 0:
             print("hocket bench: interrupted; what is printed above was measured to the end", file=sys.stderr)
         raise
+    except Exception as error:
+        # Rank 0 has put it beside what it measured, unless it is rank 0 that died.
+        arguments.json = arguments.json and alone and isinstance(error, PeerDied) and error.rank == 0
+        raise
 
 
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
     from hocket.cli.bench_settings import Settings, find_collective, find_dtypes, find_ops
+    from hocket.cli.limits import check_ranks
     from hocket.runtime.bound import MESSAGE
     from hocket.schedule.collective import COLLECTIVES
 
     collective = find_collective(arguments.collective)
     ranks = arguments.ranks or num_ranks
-    output = "json" if arguments.json else arguments.format
+    if arguments.ranks is not None:
+        check_ranks(ranks)
     rooted = collective != MESSAGE and COLLECTIVES[collective].rooted
     reduces = collective != MESSAGE and COLLECTIVES[collective].counts_contributions
     roots = tuple(range(ranks)) if arguments.root == -1 else (arguments.root,)
@@ -134,8 +146,8 @@ def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
         registered=arguments.memory == "registered",
         algorithm=arguments.algorithm,
         order=arguments.order,
-        percentiles=arguments.percentiles or output in ("json", "csv") or arguments.json_file is not None,
-        format=output,
+        percentiles=arguments.percentiles or arguments.format in ("json", "csv") or arguments.json_file is not None,
+        format=arguments.format,
         json_file=arguments.json_file,
         arguments=tuple(sys.argv[2:]),
     )
@@ -171,8 +183,12 @@ def _threads(text: str) -> None:
 
 def _count(least: int) -> Callable[[str], int]:
     def count(text: str) -> int:
+        from hocket.cli.limits import MOST_COUNT
+
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, found {text!r}")
+        if int(text) > MOST_COUNT:
+            raise argparse.ArgumentTypeError(f"expected at most {MOST_COUNT}, found {text!r}")
         return int(text)
 
     return count

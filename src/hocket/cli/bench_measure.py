@@ -36,19 +36,25 @@ def run_as_rank(settings: Settings) -> int:
 
     Raises ValueError where the ranks that are there are not as many as the settings say.
     """
-    size = discover().size
+    environment = discover()
+    size = environment.size
     if size != settings.num_ranks:
         raise ValueError(f"--ranks {settings.num_ranks}, but {size} ranks were started; leave --ranks out")
-    with hocket.init() as comm:
-        bench = Bench(settings, comm)
-        report = Report(settings) if comm.rank == 0 else None
-        if report:
-            report.begin()
-        for row in bench.rows():
+    report = Report(settings) if environment.rank == 0 else None
+    try:
+        with hocket.init() as comm:
+            bench = Bench(settings, comm)
             if report:
-                report.row(row)
+                report.begin(comm.context.num_cores)
+            for row in bench.rows():
+                if report:
+                    report.row(row)
+    except BaseException as error:
         if report:
-            report.end()
+            report.fail(error)
+        raise
+    if report:
+        report.end()
     return bench.num_wrong
 
 

@@ -4,18 +4,18 @@ The first 13 columns are NCCL's, so that programs which read its tables can read
 """
 
 import json
-import os
 import platform
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.files import write
 from hocket.cli.selection import name_count
 from hocket.runtime import machine
 from hocket.runtime.bound import MESSAGE, lower_bound
+from hocket.runtime.machine import MachineCosts
 from hocket.schedule.collective import COLLECTIVES
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
@@ -37,7 +37,7 @@ _NAMES_OF_OSU = {
     "gather_v": "Gatherv",
     "scatter_v": "Scatterv",
     "all_to_all_v": "All-to-Allv Personalized Exchange",
-    MESSAGE: "Multi Latency",
+    MESSAGE: "Multi",
 }
 
 
@@ -76,13 +76,15 @@ class Report:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._costs = machine.load()
+        self._costs: MachineCosts | None = None
+        self._num_cores = 0
         self._rows: list[Row] = []
         self._started = time.strftime("%Y-%m-%d %H:%M:%S")
         self._factor = bus_factor(settings.collective, settings.num_ranks)
 
-    def begin(self) -> None:
-        """What stands above the first row."""
+    def begin(self, num_cores: int) -> None:
+        """What stands above the first row. num_cores: those of all ranks together."""
+        self._num_cores, self._costs = num_cores, machine.load(num_cores)
         if self._settings.format == "nccl":
             _print(*self._head(), *self._columns())
         elif self._settings.format == "osu":
@@ -108,13 +110,20 @@ class Report:
             _print(*(",".join(map(_plain, self._flat(row, mode).values())) for mode in modes))
 
     def end(self) -> None:
-        """What stands below the last row, and the file of -J. OSError if that cannot be written."""
+        """What stands below the last row, and the file of -J. ValueError if that cannot be written."""
         if self._settings.format == "nccl":
             _print(*self._foot())
-        elif self._settings.format == "json":
-            _print(json.dumps(self.as_json()))
+        self._finish(self.as_json())
+
+    def fail(self, error: BaseException) -> None:
+        """What there is as JSON of the rows before the error, and the error."""
+        self._finish(self.as_json() | {"error": str(error) or "interrupted"})
+
+    def _finish(self, found: dict[str, Any]) -> None:
+        if self._settings.format == "json":
+            _print(json.dumps(found))
         if self._settings.json_file is not None:
-            Path(self._settings.json_file).write_text(json.dumps(self.as_json(), indent=1) + "\n")
+            write(self._settings.json_file, json.dumps(found, indent=1) + "\n")
 
     # NCCL ------------------------------------------------------------------------------------------------------------
 
@@ -125,7 +134,7 @@ class Report:
         memory = "registered" if settings.registered else "private"
         lines = [
             f"# hocket {__version__} bench {settings.collective}: {name_count(settings.num_ranks, 'rank')} on "
-            f"{name_count(len(os.sched_getaffinity(0)), 'core')} of {platform.node()}, {memory} memory, "
+            f"{name_count(self._num_cores, 'core')} of {platform.node()}, {memory} memory, "
             f"algorithm {settings.algorithm or 'by size'}",
             f"# minBytes {settings.min_bytes} maxBytes {settings.max_bytes} step: {step} "
             f"warmup iters: {settings.warm_up} iters: {iterations} agg iters: {settings.aggregated} "
@@ -199,10 +208,17 @@ class Report:
         timing = row.out_of_place
         assert timing is not None  # what has no data, or no memory to be in place, has this form alone
         numbers = [timing.average, timing.minimum, timing.maximum]
-        line = f"{row.num_bytes:<10}" + "".join(f"{seconds * 1e6:18.2f}" for seconds in numbers)
+        size = row.num_bytes // self._settings.num_ranks if self._per_rank else row.num_bytes
+        line = f"{size:<10}" + "".join(f"{seconds * 1e6:18.2f}" for seconds in numbers)
         line += f"{timing.iterations:18}"
         line += "".join(f"{seconds * 1e6:18.2f}" for seconds in timing.percentiles or ())
         return line + (f"{self._validation(row):>18}" if self._settings.num_checks else "")
+
+    @property
+    def _per_rank(self) -> bool:
+        """Whether the OSU benchmarks count the bytes of each rank, not those of the whole vector."""
+        kind = COLLECTIVES.get(self._settings.collective)  # none of messages
+        return kind is not None and kind.blocks != "one" and not kind.reduces
 
     @staticmethod
     def _validation(row: Row) -> str:
@@ -219,7 +235,7 @@ class Report:
             "hocket_version": __version__,
             "start_time": self._started,
             "args": ["hocket", "bench", *self._settings.arguments],
-            "config": as_config(self._settings) | {"host": platform.node(), "cores": len(os.sched_getaffinity(0))},
+            "config": as_config(self._settings) | {"host": platform.node(), "cores": self._num_cores or None},
             "results": [self._as_json(row) for row in self._rows],
             "out_of_bounds": {"count": wrong, "okay": not wrong},
             "average_bus_bandwidth": {"bandwidth": self._average_bandwidth()},

@@ -1,11 +1,11 @@
 """What `hocket bench` is asked for: sizes, types, operations, and how often."""
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.cli.limits import MOST_BYTES, check_memory
 from hocket.runtime.bound import MESSAGE
 from hocket.runtime.plans import find
 from hocket.runtime.spelling import find_collective_name
@@ -69,9 +69,12 @@ class Settings:
 
     def sizes(self) -> Iterator[int]:
         """The sizes asked for, from the smallest on; a barrier has one, 0."""
-        size = self.min_bytes if self.moves_data else self.max_bytes
+        if not self.moves_data or self.min_bytes == self.max_bytes:  # then no step need lead anywhere
+            yield self.min_bytes if self.moves_data else 0
+            return
+        size = self.min_bytes
         while size <= self.max_bytes:
-            yield size if self.moves_data else 0
+            yield size
             size = size * self.step_factor if self.step_factor > 1 else size + self.step_bytes
 
     def runs(self) -> Iterator[tuple[str, str, int]]:
@@ -83,7 +86,7 @@ class Settings:
                         yield dtype, op, root
 
     def num_elements(self, size: int, dtype: str) -> int:
-        """Elements of the whole vector for a size: rounded down to whole blocks, as NCCL's tests do."""
+        """Elements of the whole vector for a size: rounded down to whole blocks."""
         count = size // ITEM_BYTES[DTYPES.index(dtype)]
         return count - count % self.divisor
 
@@ -123,7 +126,10 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise ValueError(f"expected a size in bytes, as 8, 64K, 1M or 2G; found {text!r}")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    size = float(found[1]) * UNITS[found[2].upper()]
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {text!r}")
+    return int(size)
 
 
 def find_collective(text: str) -> str:
@@ -170,12 +176,7 @@ def check(settings: Settings) -> None:
             raise ValueError("-f multiplies: expected --minbytes above 0, found 0; use -i instead")
         if settings.step_factor <= 1 and settings.step_bytes < 1:
             raise ValueError(f"expected --stepbytes of at least 1, found {settings.step_bytes}")
-    needed, present = 2 * ranks * settings.max_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > present:
-        raise ValueError(
-            f"an input and an output of {settings.max_bytes} bytes on each of {ranks} ranks take {needed} bytes, and "
-            f"this host has {present}; choose a smaller --maxbytes"
-        )
+    check_memory(ranks, settings.max_bytes if settings.moves_data else 0, "--maxbytes")
     for root in settings.roots:
         if not -1 <= root < ranks:
             raise ValueError(f"expected --root from 0 to {ranks - 1}, or all; found {root}")
