@@ -15,6 +15,7 @@ from hocket.cli.selection import byte_count, byte_counts, name_range, name_secon
 from hocket.runtime import machine, tuning
 from hocket.runtime.tuner_file import read
 from hocket.runtime.tuning import Comparison, Entry, Result
+from hocket.runtime.tuning_fit import Costs, Traits
 
 QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K", "--seconds", "20")
 
@@ -74,6 +75,58 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
     assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
 
 
+def test_what_is_no_line_of_its_own_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = (
+        "# Mine, for a reason.",
+        "",
+        "allreduce,0,-1,collnet_direct,ll,-1,-1,-1",
+        " broadcast , 0,99, chain,simple,-1,-1,4  # so it is",
+    )
+    Path("mine.conf").write_text("\n".join([*theirs[:3], "broadcast,0,-1,tree,simple,-1,-1,2", theirs[3], ""]))
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found(tuning.Rule("broadcast", 0, -1, "direct", num_ranks=2)))
+    for _ in range(2):  # and the second time changes nothing
+        assert main([*QUICK, "-o", "mine.conf"]) == 0
+        lines = Path("mine.conf").read_text().splitlines()
+        assert lines[-5:] == ["broadcast,0,-1,direct,simple,-1,-1,2,-1,-1", *theirs]
+        assert sum(line.startswith("# Tuner file of Hocket") for line in lines) == 1
+        assert [rule.algorithm for rule in read("mine.conf")] == ["direct", "chain"]
+
+
+def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.conf").write_text("broadcast,0,99,chain,simple,-1,-1,-1\n")
+    samples = tuple(tuning.sample(size, (1e-6,)) for size in (8, 64, 512))
+    direct = tuning.Measured("direct", Traits(1, 1.0, 0.0), Costs(1e-6, 0.0, 0.0, 0.0), samples)
+    rule = tuning.Rule("broadcast", 64, 64, "direct", num_ranks=2)
+    result = replace(found(rule), entries=(Entry("broadcast", 2, "", (direct,)),))
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: result)
+    assert main([*QUICK, "-o", "mine.conf"]) == 0
+    assert capsys.readouterr().err == (
+        "hocket tune: mine.conf: an older line, about any number of ranks, has chain in the place of the default, "
+        "which nothing clearly beats: broadcast, 2 ranks, 8 B\n"
+    )
+
+
+def test_where_time_does_not_suffice_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK[:-1], "1e-9"]) == 1
+    assert "hocket tune: nothing was timed: it takes more --seconds" in capsys.readouterr().err
+    assert not Path("hocket_tuner.conf").exists() and not tuning.file().exists()
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_time_is_spent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOCKET_CACHE", "/proc/x")
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
+    monkeypatch.setattr(machine, "measure", lambda: pytest.fail("nothing may be measured"))
+    for more in ([], ["--measure"]):
+        assert main(["tune", *more]) == 2
+        assert "expected a cache folder that can be written, to keep what is measured; found '/proc/x'" in (
+            capsys.readouterr().err
+        )
+
+
 def test_what_cannot_be_written_at_the_end_loses_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -92,8 +145,8 @@ def test_what_cannot_be_written_at_the_end_loses_nothing_else(
     assert tuning.load().find("broadcast", 2) is not None
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
     (tmp_path / "cache" / "tuning.json").unlink()
-    monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "no folder"))
     (tmp_path / "no folder").touch()
+    monkeypatch.setattr(tuning, "file", lambda: tmp_path / "no folder" / "tuning.json")
     assert main([*QUICK]) == 2
     assert "no folder" in capsys.readouterr().err and Path("hocket_tuner.conf").exists()
 
@@ -129,6 +182,9 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
         (["--collective", "all_reduce,"], "found ''"),
         (["-o", "broken.conf"], "broken.conf, line 1: expected 8 to 10 fields"),
         (["-o", "/none/tuned.conf"], "expected a folder that exists, for /none/tuned.conf; found none"),
+        (["-n", "2,2000"], "--ranks: expected at most 1024, as they are on one host; found 2000"),
+        (["-n", "2", "--sizes", "100000G"], "this host has .*; choose a smaller --sizes, or --ranks"),
+        (["--measure", "-n", "2", "-o", "a", "--seconds", "3"], "expected no --ranks, --seconds, --output"),
         (["-o", "."], "expected a file that can be written; found '.': Is a directory"),
     ],
 )
@@ -142,7 +198,16 @@ def test_bad_requests_are_told_before_time_is_spent(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--ranks", "0"], ["--sizes", "8,x"], ["--sizes", "0"], ["--seconds", "0"], ["--seconds", "soon"]]
+    "arguments",
+    [
+        ["--ranks", "0"],
+        ["--ranks", "1-99999999999"],
+        ["--ranks", "2-99999"],
+        ["--sizes", "8,x"],
+        ["--sizes", "0"],
+        ["--seconds", "0"],
+        ["--seconds", "soon"],
+    ],
 )
 def test_arguments_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -211,6 +276,8 @@ def test_how_numbers_are_written() -> None:
         1e-6: "1.00 us",
         1.234e-5: "12.3 us",
         0.00123: "1.23 ms",
-        1.5: "1500 ms",
+        0.9994: "999 ms",
+        1.5: "1.50 s",
+        152.0: "152 s",
     }
     assert [name_seconds(one) for one in times] == list(times.values())

@@ -3,6 +3,10 @@
 import argparse
 import math
 
+from hocket.cli.limits import MOST_COUNT
+
+_MOST_COUNTS = 1 << 16  # of ranks, in one range
+
 
 def rank_counts(text: str) -> list[int]:
     """Rank counts from "4", "1-16" or "2,4,8-16", sorted; for argparse."""
@@ -12,6 +16,8 @@ def rank_counts(text: str) -> list[int]:
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
             raise argparse.ArgumentTypeError(f"{part!r} is no rank count; expected for example 4, 1-16 or 2,4,8-16")
+        if int(last) > MOST_COUNT or int(last) - int(first) >= _MOST_COUNTS:
+            raise argparse.ArgumentTypeError(f"{part!r} is too much; expected at most {_MOST_COUNTS} counts")
         counts.update(range(int(first), int(last) + 1))
     return sorted(counts)
 
@@ -103,8 +109,8 @@ def name_range(first: int, last: int | None) -> str:
 
 
 def name_seconds(seconds: float, digits: int = 3) -> str:
-    """12.3 us, 4.56 ms."""
-    scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    """12.3 us, 4.56 ms, 1.50 s."""
+    scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
     decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
     return f"{scaled:.{decimals}f} {unit}"
 

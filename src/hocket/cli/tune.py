@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hocket.runtime.tuner_file import Rule
     from hocket.runtime.tuning import Result
 
@@ -32,51 +34,95 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=byte_counts, metavar="B,...", help=sizes_help)
     parser.add_argument("--seconds", type=time_limit, metavar="S", help="about how long it may take (default 100)")
     check_help = "time what was chosen again beside the default, and give up what does not win again (default: yes)"
-    parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help=check_help)
+    parser.add_argument("--check", action=argparse.BooleanOptionalAction, help=check_help)
     output_help = f"the tuner file (default {_DEFAULT_FILE}, read where rank 0 starts); lines about others stay"
     measure_help = "instead: measure the costs of cores and memory, from which `hocket bench` has its bounds"
     parser.add_argument("--measure", action="store_true", help=measure_help)
-    parser.add_argument("-o", "--output", metavar="FILE", default=_DEFAULT_FILE, help=output_help)
+    parser.add_argument("-o", "--output", metavar="FILE", help=output_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tunes. ValueError for what there is not, HocketError if ranks fail, OSError if the file cannot be written."""
+    """Tunes. Returns 1 if nothing was timed, else 0.
+
+    ValueError for what there is not, HocketError if ranks fail, OSError if the file cannot be written.
+    """
     import msgspec
 
-    from hocket.cli.files import check_writable
+    from hocket.cli.files import check_cache, check_writable
+    from hocket.cli.limits import check_memory, check_ranks
     from hocket.runtime import tuning
-    from hocket.runtime.tuner_file import read, write
+    from hocket.runtime.tuner_file import read, update
 
     if arguments.measure:
+        _check_alone(arguments)
+        check_cache()
         return _measure_machine(arguments.json)
     collectives = _collectives(arguments.collective)
     rank_counts = arguments.ranks or _default_rank_counts()
     if rank_counts[0] < 2:
         raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
-    output = Path(arguments.output)
+    sizes = arguments.sizes or tuning.SIZES
+    check_ranks(rank_counts[-1])
+    check_memory(rank_counts[-1], max(sizes), "--sizes, or --ranks")
+    output = Path(arguments.output or _DEFAULT_FILE)
     # What cannot be read or written is told before time is spent.
-    before = read(output) if output.is_file() else ()
+    if output.is_file():
+        read(output)
     check_writable(output)
+    check_cache()
     result = tuning.tune(
         collectives,
         rank_counts,
-        arguments.sizes or tuning.SIZES,
+        sizes,
         seconds=arguments.seconds or tuning.SECONDS,
-        check=arguments.check,
-        tell=lambda text: print(f"hocket tune: {text}", file=sys.stderr, flush=True),
+        check=arguments.check is not False,
+        tell=_tell,
     )
-    timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
-    others = [rule for rule in before if (rule.collective, rule.num_ranks) not in timed]
-    try:
-        kept = tuning.store(result.entries)
-    finally:  # if one cannot be written, the other is not lost
-        write(output, [*result.rules, *others])
-    if arguments.json:
-        print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(kept)}))
+    if not result.entries:
+        _tell("nothing was timed: it takes more --seconds; no file has changed")
     else:
-        _print(result, output, kept)
-    return 0
+        try:
+            tuning.store(result.entries)
+        finally:  # if one cannot be written, the other is not lost
+            timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
+            for line in _older(result, update(output, result.rules, timed)):
+                _tell(f"{output}: {line}")
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(tuning.file())}))
+    elif result.entries:
+        _print(result, output, tuning.file())
+    return 0 if result.entries else 1
+
+
+def _tell(text: str) -> None:
+    print(f"hocket tune: {text}", file=sys.stderr, flush=True)
+
+
+def _check_alone(arguments: argparse.Namespace) -> None:
+    """ValueError where --measure comes with an option that it would not heed."""
+    names = ("ranks", "collective", "sizes", "seconds", "check", "output")
+    given = [f"--{name}" for name in names if getattr(arguments, name) is not None]
+    if given:
+        raise ValueError(f"--measure times no algorithm and writes no tuner file: expected no {', '.join(given)}")
+
+
+def _older(result: "Result", stayed: "Sequence[Rule]") -> list[str]:
+    """Of the rules that stayed, those that decide at a size that was timed, as no new one does."""
+    from hocket.cli.selection import name_bytes
+
+    found: dict[tuple[str, int, Rule], list[str]] = {}
+    for entry in result.entries:
+        for size in sorted({sample.num_bytes for one in entry.algorithms for sample in one.samples}):
+            call = (entry.collective, entry.num_ranks, size)
+            first = next((rule for rule in (*result.rules, *stayed) if rule.matches(*call)), None)
+            if first is not None and first in stayed:
+                found.setdefault((entry.collective, entry.num_ranks, first), []).append(name_bytes(size))
+    return [
+        f"an older line, about any number of ranks, has {rule.algorithm} in the place of the default, which nothing "
+        f"clearly beats: {collective}, {num_ranks} ranks, {', '.join(sizes)}"
+        for (collective, num_ranks, rule), sizes in found.items()
+    ]
 
 
 def _default_rank_counts() -> list[int]:

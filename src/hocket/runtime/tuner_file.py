@@ -6,7 +6,7 @@ NCCL has its own. Protocol, channels, numPipeOps and regBuff mean nothing here: 
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,19 +94,12 @@ def read(path: str | Path) -> tuple[Rule, ...]:
 
     A line about an algorithm that NCCL has and Hocket has not is left out; one warning on standard error tells of them.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected a tuner file in UTF-8, found {error.reason}") from None
     rules, left_out = [], list[str]()
-    for number, line in enumerate(lines, start=1):
-        text = line.partition("#")[0].strip()
-        if text:
-            rule = _Line(f"{path}, line {number}", text).rule()
-            if isinstance(rule, Rule):
-                rules.append(rule)
-            else:
-                left_out.append(f"line {number} ({rule})")
+    for number, (_, rule) in enumerate(_lines(path, _text(path)), start=1):
+        if isinstance(rule, Rule):
+            rules.append(rule)
+        elif rule is not None:
+            left_out.append(f"line {number} ({rule})")
     if left_out:
         what = "algorithms that NCCL has and Hocket has not"
         print(f"hocket: {path}: left out, for {what}: {', '.join(left_out)}", file=sys.stderr)
@@ -115,7 +108,41 @@ def read(path: str | Path) -> tuple[Rule, ...]:
 
 def write(path: str | Path, rules: Iterable[Rule]) -> None:
     """Writes a file that `read`, and NCCL's example tuner as far as it has the names, reads back as these rules."""
-    lines = [
+    _write(path, _written(rules))
+
+
+def update(path: str | Path, rules: Iterable[Rule], about: Collection[tuple[str, int]]) -> list[Rule]:
+    """Writes rules in the place of those of a file about these collectives and rank counts; it need not be there.
+
+    The new ones stand first, as the first that matches decides. All other lines stay as they are, whether they say
+    something or not. Returns the rules that stayed. ValueError, as by `read`, if the file cannot be understood.
+    """
+    text = _text(path).removeprefix(f"{_HEADER}\n") if Path(path).is_file() else ""
+    stay = [
+        (line, rule)
+        for line, rule in _lines(path, text)
+        if not (isinstance(rule, Rule) and (rule.collective, rule.num_ranks) in about)
+    ]
+    _write(path, [*_written(rules), *(line for line, _ in stay)])
+    return [rule for _, rule in stay if isinstance(rule, Rule)]
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected a tuner file in UTF-8, found {error.reason}") from None
+
+
+def _lines(path: str | Path, text: str) -> Iterator[tuple[str, "Rule | str | None"]]:
+    """Each line, and its rule; for an algorithm that only NCCL has words about it, None where a line says nothing."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        said = line.partition("#")[0].strip()
+        yield line, _Line(f"{path}, line {number}", said).rule() if said else None
+
+
+def _written(rules: Iterable[Rule]) -> list[str]:
+    return [
         ",".join(
             str(field)
             for field in (
@@ -133,6 +160,9 @@ def write(path: str | Path, rules: Iterable[Rule]) -> None:
         )
         for rule in rules
     ]
+
+
+def _write(path: str | Path, lines: Sequence[str]) -> None:
     Path(path).write_text("\n".join([_HEADER, *lines, ""]), encoding="utf-8")
 
 
