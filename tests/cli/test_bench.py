@@ -18,7 +18,7 @@ import pytest
 import hocket
 from hocket.cli import bench_cases, bench_measure, bench_report, main
 from hocket.cli.bench_cases import Buffers, make_case
-from hocket.cli.bench_settings import find_dtypes, find_ops, parse_size, type_in_nccl
+from hocket.cli.bench_settings import find_ops
 from hocket.errors import CommunicationError, PeerDied
 from hocket.runtime import machine
 from hocket.runtime.communicator import Communicator
@@ -455,46 +455,6 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
     assert said == "hocket bench: interrupted; what is printed above was measured to the end\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["all_reduce", "-b", "64", "-e", "8"], "expected --minbytes up to --maxbytes (8), found 64"),
-        (["all_reduce", "-b", "0", "-e", "8", "-f", "2"], "-f multiplies: expected --minbytes above 0, found 0"),
-        (["all_reduce", "-b", "1", "-e", "8", "-i", "0"], "expected --stepbytes of at least 1, found 0"),
-        (["all_reduce", "-b", "8Q"], "expected a size in bytes, as 8, 64K, 1M or 2G; found '8Q'"),
-        (["all_reduce", "-n", "0"], "expected a whole number of at least 1, found '0'"),
-        (["all_reduced"], "expected a collective, one of all_reduce, "),
-        (["all_reduce", "-o", "add"], "expected a reduction, one of sum, "),
-        (["all_reduce", "-o", "avg", "-d", "int8"], "'avg' has no meaning for int8"),
-        (["all_reduce", "-d", "float33"], "expected a dtype, one of float16, "),
-        (["broadcast", "-r", "2", "--ranks", "2"], "expected --root from 0 to 1, or all; found 2"),
-        (["broadcast", "-r", "two"], "expected a rank, or all; found 'two'"),
-        (["all_reduce", "--algorithm", "rong"], "'rong'"),
-        (["all_gather", "--order", "rank"], "expected no --order for all_gather, which reduces nothing"),
-        (["sendrecv", "--ranks", "3"], "expected an even number of ranks, found 3"),
-        (["all_reduce", "-J", "/none/found.json"], "expected a folder that exists, for /none/found.json; found none"),
-        (["all_reduce", "-e", "1000000G"], "; choose a smaller --maxbytes"),
-        (["sendrecv", "-m", "2"], "expected 1 for sendrecv, found 2"),
-        (["all_reduce", "-e", "9" * 400], "expected a size of at most 1073741824G, found '99"),
-        (["all_reduce", "-n", "9" * 20], "expected at most 2147483647, found '99999999999999999999'"),
-        (["broadcast", "-g", "2000000000", "-r", "all"], "--ranks: expected at most 1024, as they are on one host"),
-        (["all_reduce", "-t", "2"], "expected 1, as each rank is a process, and -g says how many; found '2'"),
-        (["all_reduce", "-g", "0"], "expected a whole number of at least 1, found '0'"),
-        (["sendrecv", "--algorithm", "ring"], "expected no --algorithm for sendrecv"),
-    ],
-)
-def test_what_it_refuses_before_any_rank_starts(
-    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("hocket.runtime.launch.run_ranks", lambda *_, **__: pytest.fail("ranks were started"))
-    try:
-        code = main(["bench", *arguments])
-    except SystemExit as end:  # argparse
-        code = int(str(end.code))
-    assert code == 2
-    assert said in capsys.readouterr().err
-
-
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
@@ -514,26 +474,6 @@ def test_what_it_refuses_before_any_rank_starts(
 )
 def test_bus_bandwidth_is_defined_as_by_nccl(collective: str, factor: float) -> None:
     assert bench_report.bus_factor(collective, 4) == factor
-
-
-def test_a_type_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(ValueError, match=r"bfloat16 .*hocket\[types\]"):
-        find_dtypes("bfloat16")
-    assert "bfloat16" not in find_dtypes("all") and "float16" in find_dtypes("all")
-
-
-def test_sizes_have_units() -> None:
-    assert [parse_size(text) for text in ("8", "2k", "1.5M", "1G", "3KiB")] == [8, 2048, 3 << 19, 1 << 30, 3072]
-    for text in ("", "K", "-1", "1T", "1e3"):
-        with pytest.raises(ValueError, match="expected a size"):
-            parse_size(text)
-
-
-def test_names_of_types_are_also_those_of_nccl() -> None:
-    for name in DTYPES:
-        assert find_dtypes(type_in_nccl(name)) == find_dtypes(name) == (name,)
-    assert find_ops("mulsum") == ("premul_sum",)
 
 
 @pytest.mark.parametrize(
