@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.cli import main
-from hocket.cli.explain import ranges_measured, ranges_predicted
+from hocket.cli.explain import ranges_measured, ranges_predicted, ranges_roughly
 from hocket.runtime import cores, machine, tuning
-from hocket.runtime.rough_costs import rough_entry
+from hocket.runtime.rough_costs import rough_entries
 from hocket.runtime.tuning import Entry, Measured, Sample
 from hocket.runtime.tuning_fit import Costs, Traits, traits_of
 from tests.cli.printed import json_of, text_of
@@ -120,6 +120,20 @@ def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture
     assert "direct_two_shot takes 68.5 us (predicted); the next best," in text
 
 
+def test_times_of_a_size_that_ranks_share_out_count_for_what_it_was_rounded_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Three ranks cannot share 64 KiB of float32 evenly, so it was 16 B less."""
+    traits = traits_of(tuning.ALGORITHMS["all_to_all", "direct"].build(3))
+    samples = (tuning.sample((64 << 10) // 12 * 12, (1e-5, 2e-5, 3e-5)),)
+    direct = Measured("direct", traits, Costs(1e-5, 0.0, 0.0, 0.0), samples)
+    tuning.store([Entry("all_to_all", 3, "2026-01-02 03:04:05", (direct,))])
+    call = ("explain", "all_to_all", "-n", "3", "-b", "64K")
+    rows = {row["algorithm"]: row for row in json_of(capsys, *call)["candidates"]}
+    assert rows["direct"]["measured"] == 2e-5 and rows["direct"]["error"] is None
+    assert "Measured 2026-01-02 03:04:05.\n" in text_of(capsys, *call), "one time says nothing of how well costs fit"
+
+
 def test_what_runs_is_not_always_the_quickest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,12 +151,12 @@ def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.Captu
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert all(row["predicted"] > 0 and row["measured"] is row["error"] is None for row in rows.values())
     assert found["fastest_predicted"] == [
-        {"min_bytes": 0, "max_bytes": 8192, "algorithm": "direct"},
-        {"min_bytes": 8193, "max_bytes": None, "algorithm": "direct_two_shot"},
+        {"min_bytes": 0, "max_bytes": 4096, "algorithm": "direct"},
+        {"min_bytes": 4097, "max_bytes": None, "algorithm": "direct_two_shot"},
     ]
     text = text_of(capsys, *call)
     assert "direct_two_shot takes ~17 us (predicted), and bidirectional_ring ~20 us: rough costs do not tell" in text
-    assert "By rough costs: direct up to 8 KiB; direct_two_shot above 8 KiB.\n" in text
+    assert "By rough costs: direct up to 4 KiB; direct_two_shot above 4 KiB.\n" in text
     assert "~: predicted by what cores and memory can do here" in text
     assert "hocket tune --collective all_reduce --ranks 4" in text
 
@@ -157,7 +171,9 @@ def test_what_is_roughly_slower_is_not_said_to_lose(
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "tree takes ~18 us (predicted), but direct_two_shot ~9.2 us: whether that is so, only times tell." in text
     monkeypatch.delenv("HOCKET_ALGO")
-    assert "direct takes ~0.0 us (predicted)" in text_of(capsys, "explain", "all_reduce", "-n", "1", "-b", "8")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "1", "-b", "8")
+    assert "direct takes ~0.0 us (predicted)" in text
+    assert "For more, add --measure." in text, "one rank cannot be tuned"
 
 
 def test_what_has_no_costs_cannot_be_judged(
@@ -232,6 +248,11 @@ def test_the_table_is_that_of_ranks_with_these_cores(
         (["all_reduce", "-n", "0", "-b", "8"], "--ranks: expected at least 1, found 0"),
         (["all_reduce"], "expected --ranks, or --topology"),
         (["all_reduce", "-n", "4"], "expected --bytes, the size of the call"),
+        (
+            ["broadcast", "-n", "100000", "-b", "8"],
+            "--ranks: expected at most 1024, as they are on one host; found 1000",
+        ),
+        (["all_reduce", "-n", "2", "-b", "100000G", "--measure"], "; choose a smaller --bytes, or --ranks"),
         (["barrier", "-n", "4", "-b", "8"], "expected no --bytes, as barrier moves none"),
     ],
 )
@@ -257,6 +278,7 @@ def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert text_of(capsys, "explain", "barrier", "-n", "4").startswith(
         "barrier, 4 ranks: direct runs, chosen by the table."
     )
+    assert {row["sent"] for row in json_of(capsys, "explain", "barrier", "-n", "4")["candidates"]} == {0}
 
 
 # --- where it changes ----------------------------------------------------------------------------------------------
@@ -286,10 +308,28 @@ def test_the_fastest_by_size_as_predicted(some: list[tuple[int, int]]) -> None:
             assert math.isclose(start + slope * size, min(first + more * size for first, more in some))
 
 
-@pytest.mark.parametrize("num_bytes", [8, 64 << 10, 64 << 20])
-def test_rough_ranges_have_powers_of_two_for_borders(num_bytes: int) -> None:
+def test_rough_ranges_have_powers_of_two_for_borders() -> None:
     for num_ranks in (1, 2, 3, 8, 16):
-        ranges = ranges_predicted(rough_entry("all_reduce", num_ranks, num_bytes, COSTS))
+        entries = rough_entries("all_reduce", num_ranks, [1 << power for power in range(31)], COSTS)
+        ranges = ranges_roughly(entries, lambda _: "ring")
         assert ranges[0]["min_bytes"] == 0 and ranges[-1]["max_bytes"] is None
         for before, after in itertools.pairwise(ranges):
             assert before["max_bytes"] + 1 == after["min_bytes"] and before["max_bytes"].bit_count() == 1
+
+
+@pytest.mark.parametrize("name", ["first", "second", "twin"])
+def test_of_equal_rough_costs_those_of_what_runs_are_named(name: str) -> None:
+    traits, costs = Traits(1, 1.0, 0.0), Costs(1e-6, 1e-9, 0.0, 0.0)
+    algorithms = (Measured("first", traits, costs, ()), Measured("second", traits, costs, (), ("twin",)))
+    rough = {size: Entry("gather", 4, "", algorithms) for size in (8, 64, 512)}
+    assert ranges_roughly(rough, lambda _: name) == [{"min_bytes": 0, "max_bytes": None, "algorithm": name}]
+    found = ranges_roughly(rough, lambda size: name if size == 64 else "none")
+    assert found[-1]["algorithm"] == name and found[0]["algorithm"] == "first", "else that of the sizes below"
+
+
+def test_rough_borders_are_the_same_for_every_call(capsys: pytest.CaptureFixture[str]) -> None:
+    borders = [
+        json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", size)["fastest_predicted"]
+        for size in ("8", "100K", "64M", "2G")
+    ]
+    assert len(borders[0]) > 1 and all(one == borders[0] for one in borders)

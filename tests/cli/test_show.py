@@ -301,7 +301,10 @@ def test_a_choice_that_is_refused_is_shown(
         (["ring", "-n", "0"], "expected at least 1 rank"),
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),
         (["no_such_file.py"], "no_such_file.py"),
-        (["choice", "-n", "0"], "expected at least 1 rank"),
+        (["choice", "-n", "0"], "--ranks: expected at least 1, found 0"),
+        (["choice", "-n", "9" * 30], "--ranks: expected at most 1024, as they are on one host; found 999"),
+        (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected a folder that exists, for /nonexistent/x"),
+        (["choice", "-n", "2", "--tuner-file", "/dev/full"], "found '/dev/full': No space left on device"),
         (["choice", "--collective", "scatter_brain"], "expected a collective"),
     ],
 )

@@ -4,9 +4,9 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.runtime.machine import PASSES, MachineCosts
-from hocket.runtime.rough_costs import rough_costs, rough_entry
+from hocket.runtime.rough_costs import rough_costs, rough_entries, work_of
 from hocket.runtime.tuning import COLLECTIVES, candidates
-from hocket.runtime.tuning_fit import Costs, traits_of
+from hocket.runtime.tuning_fit import Costs
 
 RATES = {"load": 1e11, "store": 1e11, "copy": 1e10, "add": 5e9}
 N = 1 << 20
@@ -24,10 +24,9 @@ def machine(num_cores: int) -> MachineCosts:
 
 def seconds(collective: str, name: str, num_cores: int) -> tuple[Costs, float, float]:
     """Among four ranks, also what is moved and what is added in sizes of the vector, by one core."""
-    schedule = ALGORITHMS[collective, name].build(4)
-    traits = traits_of(schedule)
-    costs = rough_costs(schedule, traits, N, machine(num_cores))
-    _, moved, added = costs.parts(traits, N)
+    work = work_of(ALGORITHMS[collective, name].build(4))
+    costs = rough_costs(work, N, machine(num_cores))
+    _, moved, added = costs.parts(work.traits, N)
     return costs, moved * RATES["copy"] / N, added * RATES["add"] / N
 
 
@@ -66,7 +65,7 @@ def test_ranks_that_share_cores_wait_for_each_other(collective: str, name: str, 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_candidate_has_costs(collective: str) -> None:
     for p in (1, 2, 3, 8):
-        entry = rough_entry(collective, p, N, machine(2))
+        entry = rough_entries(collective, p, (8, N), machine(2))[N]
         names = {name for one in entry.algorithms for name in (one.algorithm, *one.twins)}
         assert names == {name for same in candidates(collective, p).items() for name in (same[0], *same[1])}
         assert entry.date == "" and not any(one.samples for one in entry.algorithms)

@@ -14,11 +14,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from hocket.runtime.machine import MachineCosts
     from hocket.runtime.tuning import Entry, Measured, Sample
     from hocket.runtime.tuning_fit import Costs, Traits
 
+_FEWEST_TO_FIT = 3  # times of one algorithm: a straight line goes through any two
 _MEASURE_SECONDS = 60.0  # at most; some seconds will do on a quiet machine
+_ROUGH_SIZES = tuple(1 << power for power in range(31))  # bytes; at which rough costs are compared
+_SAME = 1 + 1e-9  # times the least: what differs by rounding alone
 _AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
 
 
@@ -50,8 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         from hocket.cli.explain_network import run_on_network
 
         return run_on_network(arguments)
-    from hocket.runtime.rough_costs import rough_entry
-    from hocket.runtime.tuning import COLLECTIVES, load
+    from hocket.cli.limits import check_memory, check_ranks
+    from hocket.runtime.rough_costs import rough_entries
+    from hocket.runtime.tuning import COLLECTIVES, Entry, load
 
     if arguments.ranks is None:
         raise ValueError("expected --ranks, or --topology; found neither")
@@ -59,14 +65,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--link, --reduce and --overhead are about a --topology; found none")
     if arguments.collective not in COLLECTIVES:
         raise ValueError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {arguments.collective!r}")
-    if arguments.ranks < 1:
-        raise ValueError(f"--ranks: expected at least 1, found {arguments.ranks}")
+    check_ranks(arguments.ranks)
     if (arguments.bytes is None) != (arguments.collective == "barrier"):
         expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
     call = (arguments.collective, arguments.ranks, arguments.bytes or 1)
-    entry = load().find(*call[:2]) or rough_entry(*call, _machine_costs())
-    found = explain(*call, entry, measure=arguments.measure)
+    if arguments.measure:
+        check_memory(*call[1:], "--bytes, or --ranks")
+    entry, rough = load().find(*call[:2]), dict[int, Entry]()
+    if entry is None:
+        rough = rough_entries(*call[:2], (call[2], *_ROUGH_SIZES), _machine_costs())
+        entry = rough[call[2]]
+        rough = {size: rough[size] for size in _ROUGH_SIZES}
+    found = explain(*call, entry, rough, measure=arguments.measure)
     if arguments.json:
         print(json.dumps(found))
     else:
@@ -90,17 +101,25 @@ def _machine_costs() -> "MachineCosts":
 
 
 def explain(
-    collective: str, num_ranks: int, num_bytes: int, entry: "Entry", *, measure: bool = False
+    collective: str,
+    num_ranks: int,
+    num_bytes: int,
+    entry: "Entry",
+    rough: "Mapping[int, Entry]",
+    *,
+    measure: bool = False,
 ) -> dict[str, Any]:
     """All that is known of a call, as plain values: bytes and seconds; None for what is not known.
 
-    Where the entry is rough_costs.rough_entry, so are the predictions, and `tuned` is None.
+    Where the entry is one of rough_costs.rough_entries, so are the predictions, and `tuned` is None; `rough` has those
+    of many sizes.
     """
     from hocket.algorithms import ALGORITHMS
     from hocket.runtime.cores import shared_by
     from hocket.runtime.select import Policy, choose, choose_by
     from hocket.runtime.tuning import candidates, timed_to_the_end
     from hocket.runtime.tuning_fit import traits_of
+    from hocket.runtime.tuning_ranks import exact_bytes
 
     policy = Policy.from_environment(os.environ, shares_cores=shared_by(num_ranks))
     algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
@@ -108,7 +127,8 @@ def explain(
     names = candidates(collective, num_ranks, (algorithm, by_table))
     known = _known(entry, names)
     samples = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
-    samples = samples or {name: found for name, one in known.items() if (found := one.at(num_bytes))}
+    exact = exact_bytes(collective, num_bytes, num_ranks)
+    samples = samples or {name: found for name, one in known.items() if (found := one.at(exact))}
     complete = timed_to_the_end(samples)
     rows = []
     for name, twins in names.items():
@@ -117,9 +137,10 @@ def explain(
         row = {"algorithm": name, "twins": list(twins), **_work(traits, num_bytes)}
         row |= _predicted(one.costs if one else None, traits, num_bytes)
         rows.append(row | _measured(samples.get(name)) | {"complete": name in complete})
-        if not entry.date:  # no times, so no errors of the costs against them
+        if one is not None and len(one.samples) < _FEWEST_TO_FIT:
             rows[-1]["error"] = None
     rows.sort(key=_order)
+    roughly = ranges_roughly(rough, lambda size: choose(collective, num_ranks, size, "fast", policy))
     return {
         "collective": collective,
         "num_ranks": num_ranks,
@@ -132,7 +153,7 @@ def explain(
         "tuned": entry.date or None,
         "candidates": rows,
         "fastest_measured": ranges_measured(entry),
-        "fastest_predicted": [] if collective == "barrier" else ranges_predicted(entry),
+        "fastest_predicted": [] if collective == "barrier" else ranges_predicted(entry) if entry.date else roughly,
     }
 
 
@@ -208,10 +229,7 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
 
 
 def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
-    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines.
-
-    By rough costs, borders are the nearest powers of two.
-    """
+    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines."""
     lines = {
         one.algorithm: (
             one.costs.alpha * one.traits.steps,
@@ -233,17 +251,32 @@ def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
             ranges.append(_range(begin, end, name))
             begin = begin if end is None else end + 1
         name = after
-    return ranges if entry.date else _roughly(ranges)
+    return ranges
 
 
-def _roughly(ranges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rough: list[dict[str, Any]] = []
-    for one in ranges:
-        begin = rough[-1]["max_bytes"] + 1 if rough else 0
-        last = one["max_bytes"] if one["max_bytes"] is None else 1 << round(math.log2(max(1, one["max_bytes"])))
-        if last is None or last >= begin:
-            rough.append(_range(begin, last, one["algorithm"]))
-    return rough
+def ranges_roughly(rough: "Mapping[int, Entry]", runs: "Callable[[int], str]") -> list[dict[str, Any]]:
+    """Which algorithm is the fastest by rough costs, which change with the size, up to each of these sizes.
+
+    Of such as cost the same, that which runs there, or else that of the sizes below.
+    """
+    ranges: list[dict[str, Any]] = []
+    for size in sorted(rough):
+        seconds = {
+            name: one.costs.seconds(one.traits, size)
+            for one in rough[size].algorithms
+            for name in (one.algorithm, *one.twins)
+        }
+        limit = _SAME * min(seconds.values())
+        tied = [name for name in seconds if seconds[name] <= limit]
+        before = ranges[-1]["algorithm"] if ranges else None
+        name = next((name for name in (runs(size), before) if name in tied), tied[0])
+        if name == before:
+            ranges[-1]["max_bytes"] = size
+        else:
+            ranges.append(_range(ranges[-1]["max_bytes"] + 1 if ranges else 0, size, name))
+    if ranges:
+        ranges[-1]["max_bytes"] = None
+    return ranges
 
 
 def _range(first: int, last: int | None, algorithm: str) -> dict[str, Any]:

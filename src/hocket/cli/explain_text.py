@@ -169,6 +169,8 @@ def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
 
 
 def _times_by(found: dict[str, Any]) -> str:
+    if found["num_ranks"] == 1:  # it has nothing to choose, so there is nothing to tune
+        return "add --measure"
     return f"run `hocket tune --collective {found['collective']} --ranks {found['num_ranks']}`, or add --measure"
 
 
@@ -191,7 +193,7 @@ def _where(found: dict[str, Any]) -> list[str]:
             f"{_times_by(found)}."
         )
     errors = sorted(row["error"] for row in rows if row["error"] is not None)
-    if errors:
-        typical = errors[len(errors) // 2]
-        lines.append(f"Measured {found['tuned']}; half of the costs fit their times within {typical:.0%}.")
+    if found["tuned"]:
+        fit = f"; half of the costs fit their times within {errors[len(errors) // 2]:.0%}" if errors else ""
+        lines.append(f"Measured {found['tuned']}{fit}.")
     return lines

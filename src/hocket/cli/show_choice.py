@@ -34,14 +34,15 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
+    from hocket.cli.limits import check_ranks
     from hocket.runtime.cores import shared_by
     from hocket.runtime.select import Policy
     from hocket.schedule.collective import find_collective
 
     if arguments.collective is not None:
         find_collective(arguments.collective)
-    if arguments.ranks is not None and arguments.ranks < 1:
-        raise ValueError(f"expected at least 1 rank, found {arguments.ranks}")
+    if arguments.ranks is not None:
+        check_ranks(arguments.ranks)
     orders = _ORDERS if arguments.order is None else (arguments.order,)
     shares_cores = None if arguments.ranks is None else shared_by(arguments.ranks)
     if shares_cores is None:
@@ -61,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
     """A tuner file says nothing of orders: it gets the lines of one."""
+    from hocket.cli.files import writing
     from hocket.runtime.tuner_file import Rule, write
 
     if num_ranks is None:
@@ -76,7 +78,8 @@ def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order:
         for line in lines
         if line["order"] == order and not line.get("refused")
     ]
-    write(file, rules)
+    with writing(file):
+        write(file, rules)
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:

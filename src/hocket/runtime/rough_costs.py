@@ -6,6 +6,9 @@ takes two hops of a cache line, there and back, and some instructions; where ran
 have their turn in it. Calls one after the other may overlap, which this leaves out.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
@@ -18,37 +21,53 @@ _HOPS = 2
 _STEP_SECONDS, _TURN_SECONDS = 3e-7, 3e-6  # not measured: a step's own, and a rank's turn on a core that it shares
 
 
-def rough_entry(collective: str, num_ranks: int, num_bytes: int, machine: MachineCosts) -> Entry:
-    """What stands in for an entry of the tuner, about calls of about so many bytes: no date, and no times."""
-    algorithms = []
-    for name, twins in candidates(collective, num_ranks, job_of(collective, num_ranks, SIZES).names).items():
-        schedule = ALGORITHMS[collective, name].build(num_ranks)
-        traits = traits_of(schedule)
-        algorithms.append(Measured(name, traits, rough_costs(schedule, traits, num_bytes, machine), (), twins))
-    return Entry(collective, num_ranks, "", tuple(algorithms))
+@dataclass(frozen=True)
+class Work:
+    """What a schedule does, and by rank what is copied and what is added, in the units of its traits."""
+
+    traits: Traits
+    moved: Floats
+    added: Floats
 
 
-def rough_costs(schedule: Schedule, traits: Traits, num_bytes: int, machine: MachineCosts) -> Costs:
+def rough_entries(collective: str, num_ranks: int, sizes: Iterable[int], machine: MachineCosts) -> dict[int, Entry]:
+    """What stands in for an entry of the tuner, about calls of about so many bytes each: no date, and no times."""
+    names = candidates(collective, num_ranks, job_of(collective, num_ranks, SIZES).names)
+    works = {name: work_of(ALGORITHMS[collective, name].build(num_ranks)) for name in names}
+    return {
+        size: Entry(
+            collective,
+            num_ranks,
+            "",
+            tuple(
+                Measured(name, work.traits, rough_costs(work, size, machine), (), names[name])
+                for name, work in works.items()
+            ),
+        )
+        for size in sizes
+    }
+
+
+def rough_costs(work: Work, num_bytes: int, machine: MachineCosts) -> Costs:
     """Costs of a call of about so many bytes, of the vector or for all_to_all of what a rank gives."""
-    p = schedule.num_ranks
+    p, traits = len(work.moved), work.traits
     cores = min(p, machine.num_cores)
     footprint = 2 * num_bytes * p / cores  # an input and an output of each rank on the core
 
-    def seconds(work: Floats, kind: str) -> float:
+    def seconds(some: Floats, kind: str) -> float:
         """Of each byte of the vector, for work in such bytes by rank."""
-        return max(float(work.max()), float(work.sum()) / cores) * cores / machine.rate(kind, footprint, cores)
+        return max(float(some.max()), float(some.sum()) / cores) * cores / machine.rate(kind, footprint, cores)
 
-    moved, added = _work(schedule)
     return Costs(
         alpha=_STEP_SECONDS + _HOPS * machine.hop_seconds if p <= cores else p / cores * _TURN_SECONDS,
-        beta=seconds(moved, "copy") / traits.sent if traits.sent else 0.0,
-        gamma=seconds(added, "add") / traits.reduced if traits.reduced else 0.0,
+        beta=seconds(work.moved, "copy") / traits.sent if traits.sent else 0.0,
+        gamma=seconds(work.added, "add") / traits.reduced if traits.reduced else 0.0,
         error=0.0,
     )
 
 
-def _work(schedule: Schedule) -> tuple[Floats, Floats]:
-    """By rank, what is copied and what is added, in the units of Traits."""
+def work_of(schedule: Schedule) -> Work:
+    """Counted from the rows."""
     p = schedule.num_ranks
     moved, added = np.zeros(p), np.zeros(p)
     for block in schedule.blocks:
@@ -62,4 +81,4 @@ def _work(schedule: Schedule) -> tuple[Floats, Floats]:
         moved += block.repeat * np.bincount(staged[:, 0], staged[:, 3], p)
         added += block.repeat * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
     whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
-    return moved / whole, added / whole
+    return Work(traits_of(schedule), moved / whole, added / whole)

@@ -57,7 +57,9 @@ Times = Sequence[tuple[int, float]]
 
 
 def traits_of(schedule: Schedule) -> Traits:
-    """Counted from the rows, local ones not as sent."""
+    """Counted from the rows, local ones not as sent. What a barrier sends are no bytes of a vector."""
+    if not schedule.kind.exactly_once:
+        return Traits(schedule.num_steps, 0.0, 0.0)
     p = schedule.num_ranks
     sent, reduced = np.zeros(p), np.zeros(p)
     for block in schedule.blocks:
