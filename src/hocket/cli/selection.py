@@ -17,7 +17,9 @@ def rank_counts(text: str) -> list[int]:
         if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
             raise argparse.ArgumentTypeError(f"{part!r} is no rank count; expected for example 4, 1-16 or 2,4,8-16")
         if int(last) > MOST_COUNT or int(last) - int(first) >= _MOST_COUNTS:
-            raise argparse.ArgumentTypeError(f"{part!r} is too much; expected at most {_MOST_COUNTS} counts")
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is too much; expected at most {_MOST_COUNTS} rank counts, of at most {MOST_COUNT} ranks"
+            )
         counts.update(range(int(first), int(last) + 1))
     return sorted(counts)
 
