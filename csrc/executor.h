@@ -148,7 +148,7 @@ class Executor {
     bool ready(Task &task);
     bool outgrows_caches(const Task &task) const;
     bool is_to_be_fetched(const Task &task) const;
-    bool goes_at_once(const Task &task) const;
+    bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
     void finish_piece(Task &task);

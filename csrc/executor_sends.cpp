@@ -27,17 +27,16 @@ bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
     if (transport_.shares_cores()) return total_bytes_ >= least_bytes_past_caches_;
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
-    return is_exchange && task.num_bytes >= least_fetched_bytes && !outgrows_caches(task) &&
+    return is_exchange && task.num_bytes >= least_fetched_bytes && !outgrows_caches(task) && is_one_message(task) &&
            !transport_.stores_are_slow();
 }
 
-/// Whether all pieces of a send go as one message, so that its readers go on without this rank, which may have no core
-/// meanwhile, or has to fetch what they send. Nothing may come before or between them on their channels, and nothing of
-/// this rank wait for one of them. A trace of steps has them one by one, each sent before it is received.
-bool Executor::goes_at_once(const Task &task) const {
+/// Whether all pieces of a send may go as one message. Nothing may come before or between them on their channels, and
+/// nothing of this rank wait for one of them. A trace of steps has them one by one, each sent before it is received.
+bool Executor::is_one_message(const Task &task) const {
     const auto is_alone = [this](std::size_t cursor) { return sends_[cursor].entries.size() == 1; };
-    return recorder_ == nullptr && (transport_.shares_cores() || is_to_be_fetched(task)) &&
-           task.instruction->dependencies.empty() && !task.is_awaited && std::ranges::all_of(task.cursors, is_alone);
+    return recorder_ == nullptr && task.instruction->dependencies.empty() && !task.is_awaited &&
+           std::ranges::all_of(task.cursors, is_alone);
 }
 
 /// Sends some of what is left of the piece at hand.
@@ -54,12 +53,14 @@ Published Executor::send_some(Task &task, Bytes rest) {
         const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
         const bool may_lend =
             !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
+        const bool is_fetched = may_lend && is_to_be_fetched(task);
         Bytes all = rest;
-        if (may_lend && goes_at_once(task)) {
+        // Its readers go on without this rank, which may have no core meanwhile, or as much to fetch itself.
+        if ((is_fetched || (may_lend && transport_.shares_cores())) && is_one_message(task)) {
             all = Bytes(rest.data(), std::min(most_lent_bytes, task.num_bytes - piece_start(task) - task.within));
         }
         Published published{.num_bytes = all.size(), .lent = true};
-        if (may_lend && is_to_be_fetched(task)) {
+        if (is_fetched) {
             if (!transport_.lend(task.peers[0], all, launch_.tag)) return Published{};
         } else {
             published = transport_.publish(task.peers, all, launch_.tag, may_lend);
