@@ -97,14 +97,15 @@ bool PointToPoint::step(bool thorough) {
     return moved;
 }
 
-/// Throws what members have written down of failures; returns those that have closed.
+/// Throws what members have written down of failures; returns those that have closed, and of which no message is still
+/// on its way: all that they have ever sent can be read.
 std::vector<int> PointToPoint::examine() {
     seen_alarm_ = members_.own().alarm.load(std::memory_order_seq_cst);
     if (const auto recorded = members_.recorded_failure()) throw *recorded;
     if (const auto death = members_.find_death(0)) throw *death;
     std::vector<int> closed;
     for (int member = 0; member < members_.size(); ++member) {
-        if (members_.has_closed(member)) closed.push_back(member);
+        if (members_.has_closed(member) && !carrier_.is_coming(member)) closed.push_back(member);
     }
     return closed;
 }

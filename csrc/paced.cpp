@@ -58,4 +58,8 @@ std::chrono::nanoseconds PacedTransport::until_arrival(Clock::time_point since) 
     return std::max(soonest - Clock::now(), Clock::duration(0));
 }
 
+bool PacedTransport::is_coming(int peer) {
+    return !inner_.view(peer).bytes.empty() && arrival_from(peer) > Clock::now();
+}
+
 } // namespace hocket

@@ -29,6 +29,7 @@ class PacedTransport final : public Transport {
     std::uint64_t told(int peer) const override { return inner_.told(peer); }
     void ring() override { inner_.ring(); }
     std::chrono::nanoseconds until_arrival(Clock::time_point since) override;
+    bool is_coming(int peer) override;
 
   private:
     PacedTransport(ShmTransport &inner, Link &link) : inner_(inner), link_(link) {}

@@ -212,10 +212,9 @@ void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t
     Peer &to = peer_at(peer);
     Endpoint::Line &line = to.outgoing[at(to.posted)];
     line.tag = tag;
-    line.num_bytes = static_cast<std::uint32_t>(head.size() + bytes.size());
     line.tier = Endpoint::Tier::in_line;
-    line.num_head_bytes = 0;
-    line.num_cells.store(static_cast<std::uint16_t>(to.received), std::memory_order_relaxed);
+    line.num_head_bytes = static_cast<std::uint8_t>(head.size() + bytes.size());
+    line.set_released_in_line(to.received);
     copy_bytes(line.bytes.data(), head);
     copy_bytes(line.bytes.data() + head.size(), bytes);
     complete(line, to);
@@ -333,10 +332,9 @@ View ShmTransport::view(int peer) {
     if (!has_come(from)) return {};
     const Endpoint::Line &line = first_of(from);
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
-    const std::size_t num_bytes = line.num_bytes; // read once, as the peer may change it behind a check
+    const std::size_t num_bytes = line.num_head_bytes; // read once, as the peer may change it behind a check
     if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
-    // No line is as old as 2^16 messages: a rank looks at what has come from a peer long before it sends that many.
-    const auto more = static_cast<std::uint16_t>(line.num_cells.load(std::memory_order_relaxed) - from.seen_released);
+    const std::uint64_t more = line.released_in_line() - from.seen_released; // of a line that is behind, too many
     if (more <= from.posted - from.seen_released) from.seen_released += more;
     return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
 }
@@ -409,7 +407,8 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
     const Endpoint::Line &line = first_of(from);
-    const std::size_t all = line.num_head_bytes + line.num_bytes; // the line is the peer's again below
+    const std::size_t in_head = line.num_head_bytes; // the line is the peer's again below
+    const std::size_t all = line.tier == Endpoint::Tier::in_line ? in_head : in_head + line.num_bytes;
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;

@@ -47,12 +47,10 @@ class Endpoint {
 
         std::atomic<std::uint32_t> number;
         std::uint32_t tag;
-        std::uint32_t num_bytes;
+        std::uint32_t num_bytes; // in line, where all is in the head: see released_in_line()
         Tier tier;
-        std::uint8_t num_head_bytes; // of `elsewhere`, which come before the `num_bytes`
-        // That are there: all_cells in the end. In line, where all is: the messages of the reader, as below, modulo
-        // 2^16.
-        std::atomic<std::uint16_t> num_cells;
+        std::uint8_t num_head_bytes;          // in `bytes`; or of `elsewhere`, where they come before the `num_bytes`
+        std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end; in line as `num_bytes`
         union {
             std::array<std::byte, inline_bytes> bytes;
             struct {
@@ -64,6 +62,16 @@ class Endpoint {
                 std::array<std::byte, head_bytes> head;
             } elsewhere;
         };
+
+        /// Messages of the reader, as `elsewhere`: 48 bits, which nobody exhausts. Fewer would come round while a line
+        /// lies unread and its reader goes on sending, and let that write where nothing was released.
+        std::uint64_t released_in_line() const {
+            return std::uint64_t{num_cells.load(std::memory_order_relaxed)} << 32 | num_bytes;
+        }
+        void set_released_in_line(std::uint64_t number) {
+            num_bytes = static_cast<std::uint32_t>(number);
+            num_cells.store(static_cast<std::uint16_t>(number >> 32), std::memory_order_relaxed);
+        }
     };
     static_assert(sizeof(Line) == cache_line);
 
@@ -262,7 +270,8 @@ class ShmTransport final : public Transport {
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     View view_elsewhere(int peer, const Endpoint::Line &line);
     void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
-    void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
+    /// Of every short message: compilers would take it for too long to be inlined.
+    inline void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
     void complete(Endpoint::Line &line, Peer &to);
     void ring_early(std::size_t num_bytes) {
         if (num_bytes >= least_told_bytes) ring();

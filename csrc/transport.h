@@ -113,6 +113,10 @@ class Transport {
         return std::chrono::nanoseconds::max();
     }
 
+    /// Whether view() hides what `peer` has sent, as it is still on its way: it will come, whatever becomes of the
+    /// peer.
+    virtual bool is_coming(int /*peer*/) { return false; }
+
     // Puts: only a hint, which a transport may leave without effect. Whoever grants has released all messages of
     // earlier calls, and by their number the two know which call is meant.
 

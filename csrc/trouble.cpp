@@ -36,8 +36,8 @@ void Communicator::examine(bool waiting, std::uint64_t ahead) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
     if (!waiting) return;
     for (int peer : executor_->waiting_for()) {
-        if (!members_.has_closed(peer)) continue;
-        // What it sent before it closed is visible by now: is it still waited for?
+        if (!members_.has_closed(peer) || carrier().is_coming(peer)) continue;
+        // All that it sent before it closed is visible by now: is it still waited for?
         const auto still = executor_->waiting_for();
         if (std::ranges::find(still, peer) == still.end()) continue;
         fail(closed_failure(peer, sequence_));

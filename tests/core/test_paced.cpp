@@ -43,11 +43,13 @@ TEST(paced_message_is_hidden_until_it_arrives) {
     CHECK(paced(world, 0).until_arrival(before) == nothing_known);
     CHECK(publish(world, 1, {0}, 1000) == 1000 && paced(world, 1).posted(0) == 1);
     CHECK(paced(world, 0).view(1).bytes.empty() && paced(world, 1).released(0) == 0);
+    CHECK(paced(world, 0).is_coming(1) && !paced(world, 1).is_coming(0));
     const auto left = paced(world, 0).until_arrival(before);
     CHECK(left > 0ns && left <= hours + 1us);
     arrive_now(world, 1, 0);
     const View view = paced(world, 0).view(1);
     CHECK(view.bytes.size() == 1000 && view.bytes[999] == std::byte{5} && view.tag == tag);
+    CHECK(!paced(world, 0).is_coming(1), "it is here");
     CHECK(paced(world, 0).until_arrival(before) == nothing_known, "it had arrived before");
     paced(world, 0).release(1, 1000);
     CHECK(paced(world, 1).released(0) == 1);

@@ -78,11 +78,11 @@ TEST(short_messages_travel_in_their_line) {
     CHECK(line.tier == Endpoint::Tier::in_line && !std::ranges::search(std::span(bytes, sizeof line), data).empty());
     reader.release(1, 40);
     CHECK(reader.may_show(1) && std::ranges::equal(reader.view(1).bytes, std::span(data).subspan(40)));
-    for (std::uint32_t num_bytes : {0U, 39U, 49U, 0xffffffffU}) {
-        line.num_bytes = num_bytes;
-        CHECK(failure_of([&] { reader.view(1); }).has_value(), num_bytes, "cannot be");
+    for (const std::uint8_t num_bytes : {0, 39, 49, 0xff}) {
+        line.num_head_bytes = num_bytes;
+        CHECK(failure_of([&] { reader.view(1); }).has_value(), int{num_bytes}, "cannot be");
     }
-    line.num_bytes = static_cast<std::uint32_t>(data.size());
+    line.num_head_bytes = static_cast<std::uint8_t>(data.size());
     reader.release(1, 8);
     CHECK(!reader.may_show(1) && reader.view(1).bytes.empty() && transport_of(world, 1).released(0) == 1);
 }
@@ -452,7 +452,7 @@ TEST(staging_survives_a_peer_that_tells_of_more_than_was_sent) {
         World world(2, {.as_processes = true});
         CHECK(publish(world, 0, 1, counted(size)) == size);
         Endpoint::Line &line = first_line(world, 0, 1);
-        if (size == 8) line.num_cells.store(1);
+        if (size == 8) line.set_released_in_line(1);
         else line.elsewhere.released = std::uint64_t{1} << 40;
         CHECK(!transport_of(world, 1).view(0).bytes.empty());
         std::uint64_t num_sent = 0;

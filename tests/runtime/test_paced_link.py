@@ -57,6 +57,28 @@ def test_results_are_the_same_bits_as_without(kind: Any) -> None:
         assert run_ranks(everything, 3, kind=kind) == expected
 
 
+def last_thing(what: str) -> float:
+    """One rank: closes at once behind its last call or message, of which the others have yet to hear."""
+    with hocket.init() as comm:
+        x = np.full(4, float(comm.rank == 0))
+        if what == "all_reduce":
+            comm.all_reduce(x)
+        elif what == "broadcast":
+            comm.broadcast(x, root=0)
+        elif comm.rank == 0:
+            comm.batch([hocket.Send(x, peer) for peer in range(1, comm.size)])
+        else:
+            comm.recv(x, 0)
+        return float(x[0])
+
+
+@KINDS
+@pytest.mark.parametrize("what", ["all_reduce", "broadcast", "messages"])
+def test_what_is_on_its_way_arrives_though_its_sender_has_closed(what: str, kind: Any) -> None:
+    with paced_link(GIGABYTE, 0.05):
+        assert run_ranks(last_thing, 3, args=(what,), kind=kind) == [1.0] * 3
+
+
 def timed_all_reduce() -> tuple[float, float]:
     """One rank: wall and CPU seconds of an all_reduce of 1 MiB."""
     with hocket.init() as comm:
