@@ -64,6 +64,9 @@ class MachineCosts:
         )
 
 
+_decoder = msgspec.json.Decoder(MachineCosts)  # made here: ranks that are threads would make what it needs at once
+
+
 def _greatest(rates: dict[int, float], others: dict[int, float]) -> dict[int, float]:
     return {size: max(rates.get(size, 0.0), others.get(size, 0.0)) for size in sorted({*rates, *others})}
 
@@ -110,7 +113,7 @@ def load(num_cores: int | None = None) -> MachineCosts | None:
     By default those that this process may use: a rank, which is bound to its share of them, says those of all ranks.
     """
     try:
-        costs = msgspec.json.decode(_file(num_cores).read_bytes(), type=MachineCosts)
+        costs = _decoder.decode(_file(num_cores).read_bytes())
     except (OSError, RuntimeError, msgspec.DecodeError, UnicodeDecodeError):  # RuntimeError: no home directory
         return None
     together, alone = costs.together_bytes_per_second, costs.bytes_per_second

@@ -229,7 +229,7 @@ def _read_plan(key: str) -> _Made | None:
         kept = _read(_folder("plans"), key)
         if kept[:_DIGEST_CHARACTERS].decode() != _digest(kept[_DIGEST_CHARACTERS:]):
             return None
-        return msgspec.msgpack.decode(kept[_DIGEST_CHARACTERS:], type=_Made, dec_hook=_array)
+        return _decoder.decode(kept[_DIGEST_CHARACTERS:])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -242,6 +242,9 @@ def _write_plan(key: str, made: _Made) -> None:
 def _array(_: type, kept: tuple[list[int], bytes]) -> NDArray[np.int32]:
     shape, content = kept
     return np.frombuffer(content, np.int32).reshape(shape)
+
+
+_decoder = msgspec.msgpack.Decoder(_Made, dec_hook=_array)  # made here, as threads would make what it needs at once
 
 
 def _read(folder: Path | None, key: str) -> bytes:

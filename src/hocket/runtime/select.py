@@ -127,7 +127,7 @@ class Policy:
     @staticmethod
     def decode(text: str) -> "Policy":
         """The reverse of encode."""
-        return msgspec.json.decode(text, type=Policy)
+        return _decoder.decode(text)
 
     def allowed(self, collective: str) -> Allowed | None:
         """What HOCKET_ALGO says of a collective: the list for it, else that for all, else None."""
@@ -144,6 +144,7 @@ class Policy:
 
 
 _NO_POLICY = Policy()
+_decoder = msgspec.json.Decoder(Policy)  # made here: ranks that are threads would make what it needs at once
 
 
 # --- the choice ----------------------------------------------------------------------------------------------------
