@@ -139,6 +139,26 @@ def test_monitored_barrier_names_who_does_not_come() -> None:
     run(monitored, 4)
 
 
+def monitored_again() -> None:
+    """Both ranks have failed, one after the other; what they left in the store lets nobody pass or fail."""
+    rank, group = dist.get_rank(), dist.group.WORLD
+    for late in (1, 0):
+        if rank != late:
+            with pytest.raises(dist.DistBackendError, match="monitoredBarrier"):
+                group.monitored_barrier(timedelta(seconds=0.1))
+        dist.barrier()
+    passed = dist.distributed_c10d._get_default_store()
+    for turn in ("first", "second"):
+        if rank == 1:
+            passed.set(turn, "rank 1 comes")
+        group.monitored_barrier(timedelta(seconds=20))
+        assert passed.check([turn])
+
+
+def test_a_monitored_barrier_that_failed_may_be_tried_again() -> None:
+    run(monitored_again, 2)
+
+
 def test_a_misspelt_backend_is_told() -> None:
     with pytest.raises((ValueError, AssertionError), match=r"(?i)hockett"), pytest.warns(UserWarning, match="hockett"):
         dist.init_process_group("hockett", store=dist.HashStore(), rank=0, world_size=1)

@@ -3,6 +3,7 @@
 The words of its errors are those of PyTorch's own, which programs look for.
 """
 
+import contextlib
 import time
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,10 @@ _OK = b"ok"
 
 
 class MonitoredBarrier:
-    """One rank's side. A rank that comes later than rank 0 can wait has come to the next one, as with messages."""
+    """One rank's side. Who waits longer than rank 0 has come to the next one, as with messages; who gives up has not.
+
+    Each arrival has a number, by which rank 0 answers it, or its rank takes it back.
+    """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
@@ -36,7 +40,7 @@ class MonitoredBarrier:
         for rank in range(1, self._size):
             # After the first one that is missing it only looks who is there, and need not wait for the verdict.
             goes_on = wait_all_ranks or not missing
-            if self._appears(self._key("arrival", rank), deadline - time.monotonic() if goes_on else 0.0):
+            if self._comes(rank, deadline if goes_on else 0.0):
                 came.append(rank)
             elif goes_on:
                 missing.append(rank)
@@ -50,18 +54,40 @@ class MonitoredBarrier:
                 f"{seconds * 1000:.0f} ms"
             )
 
+    def _comes(self, rank: int, deadline: float) -> bool:
+        """Whether the rank arrives until then, and stays; looks once in any case."""
+        while self._appears(self._key("arrival", rank), deadline - time.monotonic()):
+            if not self._appears(self._key("gone", rank), 0.0):
+                return True
+            self._delete("arrival", "gone", rank=rank)
+            self._numbers[rank] += 1
+        return False
+
     def _arrive(self, seconds: float) -> None:
         rank = self._rank
-        arrival, verdict = self._key("arrival", rank), self._key("verdict", rank)
-        self._numbers[rank] += 1
-        self._store.set(arrival, _OK)
-        answered = self._appears(verdict, seconds)
-        if not answered or self._store.get(verdict) != _OK:
+        verdict, answered = self._key("verdict", rank), False
+        self._store.set(self._key("arrival", rank), _OK)
+        try:
+            answered = self._appears(verdict, seconds)
+            passed = answered and self._store.get(verdict) == _OK
+        finally:
+            if answered:
+                self._delete("arrival", "verdict", rank=rank)
+            else:
+                self._store.set(self._key("gone", rank), _OK)
+            self._numbers[rank] += 1
+        if not passed:
             raise BackendError(
                 f"[Rank {rank}]: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
                 "for send/recv from rank 0. Please check rank 0 logs for faulty rank."
                 + ("" if answered else f" It did not answer within {seconds * 1000:.0f} ms")
             )
+
+    def _delete(self, *whats: str, rank: int) -> None:
+        """Takes away what nobody looks at again, where the store can."""
+        for what in whats:
+            with contextlib.suppress(RuntimeError):
+                self._store.delete_key(self._key(what, rank))
 
     def _key(self, what: str, rank: int) -> str:
         return f"hocket/monitored_barrier/{what}/{rank}/{self._numbers[rank]}"
