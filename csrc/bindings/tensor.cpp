@@ -58,8 +58,9 @@ bool is_false(PyObject *answer) {
     return answer == Py_False;
 }
 
+/// As PyTorch understands it, so strides of what has no elements do not count.
 bool is_contiguous(const View &view) {
-    if (view.strides == nullptr) return true;
+    if (view.strides == nullptr || count_of(view) == 0) return true;
     std::int64_t expected = 1;
     for (int dim = view.ndim; dim-- > 0;) {
         if (view.shape[dim] > 1 && view.strides[dim] != expected) return false;

@@ -24,7 +24,8 @@ def source(name: str, tensor: Any) -> Any:
 
 def target(name: str, tensor: Any) -> tuple[Any, Finish]:
     """An array for a result of this tensor: of its values, too, as an operation in place reads them."""
-    written = _contiguous(_check_apart(name, _checked(name, tensor)))
+    tensor = _check_apart(name, _checked(name, tensor))
+    written = _contiguous(tensor)
     torch._C._increment_version([tensor])
     note_written(tensor)
     return _array(written), None if written is tensor else lambda: _copy(tensor, written)
@@ -35,8 +36,7 @@ def source_of(name: str, tensors: Sequence[Any], result: Any = None, place: int 
 
     result: the tensor that is written meanwhile, which may be tensors[place].
     """
-    for tensor in tensors:
-        _checked(name, tensor)
+    tensors = [_checked(name, tensor) for tensor in tensors]
     _check_dtypes(name, tensors)
     joined = _joined(tensors, result, place)
     if tensors[0].is_cuda:
@@ -53,10 +53,9 @@ def target_of(name: str, tensors: Sequence[Any], input: Any = None, place: int =
 
     input: the tensor that is read meanwhile, which may be tensors[place].
     """
-    for tensor in tensors:
-        _check_apart(name, _checked(name, tensor))
+    tensors = [_check_apart(name, _checked(name, tensor)) for tensor in tensors]
     _check_dtypes(name, tensors)
-    torch._C._increment_version(list(tensors))
+    torch._C._increment_version(tensors)
     joined = _joined(tensors, input, place)
     if joined is not None:
         return _array(joined), None
@@ -93,6 +92,7 @@ def single(name: str, tensors: Any) -> Any:
 def _checked(name: str, tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a tensor, found a {type(tensor).__name__}")
+    tensor = _plain(tensor)
     if not (tensor.is_cpu or (tensor.is_cuda and torch.cuda.is_available())):
         raise ValueError(
             f"{name}: expected a tensor in CPU memory, found one on {tensor.device}; pass x.cpu(), or use a process "
@@ -101,6 +101,13 @@ def _checked(name: str, tensor: Any) -> Any:
     if tensor.layout is not torch.strided:
         raise ValueError(f"{name}: expected a dense tensor, found a {tensor.layout} one; pass x.to_dense()")
     return tensor
+
+
+def _plain(tensor: Any) -> Any:
+    """What a functional collective gives has no memory of its own: it is a tensor that waits for another one."""
+    if type(tensor) is torch.Tensor or not hasattr(tensor, "trigger_wait"):
+        return tensor
+    return tensor.trigger_wait()
 
 
 def _check_apart(name: str, tensor: Any) -> Any:
@@ -153,9 +160,9 @@ def _joined(tensors: Sequence[Any], other: Any, place: int) -> Any:
         ):
             return None
         address += tensor.nbytes
-    if other is not None and other.data_ptr() != tensors[place].data_ptr():
-        start = other.data_ptr()
-        if start < address and first.data_ptr() < start + other.nbytes:
+    if other is not None:
+        start = _plain(other).data_ptr()
+        if start != tensors[place].data_ptr() and start < address and first.data_ptr() < start + other.nbytes:
             return None
     return first.detach().as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
 
