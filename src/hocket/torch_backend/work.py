@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,8 @@ from hocket.runtime.stream import current_stream, stream
 from hocket.runtime.work import InFlight
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
+
+_PATIENCE_SECONDS = 0.05  # with the callbacks of a future, while others may have to be set
 
 
 class BackendError(dist.DistBackendError):
@@ -170,7 +172,7 @@ class RunningWork(dist.Work):
                 # A future with set_exception counts as a success in C++; one whose callback raises does not.
                 begun = torch.futures.Future()
                 self._future = begun.then(self._outcome)
-                self._futures.complete(begun, self, self.in_order)
+                self._futures.complete(begun, self._future, self)
         return self._future
 
     def rest(self, seconds: float | None = None) -> None:
@@ -202,79 +204,141 @@ class RunningWork(dist.Work):
 class Futures:
     """Completes futures: those of collectives in their order, in a thread that starts with the first one.
 
+    It runs their callbacks, too, of which one may wait for a later future. So where one takes long another thread goes
+    on in its place; yet callbacks run one after the other. None may wait for what those of a later future do.
     Messages end in any order, and one may wait for what the future of another starts: each has a thread of its own.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the fields below
-        self._in_order: _Completing | None = None
-        self._threads: list[_Completing] = []
+        self._items: queue.SimpleQueue[tuple[Any, RunningWork, _Turn] | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()  # guards the fields below, and the order of _items
+        self._leader: threading.Thread | None = None  # takes what is in _items; None before the first one and at last
+        self._running: _Turn | None = None  # whose callbacks the leader runs
+        self._watches = False  # whether somebody sees to it that they do not run for long
+        self._threads: list[threading.Thread] = []
+        self._callbacks = _Turn(None)  # what no callback has started
 
-    def complete(self, future: Any, work: RunningWork, in_order: bool) -> None:
-        """Sets the future once the work has ended."""
+    def complete(self, begun: Any, future: Any, work: RunningWork) -> None:
+        """Sets `begun`, and by that the future which follows from it, once the work has ended."""
         if work.is_completed():
-            future.set_result(None)
+            begun.set_result(None)
             return
-        here = threading.current_thread()
-        if in_order and isinstance(here, _Completing):
-            here.complete_inside(future, work)
-            return
-        with self._lock:
-            if in_order and self._in_order is not None:
-                thread = self._in_order
-            else:
-                thread = _Completing()
-                self._threads = [*(one for one in self._threads if one.is_alive()), thread]
-            thread.complete(future, work)
-            if in_order:
-                self._in_order = thread
-            else:
-                thread.no_more()
+        with self._changed:
+            if not work.in_order:
+                self._start(lambda: _set(begun, work, _Turn(None)))
+                return
+            turn = (_here.turn or self._callbacks).next_inside()
+            future.add_done_callback(lambda _: self._begin_callbacks(turn))  # the first one, before the program's
+            self._items.put((begun, work, turn))
+            if self._leader is None:
+                self._leader = self._start(self._lead)
+                self._start(self._watch)
+            elif self._running is not None and self._running is _here.turn:
+                self._replace_leader()  # a callback may wait for what it starts, as PowerSGD's do
+            elif not self._watches:
+                self._changed.notify()
 
     def close(self) -> None:
         """Ends the threads, once all is set; works that cannot end have to be aborted before."""
-        with self._lock:
-            threads, self._threads, self._in_order = self._threads, [], None
-        for thread in threads:
-            thread.no_more()
-            if thread is not threading.current_thread():  # a callback may end the group
+        self._items.put(None)
+        with self._changed:
+            self._changed.notify()
+        while _here.turn is None:  # a callback may end the group, and those of others may wait for it
+            with self._changed:
+                threads, self._threads = self._threads, []
+            if not threads:
+                return
+            for thread in threads:
                 thread.join()
 
+    def _start(self, run: Callable[[], None]) -> threading.Thread:
+        """Starts a thread; the caller has the lock."""
+        thread = threading.Thread(target=run, name="hocket futures", daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+        thread.start()
+        return thread
 
-class _Completing(threading.Thread):
-    """Completes futures, one after the other.
+    def _lead(self) -> None:
+        """Sets one future after the other, until another thread does."""
+        while (item := self._items.get()) is not None:
+            _set(*item)
+            del item  # while nothing is to be done, nothing is kept
+            with self._changed:
+                if self._leader is not threading.current_thread():
+                    return
+                self._running = None
+        with self._changed:
+            self._leader = None
+            self._changed.notify()
 
-    What a callback starts is completed by another thread, since the callback may wait for it, as PowerSGD's do; and
-    before the next future of this one, so that callbacks start collectives in one order on every rank.
+    def _begin_callbacks(self, turn: "_Turn") -> None:
+        """Returns, in the leader, when the callbacks that follow may run."""
+        with self._changed:
+            self._running = turn
+            if not turn.await_previous(0.0):
+                self._replace_leader()
+        turn.await_previous()
+
+    def _replace_leader(self) -> None:
+        """Leaves the callbacks to the thread that runs them; the caller has the lock."""
+        self._running = None
+        self._leader = self._start(self._lead)
+
+    def _watch(self) -> None:
+        """Replaces a leader whose callbacks take long. It looks now and then, which costs those that do not nothing."""
+        seen: _Turn | None = None
+        with self._changed:
+            while self._leader is not None:
+                if seen is not None and seen is self._running:
+                    self._replace_leader()
+                seen = self._running
+                self._watches = seen is not None or not self._items.empty()
+                self._changed.wait(_PATIENCE_SECONDS if self._watches else None)
+
+
+class _Turn:
+    """Of the callbacks of one future, which run after those of the future before it, and what these have started.
+
+    So callbacks start collectives in one order on every rank.
     """
 
-    def __init__(self) -> None:
-        super().__init__(name="hocket futures", daemon=True)
-        self._queue: queue.SimpleQueue[tuple[Any, RunningWork] | None] = queue.SimpleQueue()
-        self._inside: _Completing | None = None
-        self.start()
+    def __init__(self, previous: "_Turn | None") -> None:
+        self._previous = previous
+        self._last_inside: _Turn | None = None
+        self._has_returned = threading.Event()
 
-    def complete(self, future: Any, work: RunningWork) -> None:
-        """Sets the future once the work has ended and those before it are set."""
-        self._queue.put((future, work))
+    def next_inside(self) -> "_Turn":
+        """Of the next future that these callbacks have started."""
+        self._last_inside = _Turn(self._last_inside)
+        return self._last_inside
 
-    def complete_inside(self, future: Any, work: RunningWork) -> None:
-        """Sets the future of what a callback of this thread has started."""
-        if self._inside is None:
-            self._inside = _Completing()
-        self._inside.complete(future, work)
+    def await_previous(self, seconds: float | None = None) -> bool:
+        """Whether the callbacks may run: blocks until then, or so long for each that has to return before."""
+        turn = self._previous
+        while turn is not None:
+            if not turn._has_returned.wait(seconds):
+                return False
+            turn = turn._last_inside
+        self._previous = None
+        return True
 
-    def no_more(self) -> None:
-        """Lets the thread end after what it has been given."""
-        self._queue.put(None)
+    def end(self) -> None:
+        """The callbacks have returned."""
+        self._has_returned.set()
 
-    def run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            future, work = item
-            work.rest()
-            future.set_result(None)
-            del item, future, work  # while nothing is to be done, nothing is kept
-            inside, self._inside = self._inside, None
-            if inside is not None:
-                inside.no_more()
-                inside.join()
+
+class _Here(threading.local):
+    turn: _Turn | None = None  # whose callbacks the thread runs
+
+
+_here = _Here()
+
+
+def _set(begun: Any, work: RunningWork, turn: _Turn) -> None:
+    work.rest()
+    _here.turn = turn
+    try:
+        begun.set_result(None)
+    finally:
+        _here.turn = None
+        turn.end()
