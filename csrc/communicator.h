@@ -82,7 +82,8 @@ class Communicator {
     std::vector<int> behind(std::uint64_t sequence) const;
 
     /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
-    void abort(const std::string &reason);
+    /// only_later: not those in calls that this rank is done with, which may be behind.
+    void abort(const std::string &reason, bool only_later = false);
 
     /// Lets nothing new begin, waits for what has begun, and tells the others that nothing more comes from here. Who
     /// closes several communicators does this to all of them before it closes one: while it waits for a member in one

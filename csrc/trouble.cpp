@@ -8,7 +8,7 @@ namespace hocket {
 
 using namespace std::chrono_literals;
 
-void Communicator::abort(const std::string &reason) {
+void Communicator::abort(const std::string &reason, bool only_later) {
     check_usable();
     Failure failure;
     failure.cause = Cause::aborted;
@@ -16,11 +16,15 @@ void Communicator::abort(const std::string &reason) {
     failure.text = reason;
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (queue_->left) return;
+    const auto next_or_present = [&] { // read in this order, as one may begin or end meanwhile
+        const std::uint64_t next = last_call(rank()) + 1, present = own().in_call.load(std::memory_order_seq_cst);
+        return present != 0 ? present : next;
+    };
+    if (only_later) failure.sequence = next_or_present();
     members_.record(failure);
     // Where a later call's failure was written down first, that stays the reason, but concerns this rank's calls from
-    // here on too. Read in this order, as one may begin or end meanwhile.
-    const std::uint64_t next = last_call(rank()) + 1, present = own().in_call.load(std::memory_order_seq_cst);
-    own().give_up_at(present != 0 ? present : next);
+    // here on too.
+    own().give_up_at(next_or_present());
     members_.alarm_all();
 }
 

@@ -359,7 +359,8 @@ NB_MODULE(_core, m) {
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none(), "after"_a.none())
         .def("behind", &Communicator::behind, "sequence"_a)
-        .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a)
+        .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a,
+             "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {
                  const nb::gil_scoped_release release;
