@@ -197,7 +197,7 @@ def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:
 
 
 PROGRAM = """
-    import sys, torch, torch.distributed as dist
+    import os, sys, time, torch, torch.distributed as dist
     rank, what = int(sys.argv[1]), sys.argv[3]
     dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
     dist.all_reduce(torch.ones(1))
@@ -228,6 +228,25 @@ PROGRAM = """
             dist.recv(torch.ones(1), 0)
         except dist.DistBackendError as error:
             assert error.__cause__.reason == "RuntimeError: no luck", error
+    elif what == "finally, ahead" and rank == 0:
+        try:
+            dist.broadcast(torch.full((1,), 7.0), 0)
+            raise RuntimeError("no luck")
+        finally:
+            dist.destroy_process_group()
+            open(sys.argv[2] + ".left", "w").close()
+    elif what == "finally, ahead":
+        while not os.path.exists(sys.argv[2] + ".left"):
+            time.sleep(0.001)
+        x = torch.ones(1)
+        dist.broadcast(x, 0)  # what the other was done with
+        assert x == 7.0
+        try:
+            dist.all_reduce(x)
+        except dist.DistBackendError as error:
+            assert error.__cause__.reason == "RuntimeError: no luck", error
+        else:
+            raise AssertionError("the other has left")
     elif what == "ahead in many groups":
         for group in [dist.new_group() for _ in range(5)]:
             try:
@@ -253,6 +272,7 @@ WHAT = {  # a rank does before it ends: the exit codes of both
     "alone": [0, 0],
     "exception": [1, 0],
     "finally": [1, 0],
+    "finally, ahead": [1, 0],
     "ahead": [0, 1],
     "ahead, exception": [0, 1],
     "ahead in many groups": [0, 0],

@@ -3,7 +3,6 @@
 What it does stands in the parts that it is made of: collectives.py, uneven.py, point_to_point.py.
 """
 
-import atexit
 import contextlib
 import operator
 import os
@@ -28,6 +27,7 @@ from hocket.runtime.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, dis
 from hocket.runtime.mesh import Cartesian
 from hocket.runtime.plans import find
 from hocket.runtime.point_to_point import PointToPoint
+from hocket.runtime.process_end import at_process_end, watch_process
 from hocket.runtime.rendezvous import join
 from hocket.runtime.select import Policy
 from hocket.runtime.settings import Settings, check_algorithm, check_order, check_timeout
@@ -85,6 +85,7 @@ def init(
         raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
     context = Context(core, members.rank, members.size, with_core[members.rank], num_cores(cores), environment.cancel)
+    watch_process()
     _end_with_rank(context)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
@@ -328,7 +329,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
         if not isinstance(reason, str):
             raise TypeError(f"abort: expected a reason as text, found {reason!r}")
-        self._usable().abort(reason.encode(errors="replace").decode())
+        self._abort(reason)
+
+    def _abort(self, reason: str, only_later: bool = False) -> None:
+        """As abort; only_later: others can still end calls that this rank is done with."""
+        self._usable().abort(reason.encode(errors="replace").decode(), only_later)
 
     def _finish(self) -> None:
         """The first half of close(): waits for what was launched or begun, and tells the others that it was all."""
@@ -432,10 +437,9 @@ def abort_threads(cancel: threading.Event, reason: str) -> bool:
     return bool(communicators)
 
 
-@atexit.register
-def _close_all() -> None:
-    """At the end of the process: an uncaught exception is told to the others as the reason."""
-    error = getattr(sys, "last_value", None)
+@at_process_end
+def _close_all(error: BaseException | None) -> None:
+    """An uncaught exception is told to the others as the reason."""
     if error is None:
         for context in list(_contexts):
             context._finish()

@@ -15,7 +15,6 @@ At the end of the process streams do what was submitted to them, as threads do; 
 only what they are doing.
 """
 
-import atexit
 import itertools
 import os
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 
 from hocket import _core
 from hocket.runtime.environment import scope_entry
+from hocket.runtime.process_end import at_process_end
 from hocket.runtime.trace import recorder, waited
 
 FOREVER_SECONDS = 1e9
@@ -227,9 +227,9 @@ def checked_seconds(name: str, seconds: float) -> float:
 os.register_at_fork(before=_core.await_started_streams)
 
 
-@atexit.register
-def _end_all() -> None:
+@at_process_end
+def _end_all(error: BaseException | None) -> None:
     try:
-        _core.end_streams(at_once=getattr(sys, "last_value", None) is not None)
+        _core.end_streams(at_once=error is not None)
     except KeyboardInterrupt:
         _core.end_streams(at_once=True)

@@ -5,7 +5,6 @@ a finished work; an asynchronous one runs on the communicator's stream. Nothing 
 here fails.
 """
 
-import atexit
 import contextlib
 import os
 import sys
@@ -20,6 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
+from hocket.runtime.process_end import at_process_end
 from hocket.runtime.repeated import GroupCalls, cached_group_method
 from hocket.runtime.stream import current_stream, stream
 from hocket.runtime.work import InFlight
@@ -312,7 +312,7 @@ class ProcessGroup(dist.ProcessGroup):
         """
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error):
-            self._finish(time.monotonic(), _reason(error))
+            self._finish(time.monotonic(), error)
         else:
             for work in self._begun.pending():
                 if work.in_order:
@@ -325,18 +325,23 @@ class ProcessGroup(dist.ProcessGroup):
         self._give_up("its process group was aborted")
         self._close()
 
-    def _finish(self, deadline: float, reason: str = "it left with operations under way") -> None:
-        """Nothing more comes from here. What is under way has until then, as others may be about to do their part."""
+    def _finish(self, deadline: float, error: BaseException | None = None) -> None:
+        """Nothing more comes from here. What is under way has until then, as others may be about to do their part.
+
+        error: what the others are told as the reason, where they are still waiting for this rank.
+        """
         for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
         if self._begun.pending():
-            self._give_up(reason)
+            self._give_up("it left with operations under way" if error is None else _reason(error))
+        elif error is not None:
+            self._give_up(_reason(error), only_later=True)
         with contextlib.suppress(HocketError):
             self._comm._finish()
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str, only_later: bool = False) -> None:
         with contextlib.suppress(HocketError):
-            self._comm.abort(reason)
+            self._comm._abort(reason, only_later)
 
     def _close(self) -> None:
         _groups.discard(self)
@@ -473,14 +478,13 @@ def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
 learn_options()
 
 
-@atexit.register
-def _leave_all() -> None:
-    """At the end of the process: what nobody waits for any more is given up, so that exit cannot hang.
+@at_process_end
+def _leave_all(error: BaseException | None) -> None:
+    """What nobody waits for any more is given up, so that exit cannot hang.
 
     An uncaught exception is told to the others as the reason, at once.
     """
-    error, deadline = getattr(sys, "last_value", None), time.monotonic() + _GRACE_SECONDS
-    groups = list(_groups)
+    deadline, groups = time.monotonic() + _GRACE_SECONDS, list(_groups)
     for group in groups:
         if error is None:
             group._finish(deadline)

@@ -1,0 +1,70 @@
+"""However its process was started, a rank that ends without destroy_process_group() leaves nothing undone or untold."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+    import multiprocessing.util, os, sys, time, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+    def main(rank, path, ending):
+        dist.init_process_group("hocket", init_method=f"file://{path}", rank=rank, world_size=2)
+        dist.group.WORLD.monitored_barrier()
+        x = torch.ones(1 << 20)
+        if ending == "return" and rank == 1:
+            dist.all_reduce(x, async_op=True)
+            dist.isend(torch.full((1 << 20,), 7.0), 0)
+            multiprocessing.util.Finalize(None, open, (path + ".leaving", "w"), exitpriority=0)
+        elif ending == "return":
+            while not os.path.exists(path + ".leaving"):  # the other has returned from here
+                time.sleep(0.001)
+            dist.all_reduce(x)
+            assert (x == 2.0).all()
+            dist.recv(x, 1)
+            assert (x == 7.0).all()
+        elif rank == 0:
+            try:
+                dist.all_reduce(x)
+            except dist.DistBackendError as error:
+                assert error.__cause__.reason == "ValueError: no luck", error
+            else:
+                raise AssertionError("the other has ended")
+            open(path + ".told", "w").close()
+        elif ending == "raise":
+            raise ValueError("no luck")
+        else:
+            try:
+                raise ValueError("no luck")
+            finally:
+                dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        method, path, ending = sys.argv[1:]
+        if method == "mp.spawn":
+            mp.spawn(main, (path, ending), nprocs=2)
+        else:
+            context = mp.get_context(method)
+            ranks = [context.Process(target=main, args=(rank, path, ending)) for rank in range(2)]
+            for rank in ranks: rank.start()
+            for rank in ranks: rank.join()
+            codes = [rank.exitcode for rank in ranks]
+            assert codes == ([0, 0] if ending == "return" else [0, 1]), codes
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver", "mp.spawn"])
+@pytest.mark.parametrize("ending", ["return", "raise", "finally"])
+def test_a_rank_ends_without_destroy(method: str, ending: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, tmp_path / "program.py", method, tmp_path / "store", ending]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    # torch.multiprocessing.spawn tells what a rank has raised, and ends the others, which may not come to say more.
+    expected = 1 if method == "mp.spawn" and ending != "return" else 0
+    assert result.returncode == expected, result.stderr
+    assert "AssertionError" not in result.stderr, result.stderr
+    assert (tmp_path / "store.told").exists() == (ending != "return") or method == "mp.spawn"
