@@ -254,8 +254,8 @@ void Matcher::take_frame(int peer, const Header &header) {
         if (header.tag != 0) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
             if (!send.target) refuse(peer, "an offer outside of its memory");
-            const bool is_cached = send.num_bytes <= most_cached_bytes && transport_.stores_are_slow();
-            if (send.target->attached && is_cached) send.target.reset();
+            const std::size_t most_staged = send.target->attached ? most_cached_bytes : least_uncached_bytes - 1;
+            if (send.num_bytes <= most_staged && transport_.stores_are_slow()) send.target.reset();
         }
         if (send.offered) transport_.take_back(peer, send.data);
         if (send.offered || send.num_bytes == 0) finish(send);

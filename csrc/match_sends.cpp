@@ -164,7 +164,8 @@ bool Matcher::push_payload(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
     if (out.target && out.puts) {
-        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, true)) return false;
+        const bool past_caches = out.exchange->num_bytes >= least_uncached_bytes;
+        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, past_caches)) return false;
         out.payload = {};
     } else if (out.target && out.target->attached) {
         if (!transport_.lend(peer, out.payload, tag_of_lane)) return false;

@@ -129,6 +129,8 @@ def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
 def row_of(found: dict[str, Any]) -> Row:
     """As written by write_json; raises what Python does where it is something else."""
     row = Row(**found)
+    if "left_out" not in found:  # of a version that did not tell
+        row.left_out = [name for name in OURS if name not in row.seconds]
     row.seconds = {
         name: {protocol: list(map(float, times)) for protocol, times in of_name.items()}
         for name, of_name in row.seconds.items()

@@ -38,10 +38,10 @@ def run_as_rank(settings: Settings) -> int:
     """
     environment = discover()
     size = environment.size
-    if size != settings.num_ranks:
-        raise ValueError(f"--ranks {settings.num_ranks}, but {size} ranks were started; leave --ranks out")
     report = Report(settings) if environment.rank == 0 else None
     try:
+        if size != settings.num_ranks:
+            raise ValueError(f"--ranks {settings.num_ranks}, but {size} ranks were started; leave --ranks out")
         with hocket.init() as comm:
             bench = Bench(settings, comm)
             if report:

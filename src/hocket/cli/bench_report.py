@@ -117,7 +117,7 @@ class Report:
 
     def fail(self, error: BaseException) -> None:
         """What there is as JSON of the rows before the error, and the error."""
-        self._finish(self.as_json() | {"error": str(error) or "interrupted"})
+        self._finish(self.as_json() | {"error": _why(error)})
 
     def _finish(self, found: dict[str, Any]) -> None:
         if self._settings.format == "json":
@@ -353,3 +353,7 @@ def _plain(value: object) -> str:
 
 def _print(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)
+
+
+def _why(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
