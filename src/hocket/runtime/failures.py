@@ -101,6 +101,8 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
     sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
     kinds = sorted({_value("kind", call) for call in by_rank.values()})
     advice = "let both give the same count" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
+    if kinds == ["all_to_all", "all_to_all_v"]:
+        advice = "give counts, as split sizes of all_to_all_single are, on all ranks or on none"
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
         f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
