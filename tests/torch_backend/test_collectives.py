@@ -467,6 +467,10 @@ def sparse() -> None:
         total = tensor.clone()
         dist.all_reduce(total)
         assert entries.is_sparse and torch.equal(entries.to_dense(), total)
+    several = [torch.eye(2).to_sparse(), torch.full((2, 2), rank + 1.0).to_sparse()]
+    dist.group.WORLD.allreduce_coalesced(several).wait()
+    assert several[0].to_dense().tolist() == [[dist.get_world_size(), 0], [0, dist.get_world_size()]]
+    assert (several[1].to_dense() == sum(range(1, dist.get_world_size() + 1))).all()
     with pytest.raises(ValueError, match="sparse tensors of one shape"):
         dist.all_reduce(torch.zeros(2 + rank).to_sparse())
 

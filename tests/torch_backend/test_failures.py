@@ -1,10 +1,13 @@
 """What goes wrong explains itself, before anything is sent where it can, and never hangs or kills."""
 
+import contextlib
+import os
 import subprocess
 import sys
 import textwrap
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted
+from hocket.torch_backend import _create
 from tests.torch_backend.ranks import run
 
 
@@ -63,6 +67,42 @@ def differing() -> None:
     with pytest.raises(dist.DistBackendError, match="differ in count") as caught:
         dist.all_reduce(torch.ones(1 + dist.get_rank()))
     assert isinstance(caught.value.__cause__, CollectiveMismatch)
+
+
+def split_on_one() -> None:
+    splits = [2, 2] if dist.get_rank() == 0 else None
+    with pytest.raises(dist.DistBackendError, match="as split sizes of all_to_all_single are, on all ranks or on none"):
+        dist.all_to_all_single(torch.empty(4), torch.ones(4), splits, splits)
+
+
+def test_split_sizes_on_some_ranks_only() -> None:
+    run(split_on_one, 2)
+
+
+def in_a_fork() -> None:
+    """Of a rank with a work under way: all that the child asks says that it is no member, and it ends the groups."""
+    work = dist.all_reduce(torch.ones(1), async_op=True) if dist.get_rank() == 0 else None
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            for ask in (work.is_completed, work.get_future, work.get_future, work.wait) if work is not None else ():
+                with pytest.raises(dist.DistBackendError, match=r"^hocket: a communicator, .* this is a forked child"):
+                    ask()
+            with pytest.raises(dist.DistBackendError, match="this is a forked child"):
+                dist.all_reduce(torch.ones(1), async_op=True)
+            dist.destroy_process_group()
+            code = 0
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    if work is None:
+        dist.all_reduce(torch.ones(1))
+    else:
+        work.wait()
+
+
+def test_a_forked_child_of_a_rank_with_a_work_under_way() -> None:
+    run(in_a_fork, 2)
 
 
 def test_tensors_that_do_not_match() -> None:
@@ -175,6 +215,29 @@ def test_a_misspelt_backend_is_told() -> None:
 def test_a_wrong_address_or_port_is_told(method: str, words: str) -> None:
     with pytest.raises((ValueError, dist.DistError), match=words):
         dist.init_process_group("hocket", init_method=method, rank=1, world_size=2, timeout=timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error", "words"),
+    [
+        (0.0005, dist.DistBackendError, r"rank 0 of 2 did not come to the store .* within 0\.001 s"),
+        (0.0, ValueError, "timeout is 0.0; expected seconds above 0"),
+    ],
+)
+def test_the_shortest_timeouts_end(seconds: float, error: type[Exception], words: str, tmp_path: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 2)
+    with pytest.raises(error, match=words):
+        _create(SimpleNamespace(store=store, group_rank=1, group_size=2, timeout=timedelta(seconds=seconds)), None)
+
+
+def test_a_store_that_is_lost_is_no_timeout() -> None:
+    class Lost(dist.Store):
+        def wait(self, keys: list[str], timeout: timedelta) -> None:
+            raise dist.DistNetworkError("connection reset by peer")
+
+    with pytest.raises(dist.DistBackendError, match=r"has lost the store .*reset by peer") as caught:
+        _create(SimpleNamespace(store=Lost(), group_rank=1, group_size=2, timeout=timedelta(seconds=60)), None)
+    assert caught.value.__cause__.missing == ()
 
 
 def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ a program destroys its groups and makes them again.
 """
 
 import contextlib
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +16,12 @@ import torch.distributed as dist
 from hocket.errors import RendezvousError
 from hocket.runtime.communicator import Communicator, init
 from hocket.runtime.environment import MAX_ADDRESS_BYTES, new_address
+from hocket.runtime.settings import check_timeout
 
 _KEY = "hocket/address"
 _GONE = "hocket-address-is-gone"
+SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds, and take 0 for no limit
+_SLACK_SECONDS = 0.01  # by which a wait of a store may end early
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     """
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
+    seconds = max(check_timeout("process group", seconds), SHORTEST_WAIT_SECONDS)
     address = _address(store, rank, size, seconds)
     own = dist.PrefixStore(address, store)
     try:
@@ -88,9 +93,15 @@ def _address(store: Any, rank: int, size: int, seconds: float) -> str:
 
 def _await(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
     """Waits until rank 0 has written this."""
+    deadline = time.monotonic() + seconds
     try:
         store.wait([key], timedelta(seconds=seconds))
     except Exception as error:
+        if time.monotonic() < deadline - _SLACK_SECONDS:
+            raise RendezvousError(
+                f"rank {rank} of {size} has lost the store of this process group while it waited for rank 0; see "
+                f"whether the process that serves it, most often rank 0, ended early ({error})"
+            ) from error
         raise RendezvousError(
             f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
             f"found; see whether that process started, and whether it ended early ({error})",

@@ -8,6 +8,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from hocket.torch_backend.meeting import SHORTEST_WAIT_SECONDS
 from hocket.torch_backend.work import BackendError
 
 _OK = b"ok"
@@ -96,7 +97,7 @@ class MonitoredBarrier:
         """Whether somebody sets the key in that time; looks once in any case."""
         if seconds > 0:
             try:
-                self._store.wait([key], timedelta(seconds=seconds))
+                self._store.wait([key], timedelta(seconds=max(seconds, SHORTEST_WAIT_SECONDS)))
             except RuntimeError:  # stores differ in what they raise when the time is up
                 return bool(self._store.check([key]))
             return True

@@ -122,10 +122,7 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gives the root's tensor to all."""
         tensor, root = single("broadcast", tensors), root_of(opts)
-        if root == self.rank():
-            x, finish = source("broadcast", tensor), None
-        else:
-            x, finish = target("broadcast", tensor)
+        x, finish = (source("broadcast", tensor), None) if root == self.rank() else target("broadcast", tensor)
         return self._run("broadcast", (x, root), {}, [tensor], [tensor], finish, opts, timeout)
 
     @cached_group_method
@@ -328,7 +325,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _finish(self, deadline: float, error: BaseException | None = None) -> None:
         """Nothing more comes from here. What is under way has until then, as others may be about to do their part.
 
-        error: what the others are told as the reason, where they are still waiting for this rank.
+        Who still needs this rank is told the error.
         """
         for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
@@ -398,8 +395,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
         """An allreduce in several steps, which the caller's thread takes one after the other, as the host."""
         self._sequence += 1
-        before = current_stream()
-        if before is not None:
+        if (before := current_stream()) is not None:
             before.synchronize()
         with told_to_torch(), _observed("all_reduce", [], self), stream(None):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
@@ -427,9 +423,10 @@ class ProcessGroup(dist.ProcessGroup):
             return _FINISHED
         return self._joined(begun, tensors)
 
-    def _joined(self, begun: Sequence[RunningWork], tensors: Sequence[Any]) -> Any:
+    def _joined(self, begun: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        begun = [one for one in begun if isinstance(one, RunningWork)]  # those of sparse tensors are done
         if not begun:
-            return _FINISHED
+            return FinishedWork(tensors)
         works = [work for one in begun for work in one.works]
         finishes = [lambda one=one: one.wait() for one in begun]
         return RunningWork(works, tensors, finishes, self._futures, all(one.in_order for one in begun))
@@ -494,4 +491,9 @@ def _leave_all(error: BaseException | None) -> None:
         group._close()
 
 
-os.register_at_fork(after_in_child=_groups.clear)
+def _forget_all() -> None:  # in a forked child: what is under way is its parent's
+    while _groups:
+        _groups.pop()._begun.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

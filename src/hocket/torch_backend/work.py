@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hocket.errors import CollectiveTimeout, CommunicationError, HocketError, RendezvousError
+from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, HocketError, RendezvousError
 from hocket.runtime.stream import current_stream, stream
 from hocket.runtime.work import InFlight
 from hocket.torch_backend.compiling import as_they_are
@@ -44,7 +44,7 @@ def backend_error(error: HocketError) -> BackendError:
         return BackendError(f"hocket: the ranks of this process group did not meet: {error}")
     if isinstance(error, CollectiveTimeout):
         return BackendError(f"hocket: a timeout ended this operation: {error}")
-    if isinstance(error, CommunicationError):
+    if isinstance(error, CommunicationError) and not isinstance(error, ForkedUse):
         return BackendError(f"hocket: the connection is closed now: {error}")
     return BackendError(f"hocket: {error}")
 
@@ -127,8 +127,11 @@ class RunningWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
-        if not all(work.is_completed() for work in self.works):
-            return False
+        try:
+            if not all(work.is_completed() for work in self.works):
+                return False
+        except HocketError as error:
+            raise backend_error(error) from error
         if self._failure() is None:
             self._finish()
         self._leave()
@@ -171,8 +174,9 @@ class RunningWork(dist.Work):
             if self._future is None:
                 # A future with set_exception counts as a success in C++; one whose callback raises does not.
                 begun = torch.futures.Future()
-                self._future = begun.then(self._outcome)
-                self._futures.complete(begun, self._future, self)
+                future = begun.then(self._outcome)
+                self._futures.complete(begun, future, self)
+                self._future = future
         return self._future
 
     def rest(self, seconds: float | None = None) -> None:
