@@ -212,7 +212,7 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
     /// From when on a line takes so long from another core that the two share no cache; and behind which messages one
     /// in how many lines is watched for it: short ones are handled alike in any case.
-    static constexpr std::chrono::nanoseconds slow_line{100};
+    static constexpr std::chrono::nanoseconds slow_line{100}, near_line{30}; // one that is here takes less than this
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written.
@@ -234,8 +234,8 @@ class ShmTransport final : public Transport {
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
-        bool is_beside = false;                               // on the same core
-        mutable bool is_watched = false, was_awaited = false; // the line of the message that is read next
+        bool is_beside = false;          // on the same core
+        mutable bool is_watched = false; // the line of the message that is read next
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
