@@ -1,5 +1,6 @@
 """What `hocket bench` is asked for: what it understands, and what it refuses before any rank starts."""
 
+import json
 import sys
 
 import pytest
@@ -67,3 +68,12 @@ def test_names_of_types_are_also_those_of_nccl() -> None:
     for name in DTYPES:
         assert find_dtypes(type_in_nccl(name)) == find_dtypes(name) == (name,)
     assert find_ops("mulsum") == ("premul_sum",)
+
+
+def test_another_number_of_ranks_than_were_started_is_said_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("HOCKET_RANK", "0"), ("HOCKET_SIZE", "2"), ("HOCKET_ADDRESS", "127.0.0.1:1")):
+        monkeypatch.setenv(name, value)
+    assert main(["bench", "all_reduce", "--ranks", "4", "-b", "8", "-e", "8", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "--ranks 4, but 2 ranks were started; leave --ranks out"

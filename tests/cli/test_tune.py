@@ -45,6 +45,14 @@ def test_a_run_writes_a_tuner_file_and_the_times(capsys: pytest.CaptureFixture[s
     assert [sample["num_bytes"] for sample in direct["samples"]] == [8, 4096]
 
 
+def test_a_barrier_needs_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    call = ("tune", "--ranks", "2", "--sizes", "100000G", "--collective")
+    assert main([*call, "barrier"]) == 0
+    assert main([*call, "barrier,broadcast"]) == 2
+    assert "take 429496729600000 bytes" in capsys.readouterr().err
+
+
 def found(*rules: tuning.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:
     return Result((Entry("broadcast", 2, "", ()),), rules, comparisons, (("reduce", 4, 1 << 20),), 3.0)
 

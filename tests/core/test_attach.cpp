@@ -184,9 +184,11 @@ TEST(attached_puts_end_when_a_window_is_withdrawn) {
 
 TEST(attached_messages_are_believed_only_where_they_can_be_had) {
     for (const bool may_attach : {false, true}) {
-        Pair stranger(may_attach);
-        CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
-        CHECK(is_refused(stranger.reader()) == !may_attach, "it reads in the memory of its sender alone");
+        for (const bool spin : {false, true}) {
+            Pair stranger(may_attach, spin);
+            CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
+            CHECK(is_refused(stranger.reader()) == !may_attach, "it reads in the memory of its sender alone");
+        }
     }
     for (const int distance : {-1, 1, 1 << 20}) {
         Pair pair;
