@@ -9,12 +9,13 @@
 //
 // Two ranks are processes, one a core, that spin.
 // MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
+// MEMORY staged: the same, but nobody reads or writes the memory of others by the kernel, as where that is forbidden.
 // MEMORY registered: all buffers are shared, and read and written where they lie. What does better for private memory
 // does so for this, too: the lesser time of both is the floor.
 //
-// More ranks with private memory are processes, too, of which several share a core and yield where they wait: crowd.h.
-// With registered memory as many processes as cores do the work of all ranks: copies and additions alone, each once. No
-// memory lets ranks do with less, so that is a bound, and not what is known to be reached.
+// More ranks with private or staged memory are processes, too, of which several share a core and yield where they wait:
+// crowd.h. With registered memory as many processes as cores do the work of all ranks: copies and additions alone, each
+// once. No memory lets ranks do with less, so that is a bound, and not what is known to be reached.
 // OPERATION turns: each rank writes a line and waits for those of all others. What taking turns alone costs is a bound
 // of whatever makes each rank wait for all.
 
@@ -285,8 +286,9 @@ bool is_possible(const Task &task) {
 
 int main(int count, char **words) {
     if (count < 7) {
-        std::fprintf(stderr,
-                     "usage: floor OPERATION|turns private|registered RANKS BYTES SECONDS BATCHES [VARIANT...]\n");
+        std::fprintf(
+            stderr,
+            "usage: floor OPERATION|turns private|staged|registered RANKS BYTES SECONDS BATCHES [VARIANT...]\n");
         return 2;
     }
     std::vector<Variant> variants;

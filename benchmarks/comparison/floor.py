@@ -10,7 +10,7 @@ from comparison.results import Row
 
 SECONDS = 30.0  # floor.cpp itself gives up after 20
 EXCHANGE = "lined:taker:64:8192:1:p"  # one line there and one back, looked at again and again
-MEMORIES = ("private", "registered", "turns")
+MEMORIES = ("private", "staged", "registered", "turns")
 
 
 class Found(NamedTuple):
@@ -18,6 +18,10 @@ class Found(NamedTuple):
 
     seconds: dict[str, float]
     variants: list[str]
+
+    def attaches(self) -> bool:
+        """Whether the best one reads or writes the memory of another process by the kernel."""
+        return any(best.startswith(("attached", "fetched")) for best in self.variants[:1])
 
 
 def measure(
@@ -50,4 +54,4 @@ def has(row: Row, memory: str) -> bool:
         return row.num_ranks > 2 and row.operation in results.WAIT_FOR_ALL
     if row.dtype != "float32":
         return False
-    return memory == "private" or row.operation != "barrier"
+    return memory in ("private", "staged") or row.operation != "barrier"

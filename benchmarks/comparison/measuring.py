@@ -17,7 +17,8 @@ Of send_recv a call is a message there and one back, and half of its time is rep
 **The floor** of two ranks is the best hand-written code for the cell (floor.cpp, the same protocol) and, as all are
 called from Python, calls of functions that do nothing, bound and counted as Hocket's are: less than both together no
 library can take. Of more ranks it is such code for private memory, and for registered memory a bound (see results.py);
-its ways are chosen in the first round.
+its ways are chosen in the first round. Where the best way of private memory is by the kernel, the best one without it
+is measured, too, for what does without cross-memory attach.
 
 Every result is checked: of each call by a checksum over its lines, of each batch bit for bit.
 """
@@ -271,25 +272,34 @@ class Comparison:
             return
         is_pair = row.num_ranks == 2
         python = self._python(row) if is_pair else 0.0
-        least: dict[str, float] = {}  # what two ranks do with private memory can be done with any
+        of_private: floor.Found | None = None
         for memory in floor.MEMORIES:
-            if not floor.has(row, memory):
-                continue
-            batch_seconds = self._effort.batch_seconds / 2  # of two variants or three
-            key, began = (row.name(), memory), time.monotonic()
-            if key in self._ended_floors:
-                continue
-            known = self._ways.get(key, [])
-            found = floor.measure(self._floor, row, memory, batch_seconds, self._effort.batches, known)
-            is_long = time.monotonic() - began > self._effort.long_trial_seconds
-            if found and (is_long or not is_pair):
-                self._ways[key] = found.variants
-            if not found or (is_long and not is_pair):
-                self._ended_floors.add(key)
+            if memory == "staged" and not (of_private and of_private.attaches()):
+                found = of_private
+            else:
+                found = self._floor_of(self._floor, row, memory)
+            if memory == "private":
+                of_private = found
             for protocol, seconds in (found.seconds if found else {}).items():
-                if is_pair:
-                    least[protocol] = min(seconds + python, least.get(protocol, seconds + python))
-                row.note(f"floor {memory}", protocol, least.get(protocol, seconds))
+                least = seconds
+                if is_pair and memory == "registered" and of_private:  # where what is done with private memory can be
+                    least = min(seconds, of_private.seconds[protocol])
+                row.note(f"floor {memory}", protocol, least + python)
+
+    def _floor_of(self, program: Path, row: Row, memory: str) -> floor.Found | None:
+        """None where there is none, or where it is not measured again."""
+        key, began = (row.name(), memory), time.monotonic()
+        if not floor.has(row, memory) or key in self._ended_floors:
+            return None
+        batch_seconds = self._effort.batch_seconds / 2  # of two variants or three
+        known = self._ways.get(key, [])
+        found = floor.measure(program, row, memory, batch_seconds, self._effort.batches, known)
+        is_long = time.monotonic() - began > self._effort.long_trial_seconds
+        if found and (is_long or row.num_ranks > 2):
+            self._ways[key] = found.variants
+        if not found or (is_long and row.num_ranks > 2):
+            self._ended_floors.add(key)
+        return found
 
     def _python(self, row: Row) -> float:
         """Seconds of a call that are Python's own; noted in the row."""

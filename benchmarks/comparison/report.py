@@ -15,7 +15,18 @@ from comparison.results import Row, Run, geometric_mean
 
 OURS = ("hocket", "registered", "no cma")
 MEMORIES = ("hocket", "registered")
-COLUMNS = (*OURS, "openmpi", "mpich", "impi", "gloo", "floor private", "floor registered", "floor turns", "empty calls")
+COLUMNS = (
+    *OURS,
+    "openmpi",
+    "mpich",
+    "impi",
+    "gloo",
+    "floor private",
+    "floor staged",
+    "floor registered",
+    "floor turns",
+    "empty calls",
+)
 
 
 def lacks_ours(row: Row) -> bool:

@@ -52,7 +52,7 @@ inline std::vector<Variant> variants_of_attaching(const Task &task, std::size_t 
 
 // For each rank a process, with memory of its own.
 inline bool is_crowd(const Task &task) {
-    return task.operation == "turns" || (task.memory == "private" && task.num_ranks > 2);
+    return task.operation == "turns" || (task.memory != "registered" && task.num_ranks > 2);
 }
 
 // bytes: that go one way.
@@ -72,7 +72,7 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
             found.push_back({.way = Way::two_steps, .piece_bytes = piece, .slots_past_caches = past_caches});
         }
     }
-    if (bytes >= least_attached) {
+    if (bytes >= least_attached && task.memory != "staged") {
         for (const Variant &each : variants_of_attaching(task, bytes)) { found.push_back(each); }
     }
     return found;

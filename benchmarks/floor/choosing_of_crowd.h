@@ -28,6 +28,7 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
     const bool reduces = task.operation == "all_reduce" || task.operation == "reduce";
     const bool adds = reduces || task.operation == "reduce_scatter";
     const std::size_t given = given_by_each(task, bytes);
+    const bool may_fetch = given >= least_fetched && task.memory != "staged";
     std::vector<std::size_t> pieces{given};
     if (given > 32 << 10) { pieces = {16 << 10, 64 << 10, 256 << 10, 1 << 20}; }
     if (given > 1 << 20) { pieces = {256 << 10, 1 << 20}; } // such calls are long
@@ -52,9 +53,9 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
         }
         if (adds) { also(Way::chained); }
         if (reduces && given >= least_shared) { also(Way::posted_shares); }
-        if (reduces && given >= least_fetched && piece == std::min(given, pieces.back())) { also(Way::fetched_shares); }
+        if (reduces && may_fetch && piece == std::min(given, pieces.back())) { also(Way::fetched_shares); }
     }
-    if (given >= least_fetched && task.operation != "all_reduce") {
+    if (may_fetch && task.operation != "all_reduce") {
         found.push_back({.way = Way::fetched, .piece_bytes = std::min<std::size_t>(given, 128 << 10), .pauses = false});
     }
     return found;

@@ -78,7 +78,7 @@ inline bool is_in_place(const std::string &operation) {
 
 // Of every rank.
 inline std::vector<Buffers> buffers_of(const Task &task) {
-    const auto memory = task.memory == "private" ? private_memory : shared_memory;
+    const auto memory = task.memory == "registered" ? shared_memory : private_memory;
     const std::string &operation = task.operation;
     const std::size_t part = (task.bytes / sizeof(float) + task.num_ranks - 1) / task.num_ranks * sizeof(float);
     const bool whole = is_in_place(operation) || operation == "send_recv";

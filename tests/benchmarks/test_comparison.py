@@ -96,8 +96,26 @@ def test_what_private_memory_does_bounds_registered_memory_of_two_ranks_alone(mo
         monkeypatch.setitem(comparison.groups, "hocket", None)
         cell = Row("all_gather", 64, "float32", num_ranks)
         comparison._measure_floor(cell)
+        assert cell.times("floor staged") == cell.times("floor private")
         assert cell.times("floor registered") == [registered]
         assert cell.times("floor turns") == ([] if num_ranks == 2 else [1.0])
+
+
+@pytest.mark.parametrize(("num_ranks", "python"), [(2, 0.5), (4, 0.0)])
+def test_what_attaches_has_a_floor_without(num_ranks: int, python: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"private": 2.0, "staged": 3.0, "registered": 1.0, "turns": 1.0}
+    best = {2: "attached:both:64:64:1:", 4: "fetched:taker:64:64:0:"}[num_ranks]
+    monkeypatch.setattr(
+        measuring.floor, "measure", lambda program, row, memory, *_: floor.Found({"touched": times[memory]}, [best])
+    )
+    comparison = measuring.Comparison(Run(), [], num_ranks, 64, measuring.QUICK, Path(), Path("floor"))
+    monkeypatch.setattr(comparison, "_python", lambda _: python)
+    monkeypatch.setitem(comparison.groups, "hocket", None)
+    cell = Row("all_gather", 64, "float32", num_ranks)
+    comparison._measure_floor(cell)
+    assert cell.times("floor private") == [2.0 + python]
+    assert cell.times("floor staged") == [3.0 + python]
+    assert cell.times("floor registered") == [1.0 + python]
 
 
 def test_a_row_says_in_which_mode_the_machine_was() -> None:

@@ -44,7 +44,7 @@ def touch(build: Path) -> ModuleType:
 # In one line, in several, in pieces of which the last is shorter, by the kernel, and in pieces of a fixed size.
 @needs_two_cores
 @pytest.mark.parametrize("num_bytes", [4, 8, 60, 1024, 100_000, 3 << 20])
-@pytest.mark.parametrize("memory", ["private", "registered"])
+@pytest.mark.parametrize("memory", ["private", "staged", "registered"])
 @pytest.mark.parametrize("operation", values.OPERATIONS)
 def test_two_ranks_get_right_results_in_every_way(operation: str, memory: str, num_bytes: int, program: Path) -> None:
     row = Row(operation, 0 if operation == "barrier" else num_bytes, "float32", 2)
@@ -93,6 +93,16 @@ def test_more_ranks_get_right_results_in_every_way(
     assert found
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert 1 <= len(found.variants) <= 3
+
+
+@needs_two_cores
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("operation", ["all_reduce", "send_recv"])
+def test_staged_memory_is_attached_by_nobody(operation: str, num_ranks: int, program: Path) -> None:
+    found = floor.measure(program, Row(operation, 8 << 20, "float32", num_ranks), "staged", SECONDS, 1)
+    assert found
+    assert not re.search("attached|fetched", " ".join(found.variants))
+    assert not found.attaches()
 
 
 @needs_two_cores
@@ -207,11 +217,15 @@ def test_the_floor_of_a_cell() -> None:
     assert two.at_most("registered") == 6.0
     assert two.at_most("hocket", "gloo") is None
     assert row(impi=[6.0]).at_most("hocket") is None
+    staged = row(impi=[6.0, 6.0], floor_private=[3.0, 4.0], floor_staged=[4.0, 5.0])
+    assert staged.floor("no cma") == [4.0, 5.0]
+    assert staged.floor("hocket") == [3.0, 4.0]
 
 
 def test_the_floor_of_a_cell_of_more_ranks() -> None:
     bounds = {"floor_turns": [2.0, 1.0], "floor_registered": [1.0, 4.0]}
     cell = row(num_ranks=4, impi=[8.0, 8.0], floor_private=[6.0, 4.5], **bounds)
+    assert row(num_ranks=4, floor_private=[6.0], floor_staged=[8.0]).floor("no cma") == [8.0]
     assert cell.floor("hocket") == cell.floor("no cma") == [6.0, 4.5]
     assert cell.floor("registered") == [3.0, 4.5]  # turns and copies take the same cores; private memory does for it
     assert row(num_ranks=4, **bounds).floor("hocket") == [3.0, 5.0]  # bfloat16, for one, is not written by hand
