@@ -74,6 +74,29 @@ def test_simai_has_gpus_then_switches_and_cables() -> None:
     assert topology.seconds[topology.link_class == "nic"][0] == pytest.approx(0.5e-6)
 
 
+def test_inside_a_server_nothing_goes_by_the_leaf_that_joins_its_gpus_too() -> None:
+    gpus = range(16)
+    cables = [f"{gpu} {16 + gpu // 8} 2880Gbps 0.000025ms 0\n{gpu} 18 400Gbps 0.0005ms 0\n" for gpu in gpus]
+    topology = load("19 8 2 1 32 H100\n16 17 18\n" + "".join(cables))
+    paths = all_ways(topology, keys=1)
+    classes = np.split(topology.link_class[paths.links], paths.offsets[1:-1])
+    for one in gpus:
+        for other in set(gpus) - {one}:
+            expected = "nvswitch" if one // 8 == other // 8 else "nic"
+            assert classes[one * 16 + other].tolist() == [expected, expected]
+
+
+def test_our_own_accelerators_prefer_what_joins_them_to_a_cable_of_the_fabric() -> None:
+    nodes = "nodes: {gpu: [a, b, c], nvswitch: [n], switch: [s]}\nlinks:\n"
+    lines = [
+        f"- {{between: [{gpu}, {end}], link: {link}}}"
+        for gpu in "abc"
+        for end, link in (("n", "nvswitch4"), ("s", "roce-400g"))
+    ]
+    topology = load(nodes + "\n".join([*lines, "- {between: [a, b], link: roce-400g}\n"]))
+    assert set(topology.link_class[all_ways(topology, keys=1).links]) == {"nvswitch"}
+
+
 def test_slurm_has_a_tree_of_switches() -> None:
     topology = load(SLURM)
     lengths = np.array(hops(all_ways(topology))).reshape(6, 6)

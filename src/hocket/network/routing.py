@@ -20,8 +20,10 @@ from hocket.network.topology import Ints, Topology
 NOWHERE = -1
 """What follows the last node of a way that is shorter than the longest."""
 
-_PCIE_HOPS = 2
-"""A hop over PCIe counts as two, so that NVLink is preferred where both lead to the peer, as NCCL and CUDA do."""
+_HOP = 3
+_HOPS = {"pcie": 2 * _HOP, "nvlink": 1, "nvswitch": 1, "c2c": 1, "ub": 1}
+"""What a hop over these links counts as; over any other, _HOP. So what joins accelerators directly is preferred where
+PCIe, or the fabric that joins hosts, leads to the peer too, as NCCL, CUDA and SimAI do."""
 
 
 class Routing(Protocol):
@@ -37,9 +39,10 @@ class Routing(Protocol):
 
 @dataclass(frozen=True)
 class ShortestPath:
-    """The fewest hops, one over PCIe counting as two; of several such ways, one by the flow's key at each node.
+    """The fewest hops; of several such ways, one by the flow's key at each node.
 
-    Only nodes that forward are passed.
+    A hop over PCIe counts as two, one over what joins accelerators directly as a third. Only nodes that forward are
+    passed.
     """
 
     _routers: "WeakKeyDictionary[Topology, Router]" = field(
@@ -61,7 +64,9 @@ class ShortestPath:
     def find(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
         """The same; where there is no route, the row has nothing but NOWHERE."""
         if topology not in self._routers:
-            hops = np.where(topology.link_class == "pcie", _PCIE_HOPS, 1)
+            hops = np.full(topology.num_links, _HOP)
+            for link_class, count in _HOPS.items():
+                hops[topology.link_class == link_class] = count
             self._routers[topology] = make_router(topology.link_source, topology.link_target, hops, topology.forwards)
         order = np.argsort(target, kind="stable")
         visited, ends = self._routers[topology].route(source[order], target[order], keys[order])
