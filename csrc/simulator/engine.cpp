@@ -64,13 +64,14 @@ class Engine final : public Listener {
         if (record_) { outcome_.records.push_back({one.message, one.step, one.piece, one.started, one.sent, seconds}); }
         const std::int32_t lane = lane_of(problem_.target[static_cast<std::size_t>(one.message)], one.piece);
         Lane &own = lanes_[static_cast<std::size_t>(lane)];
+        const double receive_seconds = problem_.receive_seconds[static_cast<std::size_t>(own.actor)];
         if (own.step == one.step) {
-            own.until = std::max(own.until, seconds) + problem_.receive_seconds;
+            own.until = std::max(own.until, seconds) + receive_seconds;
             if (--own.missing == 0) work(lane, seconds);
         } else {
             Early &early = early_of(own, one.step);
             ++early.count;
-            early.until = std::max(early.until, seconds) + problem_.receive_seconds;
+            early.until = std::max(early.until, seconds) + receive_seconds;
         }
     }
 
@@ -202,6 +203,7 @@ class Engine final : public Listener {
         const std::size_t job = job_of(lane.actor);
         const double bytes = problem_.chunk_bytes(job, lane.piece);
         const std::int32_t step = lane.step, piece = lane.piece;
+        const double send_seconds = problem_.send_seconds[static_cast<std::size_t>(lane.actor)];
         const std::int64_t sends_end = entry.send_begin + entry.num_sends;
         for (std::int64_t message = entry.send_begin; message < sends_end; ++message) {
             const std::int32_t travel =
@@ -209,9 +211,9 @@ class Engine final : public Listener {
                               .step = step,
                               .piece = piece,
                               .bytes = bytes * problem_.chunks[static_cast<std::size_t>(message)]});
-            if (problem_.send_seconds > 0) {
+            if (send_seconds > 0) {
                 const auto ahead = static_cast<double>(message - entry.send_begin + 1);
-                queue_.push(seconds + ahead * problem_.send_seconds, Kind::send, travel);
+                queue_.push(seconds + ahead * send_seconds, Kind::send, travel);
             } else {
                 network_->send(travel, seconds);
             }

@@ -91,6 +91,8 @@ Problem problem_of(const Arrays &arrays) {
     problem.piece_bytes = arrays.get<double>("piece_bytes");
     problem.last_piece_bytes = arrays.get<double>("last_piece_bytes");
     problem.actor_job = arrays.get<std::int64_t>("actor_job");
+    problem.send_seconds = arrays.get<double>("send_seconds");
+    problem.receive_seconds = arrays.get<double>("receive_seconds");
     problem.bytes_per_second = arrays.get<double>("bytes_per_second");
     problem.link_seconds = arrays.get<double>("link_seconds");
     return problem;
@@ -122,6 +124,8 @@ void check_problem(const Problem &problem) {
           "blocks repeated once or more");
     check_below(problem.block_job, num_jobs, "jobs that exist");
     check_below(problem.actor_job, num_jobs, "jobs that exist");
+    check(problem.send_seconds.size() == problem.num_actors() && problem.receive_seconds.size() == problem.num_actors(),
+          "send_seconds and receive_seconds for each actor");
     check(problem.job_start.size() == num_jobs && problem.piece_bytes.size() == num_jobs &&
               problem.last_piece_bytes.size() == num_jobs,
           "a start and piece_bytes for each job");
@@ -145,12 +149,9 @@ template <typename T> nb::object column(const std::vector<Record> &records, T Re
 void bind_events(nb::module_ &module) {
     module.def(
         "run",
-        [](const nb::dict &arrays, double send_seconds, double receive_seconds, double packet_bytes,
-           double tick_seconds, bool record) {
+        [](const nb::dict &arrays, double packet_bytes, double tick_seconds, bool record) {
             Problem problem = problem_of({arrays});
             check_problem(problem);
-            problem.send_seconds = send_seconds;
-            problem.receive_seconds = receive_seconds;
             problem.packet_bytes = packet_bytes;
             problem.tick_seconds = tick_seconds;
             Outcome outcome;
@@ -164,7 +165,7 @@ void bind_events(nb::module_ &module) {
                                                      column(records, &Record::sent), column(records, &Record::arrived));
             return nb::make_tuple(as_array(std::move(outcome.finished)), columns);
         },
-        "arrays"_a, "send_seconds"_a, "receive_seconds"_a, "packet_bytes"_a, "tick_seconds"_a, "record"_a);
+        "arrays"_a, "packet_bytes"_a, "tick_seconds"_a, "record"_a);
 }
 
 void check_links(std::span<const std::int64_t> source, std::span<const std::int64_t> target, std::size_t num_nodes) {

@@ -35,10 +35,10 @@ struct Problem {
     Ints job_pieces;
     Floats job_start, piece_bytes, last_piece_bytes;
     Ints actor_job;
+    Floats send_seconds, receive_seconds; // of each actor, for each of its messages
     // Links.
     Floats bytes_per_second, link_seconds;
     // Options.
-    double send_seconds = 0, receive_seconds = 0;
     double packet_bytes = 0; // stored and forwarded by each node in packets of so many bytes; 0: flows
     double tick_seconds = 0; // of packets, times are cut to whole ticks; 0: they are not
 

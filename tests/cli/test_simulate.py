@@ -62,6 +62,15 @@ def test_what_a_rank_adds_takes_time(capsys: pytest.CaptureFixture[str]) -> None
     assert slow["seconds"] - plain["seconds"] == pytest.approx(3 * 16384 / 2e9) == pytest.approx(slow["reduction"])
 
 
+def test_what_switches_do_is_no_ranks_time(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "all_reduce", "--algorithm", "in_switches", "-b", "64K", "--topology", "dgx-h100:1,reduces=yes")
+    plain, adding = json_of(capsys, *call), json_of(capsys, *call, "--reduce", "1GB/s")
+    assert adding == plain and adding["ratio"] < 5
+    slow = json_of(capsys, *call, "--overhead", "1us")
+    # A rank sends its vector, receives its part of the sum, sends that on, and receives the whole.
+    assert slow["seconds"] - plain["seconds"] == pytest.approx(4e-6)
+
+
 def test_each_message_costs_its_ranks_time(capsys: pytest.CaptureFixture[str]) -> None:
     call = (
         "all_to_all",

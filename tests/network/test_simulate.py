@@ -290,6 +290,35 @@ def test_reduction_and_overheads_are_paid_for_each_step() -> None:
         assert found.parts.contention == pytest.approx(0, abs=1e-15)
 
 
+def up_and_down(num_pieces: int) -> tuple[Schedule, Topology]:
+    """Three ranks send to the switch that joins them, then it sends the sum to all; one piece after the other."""
+    topology = parse(f"switch:3,reduces=yes,{LINK}")
+    builder, ranks = Builder("all_reduce", 4, num_pieces), np.arange(3)
+    for piece in builder.repeat(num_pieces):
+        builder.reduce(src=ranks, dst=3, chunk=piece)
+    for piece in builder.repeat(num_pieces):
+        builder.copy(src=3, dst=ranks, chunk=piece)
+    return builder.finish(), topology.place([*ranks.tolist(), topology.node_names[3]])
+
+
+@pytest.mark.parametrize("level", ["steps", "events"])
+def test_a_switch_that_reduces_does_so_while_data_passes(level: str) -> None:
+    schedule, topology = up_and_down(1)
+    options = Options(piece_bytes=math.inf, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e6)
+    found = simulate(schedule, topology, MIB, level=level, options=options)
+    assert found.seconds == pytest.approx(2e-6 + 2 * (ALPHA + MIB * BETA) + 3e-6) and found.parts.reduction == 0
+
+
+@pytest.mark.parametrize("name", ["overheads", "everything", "packets"])
+def test_compiled_periodic_and_plain_say_the_same_of_switches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule, topology = up_and_down(50)
+    found = [simulate(schedule, topology, MIB, options=OPTIONS[name], record=record) for record in (False, True)]
+    monkeypatch.setattr("hocket.network.compiled.simulator", None)
+    found.append(simulate(schedule, topology, MIB, options=OPTIONS[name], record=True))
+    for other in found[1:]:
+        assert other.rank_seconds == pytest.approx(found[0].rank_seconds, rel=1e-9, abs=0)
+
+
 def test_messages_that_meet_share_a_link_fairly() -> None:
     topology = parse(f"switch:4,{LINK}")
     result = simulate(ALGORITHMS["gather", "direct"].build(4), topology, 4e6)  # three blocks of 1e6 into rank 0

@@ -64,6 +64,8 @@ def _image(job: Job, link_seconds: Floats, work: Work, moved: Ints) -> Ints | No
     """The link that a move takes each link to, or -1 where nothing passes; None if the job does not move so."""
     if not all(_may_move(*one, moved) for one in zip(job.traffic.patterns, job.channels, job.paths, strict=True)):
         return None
+    if (job.switches[moved] != job.switches).any():
+        return None
     image = np.full(len(link_seconds), -1)
     seen: set[int] = set()
     for pattern, pairs, paths, seconds in zip(job.traffic.patterns, job.channels, job.paths, work, strict=True):
@@ -157,5 +159,12 @@ def _quotient(job: Job, work: Work, stand: Ints, images: Sequence[Ints]) -> tupl
         channels.append(pairs[kept])
         weights.append(times * crossings / sizes[links])
     traffic = Traffic(len(ranks), tuple(patterns), job.traffic.blocks, job.traffic.chunks_per_vector)
-    few_job = replace(job, traffic=traffic, paths=tuple(all_paths), channels=tuple(channels), weights=tuple(weights))
+    few_job = replace(
+        job,
+        traffic=traffic,
+        paths=tuple(all_paths),
+        channels=tuple(channels),
+        weights=tuple(weights),
+        switches=job.switches[ranks],
+    )
     return few_job, tuple(seconds[ranks] for seconds in work), number

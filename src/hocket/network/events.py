@@ -45,19 +45,12 @@ def run_events(
 
     work_seconds: of each job, pattern and rank, for each byte of a chunk.
     """
-    arrays = engine_arrays(jobs, link_seconds, options.piece_bytes, work_seconds)
+    arrays = engine_arrays(jobs, link_seconds, options, work_seconds)
     if compiled.simulator is None:
         from hocket.network.plain_events import run
     else:
         run = compiled.simulator.run
-    finished, columns = run(
-        arrays,
-        options.send_seconds,
-        options.receive_seconds,
-        options.store_and_forward_bytes or 0.0,
-        options.tick_seconds,
-        record,
-    )
+    finished, columns = run(arrays, options.store_and_forward_bytes or 0.0, options.tick_seconds, record)
     ends = np.split(finished, np.cumsum([job.traffic.num_ranks for job in jobs])[:-1])
     if not record:
         return ends, None

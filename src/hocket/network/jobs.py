@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hocket.network.options import Options
 from hocket.network.topology import Paths, Topology
 from hocket.network.traffic import Pattern, Traffic, pair_numbers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,8 @@ class Job:
     """Traffic on a network. Of a job that was collapsed, few ranks and links stand for all.
 
     paths: of the messages of each pattern. channels: int64, one number for each pair of ranks. weights: float64, one
-    for each link of each path: how many messages like this one cross a link like that one.
+    for each link of each path: how many messages like this one cross a link like that one. switches: bool[num_ranks],
+    which ranks only stand for what a switch does while data passes: neither messages nor work take it any time.
     """
 
     traffic: Traffic
@@ -32,6 +35,7 @@ class Job:
     weights: tuple[Floats, ...]
     bytes_per_second: Floats
     chunk_bytes: float
+    switches: Bools
     start_seconds: float = 0.0
 
     @cached_property
@@ -69,7 +73,8 @@ def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_secon
     paths = _ways(traffic, topology, channels)
     weights = tuple(np.broadcast_to(np.float64(1), len(one.links)) for one in paths)
     chunk_bytes = traffic.chunk_bytes(num_bytes)
-    return Job(traffic, paths, channels, weights, topology.bytes_per_second, chunk_bytes, start_seconds)
+    switches = topology.reducing[topology.ranks]
+    return Job(traffic, paths, channels, weights, topology.bytes_per_second, chunk_bytes, switches, start_seconds)
 
 
 def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tuple[Paths, ...]:
@@ -102,7 +107,7 @@ def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
 
 
 def engine_arrays(
-    jobs: Sequence[Job], link_seconds: Floats, piece_bytes: float, work_seconds: Sequence[tuple[Floats, ...]]
+    jobs: Sequence[Job], link_seconds: Floats, options: Options, work_seconds: Sequence[tuple[Floats, ...]]
 ) -> dict[str, npt.NDArray[Any]]:
     """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte."""
     patterns = [one for job in jobs for one in job.traffic.patterns]
@@ -123,10 +128,11 @@ def engine_arrays(
         for pattern, repeat in job.traffic.blocks
     ]
     block_pattern, block_repeat, block_job = np.array(blocks, np.int64).reshape(-1, 3).T.copy()
-    pieces = np.array([job.pieces(piece_bytes) for job in jobs], np.int64)
+    pieces = np.array([job.pieces(options.piece_bytes) for job in jobs], np.int64)
     chunk_bytes = np.array([job.chunk_bytes for job in jobs])
-    every_piece = np.where(pieces > 1, piece_bytes, chunk_bytes)
+    every_piece = np.where(pieces > 1, options.piece_bytes, chunk_bytes)
     weights = [one for job in jobs for one in job.weights]
+    switches = np.concatenate([job.switches for job in jobs])
     most_channels = 1 + max((int(one.max(initial=0)) for job in jobs for one in job.channels), default=0)
     channels = [one + number * most_channels for number, job in enumerate(jobs) for one in job.channels]
     return {
@@ -153,6 +159,8 @@ def engine_arrays(
         "piece_bytes": every_piece,
         "last_piece_bytes": chunk_bytes - (pieces - 1) * every_piece,
         "actor_job": np.repeat(np.arange(len(jobs)), [job.traffic.num_ranks for job in jobs]),
+        "send_seconds": np.where(switches, 0.0, options.send_seconds),
+        "receive_seconds": np.where(switches, 0.0, options.receive_seconds),
         "bytes_per_second": jobs[0].bytes_per_second,
         "link_seconds": link_seconds,
     }

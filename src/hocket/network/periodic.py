@@ -120,9 +120,10 @@ class _Step:
     def __init__(self, job: Job, number: int, options: Options, channel: Ints, work: Floats, views: _Views) -> None:
         pattern, seconds, alone = job.traffic.patterns[number], job.paths[number].seconds, job.alone[number]
         self.source, self.target, self.channel, self.views = pattern.source, pattern.target, channel, views
-        self.seconds, self.receive_seconds = seconds, options.receive_seconds
+        self.seconds = seconds
         first = np.searchsorted(self.source, self.source)
-        self.overhead = (np.arange(len(first)) - first + 1) * options.send_seconds
+        send_seconds = np.where(job.switches[self.source], 0.0, options.send_seconds)
+        self.overhead = (np.arange(len(first)) - first + 1) * send_seconds
         num_pieces = views.shape[0]
         size = options.piece_bytes if num_pieces > 1 else job.chunk_bytes
         before = np.arange(num_pieces)[:, None] * size
@@ -131,6 +132,7 @@ class _Step:
         self.workers = np.flatnonzero(work)
         self.done = (before * work[self.workers], through * work[self.workers])
         self.by_target = np.argsort(self.target, kind="stable")
+        self.receive_seconds = np.where(job.switches[self.target[self.by_target]], 0.0, options.receive_seconds)
         self.senders, self.send_begins = np.unique(self.source, return_index=True)
         self.receivers, self.receive_begins, self.num_received = np.unique(
             self.target[self.by_target], return_index=True, return_counts=True
@@ -152,7 +154,7 @@ class _Step:
 
     def _received(self, arrived: Floats) -> Floats:
         """When each receiver has received all, of the times at which messages arrive, by target."""
-        if self.receive_seconds:  # The i-th last to arrive has i - 1 others to be received behind it.
+        if self.receive_seconds.any():  # The i-th last to arrive has i - 1 others to be received behind it.
             target = np.broadcast_to(self.target[self.by_target], arrived.shape)
             arrived = np.take_along_axis(arrived, np.lexsort((arrived, target)), axis=1)
             last = np.repeat(self.receive_begins + self.num_received, self.num_received)

@@ -193,12 +193,10 @@ class _Lane:
 class _Ranks:
     """Who goes on with what, as messages leave and arrive."""
 
-    def __init__(
-        self, problem: dict[str, Any], queue: _Queue, send_seconds: float, receive_seconds: float, record: bool
-    ) -> None:
+    def __init__(self, problem: dict[str, Any], queue: _Queue, record: bool) -> None:
         self.problem, self.queue = problem, queue
         self.network: _Fluid | _Forwarding | None = None
-        self.send_seconds, self.receive_seconds = send_seconds, receive_seconds
+        self.send_seconds, self.receive_seconds = (problem[f"{each}_seconds"].tolist() for each in ("send", "receive"))
         self.records: list[tuple[float, ...]] | None = [] if record else None
         num_actors = len(problem["actor_job"])
         self.finished, self.worked_until = np.zeros(num_actors), np.zeros(num_actors)
@@ -222,11 +220,12 @@ class _Ranks:
         lane.done, lane.until = self.early.pop((lane.actor, lane.piece, lane.step), (0, 0.0))
         num_bytes = self.chunk_bytes(lane)
         assert self.network is not None
+        send_seconds = self.send_seconds[lane.actor]
         for ahead, message in enumerate(sends, 1):
             size = num_bytes * float(self.problem["chunks"][message])
             travel = _Travel(message, lane.step, lane.piece, size)
-            if self.send_seconds:
-                self.queue.push(seconds + ahead * self.send_seconds, partial(self.send, travel))
+            if send_seconds:
+                self.queue.push(seconds + ahead * send_seconds, partial(self.send, travel))
             else:
                 self.send(travel, seconds)
         if self.is_gathered(lane):
@@ -247,15 +246,16 @@ class _Ranks:
         if self.records is not None:
             self.records.append((travel.message, travel.step, travel.piece, travel.started, travel.sent, seconds))
         lane = self.lanes[int(self.problem["target"][travel.message]), travel.piece]
+        receive_seconds = self.receive_seconds[lane.actor]
         if lane.step == travel.step:
             lane.done += 1
-            lane.until = max(lane.until, seconds) + self.receive_seconds
+            lane.until = max(lane.until, seconds) + receive_seconds
             if self.is_gathered(lane):
                 self.work(lane, seconds)
         else:
             key = (lane.actor, lane.piece, travel.step)
             done, until = self.early.get(key, (0, 0.0))
-            self.early[key] = done + 1, max(until, seconds) + self.receive_seconds
+            self.early[key] = done + 1, max(until, seconds) + receive_seconds
 
     def is_gathered(self, lane: _Lane) -> bool:
         _, _, sends, num_receives, _ = self.programs[lane.actor][lane.entry]
@@ -294,15 +294,13 @@ class _Ranks:
 
 def run(
     problem: dict[str, npt.NDArray[Any]],
-    send_seconds: float,
-    receive_seconds: float,
     packet_bytes: float,
     tick_seconds: float,
     record: bool,
 ) -> tuple[npt.NDArray[np.float64], tuple[npt.NDArray[Any], ...]]:
     """As _simulator.run: when each actor has finished, and the columns of what was recorded."""
     queue = _Queue()
-    ranks = _Ranks(problem, queue, send_seconds, receive_seconds, record)
+    ranks = _Ranks(problem, queue, record)
     forwarding = _Forwarding(problem, queue, ranks, packet_bytes, tick_seconds)
     ranks.network = forwarding if packet_bytes else _Fluid(problem, queue, ranks)
     for lane in ranks.lanes.values():

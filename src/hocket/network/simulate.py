@@ -216,10 +216,11 @@ def _job(run: Run, topology: Topology, options: Options) -> Job:
 
 
 def _work(job: Job, options: Options) -> tuple[Floats, ...]:
-    """Seconds that each rank works in each pattern, for each byte of a chunk."""
+    """Seconds that each rank works in each pattern, for each byte of a chunk; switches add while data passes."""
+    patterns, works = job.traffic.patterns, ~job.switches
     return tuple(
-        pattern.reduced / options.reduce_bytes_per_second + pattern.copied / options.copy_bytes_per_second
-        for pattern in job.traffic.patterns
+        works * (one.reduced / options.reduce_bytes_per_second + one.copied / options.copy_bytes_per_second)
+        for one in patterns
     )
 
 
@@ -266,7 +267,7 @@ def _overheads(job: Job, options: Options, source: Ints, target: Ints) -> float:
     """Of the rank that sends most messages, and the one that receives most."""
     if not (options.send_seconds or options.receive_seconds):
         return 0.0
-    sent, received = (float(np.bincount(ends).max()) for ends in (source, target))
+    sent, received = (float(np.bincount(ends[~job.switches[ends]]).max(initial=0)) for ends in (source, target))
     return sent * options.send_seconds + received * options.receive_seconds
 
 
