@@ -144,6 +144,11 @@ def test_our_own_composition() -> None:
     assert load("outer: ring:3\ninner: home:1\n").num_ranks == 3
 
 
+def test_our_own_entries_are_taken_over_by_reference() -> None:
+    text = "links: [&one {between: [a, b], link: qpi}, {<<: *one, between: [b, c]}]\nnodes: {root: [a, b, c]}\n"
+    assert load(text).num_links == 4
+
+
 def test_kinds_are_loaded_by_name() -> None:
     assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
 
@@ -153,6 +158,25 @@ def test_kinds_are_loaded_by_name() -> None:
     [
         ("ringg:3", "no file, and no KIND:ARGS with a kind of line, ring"),
         ("a: [\n", "is no YAML"),
+        ("topology: ring:4\ntopology: ring:8\n", r"text is no YAML: 'topology' stands twice\n.* line 2"),
+        ("nodes: {gpu: [a], gpu: [b]}\nlinks: []\n", r"'gpu' stands twice\n.* line 1, column 19"),
+        ("topology: ring:4\nname: 2024-99-99\n", r"text is no YAML: month must be in 1..12\n.* line 2, column 7"),
+        (
+            "a: " + "[" * 5000 + "]" * 5000 + "\n",
+            "text: expected YAML of a few levels, found entries nested too deeply",
+        ),
+        (
+            "nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], from: a, to: b, link: qpi}]\n",
+            r"links\[0\]: .* or from: and",
+        ),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], class: nic, link: qpi}]\n", r"links\[0\]: .* or class:"),
+        (
+            "topology: ring:4\nreducing: [rank1]\n",
+            "reducing: expected switches, which are no ranks; found rank 'rank1'",
+        ),
+        ("topology: 'switch:4,reduces=yes'\nranks: [rank0, switch0]\n", "which are no ranks; found rank 'switch0'"),
+        ("name: mine\ntopology: ring:4\nranks: [rank9]\n", "text: ranks has an unknown node 'rank9'"),
+        ("topology: ring:4\nranks:\n", "expected a list as ranks, found None"),
         ("- a\n- b\n", "expected YAML with entries by name, found list"),
         ("nodes: {gpu: [a]}\n", "expected topology, or nodes and links, or outer and inner"),
         ("nodes: [a, b]\nlinks: []\n", "expected nodes as names by kind"),

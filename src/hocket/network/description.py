@@ -31,14 +31,16 @@ _ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not pass on the traffic of 
 
 
 def from_description(entries: Mapping[str, Any], name: str) -> Topology:
-    """The network of these entries. Raises TopologyError naming the entry at fault."""
+    """The network of these entries; `name`, that of the file, stands in errors, and is its name if none is given.
+
+    Raises TopologyError naming the entry at fault.
+    """
     base = entries.keys() - _CHANGES
     if base not in _BASES:
         raise TopologyError(
             f"{name}: expected topology, or nodes and links, or outer and inner, beside {', '.join(sorted(_CHANGES))}; "
             f"found {', '.join(map(str, entries))}"
         )
-    name = str(entries.get("name", name))
     if "topology" in base:
         topology = _made(entries["topology"], f"{name}: topology")
     elif "outer" in base:
@@ -47,15 +49,20 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
         topology = _drawn(entries, name)
     for place, change in enumerate(_list(entries, "change", name)):
         topology = _changed(topology, change, f"{name}: change[{place}]")
-    if entries.get("reducing"):
-        marked = np.isin(topology.node_names, _known(topology, _list(entries, "reducing", name), f"{name}: reducing"))
+    if reducing := _list(entries, "reducing", name):
+        marked = np.isin(topology.node_names, _known(topology, reducing, f"{name}: reducing"))
         topology = replace(topology, reducing=marked)
-    if entries.get("routes"):
-        ways = [_way(topology, way, f"{name}: routes") for way in _list(entries, "routes", name)]
+    if routes := _list(entries, "routes", name):
+        ways = [_way(topology, way, f"{name}: routes") for way in routes]
         topology = replace(topology, routing=Supplied({(way[0], way[-1]): way for way in ways}, topology.routing))
-    if entries.get("ranks"):
+    if "ranks" in entries:
         topology = topology.place(_known(topology, _list(entries, "ranks", name), f"{name}: ranks"))
-    return replace(topology, name=name)
+    both = topology.ranks[topology.reducing[topology.ranks]]
+    if len(both):
+        raise TopologyError(
+            f"{name}: reducing: expected switches, which are no ranks; found rank {topology.node_names[both[0]]!r}"
+        )
+    return replace(topology, name=str(entries.get("name", name)))
 
 
 def _composed(entries: Mapping[str, Any], name: str) -> Topology:
@@ -129,9 +136,10 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
 def _link(entry: Any, where: str) -> tuple[list[str], Link]:
     if not isinstance(entry, dict):
         raise TopologyError(f"{where}: expected entries by name, found {entry!r}")
-    unknown = entry.keys() - {"between", "from", "to", "link", "class", "bandwidth", "latency"}
     ends = entry.get("between", [entry.get("from"), entry.get("to")])
-    if unknown or not isinstance(ends, list) or len(ends) != 2 or None in ends:
+    said = entry.keys() - {"bandwidth", "latency"}
+    known = said in [joined | made for joined in ({"between"}, {"from", "to"}) for made in ({"link"}, {"class"}, set())]
+    if not known or not isinstance(ends, list) or len(ends) != 2 or None in ends:
         raise TopologyError(
             f"{where}: expected between: [a, b], or from: and to:, with link:, or class:, bandwidth: and latency:; "
             f"found {entry!r}"

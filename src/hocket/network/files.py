@@ -53,9 +53,33 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
             f"{name}: reading YAML needs PyYAML; install it with: pip install 'hocket[yaml]'"
         ) from error
     try:
-        entries = yaml.safe_load(text)
+        entries = yaml.load(text, _strict(yaml))
     except yaml.YAMLError as error:
         raise TopologyError(f"{name} is no YAML: {error}") from error
+    except RecursionError:
+        raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
     if not isinstance(entries, dict):
         raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
     return entries
+
+
+def _strict(yaml: Any) -> Any:
+    """PyYAML's safe loader, which tells the line of a name that stands twice, and of a date or number that is none."""
+
+    class Strict(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            seen = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+                seen.add(str(key.value))
+            return node
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep=deep)
+            except ValueError as error:
+                raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
+
+    return Strict
