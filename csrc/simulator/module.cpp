@@ -130,6 +130,11 @@ void check_problem(const Problem &problem) {
               problem.last_piece_bytes.size() == num_jobs,
           "a start and piece_bytes for each job");
     check(std::ranges::all_of(problem.job_pieces, [](std::int64_t pieces) { return pieces > 0; }), "a piece or more");
+    std::int64_t left = std::numeric_limits<std::int32_t>::max(); // what lanes are numbered by
+    for (const std::int64_t job : problem.actor_job) {
+        left -= std::min(left + 1, problem.job_pieces[static_cast<std::size_t>(job)]);
+        check(left >= 0, "fewer pieces in all than 2^31");
+    }
     check(problem.link_seconds.size() == problem.num_links(), "link_seconds for each link");
 }
 

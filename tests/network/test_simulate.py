@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
-from hocket.errors import TopologyError
+from hocket.errors import ResourceError, TopologyError
 from hocket.network.events import run_events
 from hocket.network.jobs import make_job
 from hocket.network.options import Options
@@ -402,6 +402,39 @@ def test_what_cannot_be_simulated_is_refused(arguments, message: str) -> None:
     good = {"schedule": ALGORITHMS["all_reduce", "ring"].build(4), "topology": parse("ring:4"), "num_bytes": 1.0}
     with pytest.raises(ValueError, match=message):
         simulate(**(good | arguments))
+
+
+@pytest.mark.parametrize("name", ["chain", "binomial", "direct"])
+def test_a_size_whose_pieces_could_not_be_held_is_refused_before_they_are(name: str) -> None:
+    topology, schedule = parse("ring:3"), ALGORITHMS["broadcast", name].build(3)
+    for arguments in ({}, {"record": True}, {"options": Options(reduce_bytes_per_second=1e9)}):
+        if name == "direct" and "record" not in arguments:
+            assert simulate(schedule, topology, 1e16, **arguments).seconds > 0
+            continue
+        words = r"num_bytes: 1e\+16 bytes move in 38146972657 pieces .* among 3 ranks; .* at most 33554432: take fewer"
+        with pytest.raises(ValueError, match=words):
+            simulate(schedule, topology, 1e16, **arguments)
+    with pytest.raises(ValueError, match="num_bytes: 1e"):
+        simulate_together(topology, [Run(schedule, 1e16)])
+    assert simulate(schedule, topology, 1e16, level="steps").seconds > 0
+    assert simulate(ALGORITHMS["broadcast", name].build(1), parse("ring:1"), 1e16).seconds == 0
+
+
+def test_more_pieces_than_can_be_numbered_are_refused_by_the_compiled_engine() -> None:
+    job = make_job(traffic_of(ALGORITHMS["broadcast", "chain"].build(3)), parse("ring:3"), 1.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hocket.network.jobs._MOST_PIECES", 1 << 60)
+        with pytest.raises(ValueError, match=r"fewer pieces in all than 2\^31"):
+            run_events([replace(job, chunk_bytes=1e15)], parse("ring:3").seconds, Options(), [(np.zeros(3),) * 2])
+
+
+def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("hocket.network.events.engine_arrays", short)
+    with pytest.raises(ResourceError, match="not enough memory to simulate 3 ranks by events; take fewer bytes"):
+        simulate(ALGORITHMS["broadcast", "chain"].build(3), parse("ring:3"), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from errno import ENOMEM
 
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import ResourceError
 from hocket.network import compiled
 from hocket.network.jobs import Job, engine_arrays
 from hocket.network.options import Options
@@ -43,8 +45,28 @@ def run_events(
 ) -> tuple[list[Floats], Messages | None]:
     """When each rank of each job has finished; and the messages, if they are to be recorded.
 
-    work_seconds: of each job, pattern and rank, for each byte of a chunk.
+    work_seconds: of each job, pattern and rank, for each byte of a chunk. ValueError where there are too many pieces,
+    ResourceError where memory is short.
     """
+    try:
+        return _run(jobs, link_seconds, options, work_seconds, record=record)
+    except MemoryError as error:
+        ranks = sum(job.traffic.num_ranks for job in jobs)
+        raise ResourceError(
+            f"not enough memory to simulate {ranks} ranks by events; take fewer bytes or ranks, or the level 'steps'",
+            errno=ENOMEM,
+            call="simulate",
+        ) from error
+
+
+def _run(
+    jobs: Sequence[Job],
+    link_seconds: Floats,
+    options: Options,
+    work_seconds: Sequence[tuple[Floats, ...]],
+    *,
+    record: bool,
+) -> tuple[list[Floats], Messages | None]:
     arrays = engine_arrays(jobs, link_seconds, options, work_seconds)
     if compiled.simulator is None:
         from hocket.network.plain_events import run

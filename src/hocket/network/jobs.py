@@ -106,10 +106,31 @@ def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
     return used, total[used]
 
 
+_MOST_PIECES = 1 << 25
+"""Of all ranks, or of the messages of a step: with so many, a simulation takes some 4 GB and a minute."""
+
+
+def check_pieces(jobs: Sequence[Job], piece_bytes: float) -> None:
+    """ValueError for calls of so many bytes that their pieces could not be held; asked before they are."""
+    for job in jobs:
+        pieces, num_ranks = job.pieces(piece_bytes), job.traffic.num_ranks
+        most = pieces * max([num_ranks, *(len(pattern.source) for pattern in job.traffic.patterns)])
+        if pieces > 1 and most > _MOST_PIECES:
+            raise ValueError(
+                f"num_bytes: {job.chunk_bytes * job.traffic.chunks_per_vector:g} bytes move in {pieces} pieces of each "
+                f"chunk, {most} under way among {num_ranks} ranks; expected at most {_MOST_PIECES}: take fewer bytes, "
+                'larger pieces, or the level "steps", which has none'
+            )
+
+
 def engine_arrays(
     jobs: Sequence[Job], link_seconds: Floats, options: Options, work_seconds: Sequence[tuple[Floats, ...]]
 ) -> dict[str, npt.NDArray[Any]]:
-    """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte."""
+    """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte.
+
+    ValueError where there are too many pieces.
+    """
+    check_pieces(jobs, options.piece_bytes)
     patterns = [one for job in jobs for one in job.traffic.patterns]
     all_paths = [one for job in jobs for one in job.paths]
     first_actor = [0, *accumulate(job.traffic.num_ranks for job in jobs)]

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.jobs import Job, loads
+from hocket.network.jobs import Job, check_pieces, loads
 from hocket.network.options import Options
 
 Ints = npt.NDArray[np.int64]
@@ -61,8 +61,9 @@ def never_contends(job: Job, options: Options) -> bool:
 def ready_times(job: Job, options: Options, work_seconds: tuple[Floats, ...]) -> Floats | None:
     """When each rank has finished, of a job that never contends: float64[num_ranks].
 
-    None where something is not done in the order of steps and pieces.
+    None where something is not done in the order of steps and pieces. ValueError where there are too many pieces.
     """
+    check_pieces([job], options.piece_bytes)
     shape = (job.pieces(options.piece_bytes), job.traffic.num_ranks)
     channels = _channels(job)
     num_channels = 1 + max((int(one.max(initial=-1)) for one in channels), default=-1)

@@ -145,8 +145,8 @@ def simulate(
     """One collective alone on a network, among all ranks placed there.
 
     num_bytes: of the largest input or output of a rank (for a barrier: 1). record: keep what was sent when, at the
-    level "events". ValueError for another rank count than the topology's, an unknown level, or a size below 0;
-    TopologyError where there is no route.
+    level "events". ValueError for another rank count than the topology's, an unknown level, or a size below 0, or too
+    large for the level "events"; TopologyError where there is no route, ResourceError where memory is short.
     """
     if level not in LEVELS:
         raise ValueError(f"expected a level, one of {', '.join(LEVELS)}; found {level!r}")
@@ -180,7 +180,7 @@ def simulate(
 def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: Options) -> bool:
     """In one step without work, pieces of a message are sent one behind the other, and nobody waits for the first."""
     overheads = options.send_seconds or options.receive_seconds or options.store_and_forward_bytes is not None
-    return job.traffic.num_steps == 1 and not overheads and not any(seconds.any() for seconds in work)
+    return job.traffic.num_steps <= 1 and not overheads and not any(seconds.any() for seconds in work)
 
 
 def simulate_together(topology: Topology, runs: Sequence[Run], options: Options | None = None) -> list[Result]:
