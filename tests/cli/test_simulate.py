@@ -99,6 +99,11 @@ def test_without_an_algorithm_the_fastest_is_shown(capsys: pytest.CaptureFixture
     assert "no algorithm takes less than" in text and "and so binding: " in text and "parameter_server" in text
 
 
+def test_an_algorithm_that_is_named_may_have_many_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    row = json_of(capsys, "simulate", "all_reduce", "--algorithm", "ring", "-b", "1G", "--topology", "ring:20000")
+    assert row["num_ranks"] == 20000 and row["others"] == []
+
+
 def test_links_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING)
     slow = json_of(capsys, "simulate", *call, "--link", "bandwidth=0.5GB/s,latency=2us")
@@ -252,6 +257,10 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
     [
         (["all_redcue", "--topology", RING], "expected a collective, one of all_reduce, "),
         (["gather_v", "--topology", RING], "found 'gather_v'"),
+        (
+            ["all_reduce", "--topology", "ring:1025"],
+            "at most 1024 ranks where all algorithms are tried, found 1025 on ring:1025; name some with",
+        ),
         (["all_reduce", "--topology", "rnig:4"], "'rnig:4' is no file"),
         (["all_reduce", "--topology", RING, "-n", "5"], "has 4 ranks; found 5"),
         (

@@ -3,7 +3,8 @@
 import os
 
 MOST_RANKS = 1024
-"""On one host: above, schedules of which some grow with the square of the ranks take minutes to write."""
+"""On one host, or where all algorithms are tried: above, schedules of which some grow with the square of the ranks take
+minutes to write."""
 
 MOST_COUNT = (1 << 31) - 1
 """Of calls, checks and seconds."""

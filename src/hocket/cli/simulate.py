@@ -7,6 +7,7 @@ import argparse
 import json
 
 from hocket.cli import simulate_sweep
+from hocket.cli.limits import MOST_RANKS
 from hocket.cli.simulated import DEFAULT_BYTES, cases_of
 
 LEVELS = ("closed", "steps", "events")
@@ -20,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "For example: hocket simulate all_reduce --algorithm ring -b 64M --topology torus:4x4"
     parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
     parser.add_argument(
-        "--algorithm", metavar="A,...", help="built-in ones, or FILE.py:NAME; without it all, and the fastest is shown"
+        "--algorithm",
+        metavar="A,...",
+        help=f"built-in ones, or FILE.py:NAME; without it, up to {MOST_RANKS} ranks, all, and the fastest is shown",
     )
     parser.add_argument(
         "-b",

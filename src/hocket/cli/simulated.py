@@ -167,10 +167,19 @@ def check_collective(name: str) -> None:
 
 
 def candidates(collective: str, network: "Topology") -> list[str]:
-    """The built-in algorithms that have a schedule for its ranks, by name; of equal schedules one."""
+    """The built-in algorithms that have a schedule for its ranks, by name; of equal schedules one.
+
+    ValueError for so many ranks that writing all schedules takes minutes, of some very many more.
+    """
     from hocket.algorithms import ALGORITHMS
+    from hocket.cli.limits import MOST_RANKS
 
     num_ranks = network.num_ranks
+    if num_ranks > MOST_RANKS:
+        raise ValueError(
+            f"expected at most {MOST_RANKS} ranks where all algorithms are tried, found {num_ranks} on {network.name}; "
+            "name some with hocket simulate --algorithm A,..."
+        )
     by_digest: dict[str, str] = {}
     for kind, name in sorted(ALGORITHMS):
         if kind == collective and ALGORITHMS[kind, name].allows(num_ranks):
