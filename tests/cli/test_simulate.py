@@ -170,6 +170,26 @@ def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(float(row["ratio"]) >= 1 - 1e-9 for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["all_gather", "--algorithm", "recursive_doubling", "-n", "4,6"], "ranks, found 6"),
+        (["all_reduce", "--algorithm", "ring,in_switches", "-n", "4,6"], "expected an all_reduce, and switches that"),
+        (["broadcast", "--root", "4", "-n", "6,4"], "expected a root from 0 to 3, found 4"),
+        (["all_reduce", "-n", "4", "--csv", "/"], "expected a file that can be written; found '/': Is a directory"),
+        (["all_reduce", "-n", "4", "--plot", "/dev/null/x"], "found '/dev/null/x-time.svg': Not a directory"),
+        (["all_reduce", "-n", "4", "--trace", "/"], "expected a file that can be written; found '/': Is a directory"),
+    ],
+)
+def test_what_is_not_allowed_is_told_before_the_first_case_runs(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Case, "result", lambda _: 1 / 0)
+    sweep = [] if "--trace" in arguments else ["--sweep"]
+    assert main(["simulate", *arguments, *sweep, "--topology", "ring:N"]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_a_sweep_is_the_same_in_parallel() -> None:
     cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
     assert list(sweep(cases, 2, "threading")) == list(sweep(cases))

@@ -62,11 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
     places = {(case.topology, case.num_ranks, case.num_bytes) for case in cases}
     if len(places) > 1:
         raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} of them")
+    if arguments.trace is not None:
+        from hocket.cli.files import check_writable, writing
+
+        check_writable(arguments.trace)
     rows = [case.row() for case in cases]
     best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
     result = cases[best].result(record=arguments.trace is not None)
     if arguments.trace is not None:
-        from hocket.cli.files import writing
         from hocket.network.timeline import write
 
         with writing(arguments.trace):

@@ -6,11 +6,12 @@ import importlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from hocket.cli.files import check_writable, write
 from hocket.cli.simulated import Case
 
+PICTURES = ("time", "busbw", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
 _CLUSTERS = {"ray": ("ray", "ray"), "dask": ("distributed", "dask distributed")}  # what they import, what brings it
 _AT_ONCE = 64  # cases that are handed to a backend which returns nothing before all are done
@@ -22,9 +23,7 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
         "--sweep", action="store_true", help="every size, rank count, algorithm and topology given; prints CSV"
     )
     parser.add_argument("--csv", metavar="FILE", help="write the CSV there instead")
-    parser.add_argument(
-        "--plot", metavar="STEM", help="draw STEM-time.svg, STEM-busbw.svg, STEM-best.svg and STEM-heat.svg"
-    )
+    parser.add_argument("--plot", metavar="STEM", help="draw " + ", ".join(f"STEM-{name}.svg" for name in PICTURES))
     parser.add_argument("--jobs", type=int, metavar="N", help="so many at once, -1: one a core (default 1)")
     parser.add_argument("--backend", choices=BACKENDS, help="where they run, by joblib (default loky: processes here)")
 
@@ -33,17 +32,15 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
     """Runs the cases, with a bar on a terminal. ValueError where an extra is missing that was asked for."""
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
-    for file in (arguments.csv, arguments.plot):
-        if file is not None and not Path(file).parent.is_dir():  # asked before the sweep, not after
-            raise ValueError(f"expected a folder that exists, for {file}; found none; make it first")
     if arguments.plot is not None:
         from hocket.cli.simulate_plots import require_matplotlib
 
         require_matplotlib()
+    pictures = [] if arguments.plot is None else [f"{arguments.plot}-{name}.svg" for name in PICTURES]
+    for file in filter(None, (arguments.csv, *pictures)):  # asked before the sweep, not after
+        check_writable(file)
     rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
     if arguments.csv is not None:
-        from hocket.cli.files import write
-
         write(arguments.csv, as_csv(rows))
     drawn = []
     if arguments.plot is not None:

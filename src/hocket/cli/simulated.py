@@ -45,6 +45,19 @@ class Case:
         """The topology with the ranks placed, remembered from case to case."""
         return _network(self.topology, self.links, self.num_ranks)
 
+    def check(self) -> None:
+        """ValueError where the algorithm has no schedule for these ranks and this root; cheap, and so asked first."""
+        from hocket.algorithms import find
+
+        network = self.network()
+        if self.algorithm != IN_SWITCHES:
+            find(self.algorithm, self.collective, prove=False)[0].layout(network.num_ranks, self.root)
+        elif not switches_reduce(self.collective, network):
+            raise ValueError(
+                f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
+                f"equal groups of them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
+            )
+
     def schedule(self) -> "Schedule":
         """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
         from hocket.algorithms import find
@@ -67,11 +80,7 @@ class Case:
         options = options_of(self.reduce, self.overhead)
         network = self.network()
         if self.algorithm == IN_SWITCHES:
-            if not switches_reduce(self.collective, network):
-                raise ValueError(
-                    f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
-                    f"equal groups of them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
-                )
+            self.check()
             network = _network_with_switches(network) if _each_joins_its_own(network) else _tree(network).network
         return simulate(self.schedule(), network, self.num_bytes, level=self.level, options=options, record=record)
 
@@ -123,7 +132,8 @@ def _known(value: float) -> float | None:
 def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
 
-    ValueError for a collective that there is not, and for a size or a root where there is none.
+    ValueError for a collective that there is not, for a size or a root where there is none, and for a case that has no
+    schedule: told before the first one runs, so that what has run is not lost.
     """
     from hocket.cli.selection import root_of
 
@@ -154,6 +164,8 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
                 for num_bytes in sizes
                 for name in names
             ]
+            for case in cases[-len(names) :]:  # all sizes are alike
+                case.check()
     return cases
 
 
