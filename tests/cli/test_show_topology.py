@@ -1,11 +1,13 @@
 """hocket show topology: the kinds there are, and one network as a table, a matrix and JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from hocket.cli import main
 from hocket.network.kinds import KINDS
+from tests.cli.printed import text_of
 
 
 def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -30,6 +32,19 @@ def test_json_has_nodes_links_and_the_matrix(capsys: pytest.CaptureFixture[str])
 
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert "More than 256 devices: no matrix." in show(capsys, "--topology", "ring:300")
+
+
+def test_brackets_in_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "name: 'a[/b] net'\nnodes: {gpu: ['[red]g0', '[/]g1'], '[/i]': [s]}\n"
+        "links: [{between: ['[red]g0', s], link: roce-100g}, {between: ['[/]g1', s], link: roce-100g}]\n"
+    )
+    assert "a[/b] net: 2 ranks; nodes: 2 gpu, 1 [/i]\n" in show(capsys, "--topology", str(file))
+    call = ("all_reduce", "-b", "1K", "--topology", str(file))
+    text = text_of(capsys, "simulate", *call)
+    assert " on a[/b] net, 2 ranks: " in text and " [red]g0->s " in text and " [/]g1->s " in text
+    assert "1 KiB on a[/b] net, 2 ranks: " in text_of(capsys, "explain", *call)
 
 
 def test_all_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,14 +136,16 @@ def why(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _print(found: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     from hocket.cli.simulate_text import compared, sentences
     from hocket.cli.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
-    where = f"{found['collective']}{size} on {found['topology']}, {found['num_ranks']} ranks"
-    console.print(f"{where}: [bold]{found['algorithm']}[/] is the fastest.\n")
+    where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
+    console.print(f"{where}: [bold]{escape(found['algorithm'])}[/] is the fastest.\n")
     console.print(compared(rows))
     console.print(f"\n{why(rows)}", markup=False)
     console.print("Contention is what sharing links costs; below 0, what overlap saves.", style="dim")
@@ -152,7 +154,7 @@ def _print(found: dict[str, Any]) -> None:
     if found["fastest"]:
         parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
         console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
-    console.print(f"\nWho sends what to whom ({found['algorithm']}):")
+    console.print(f"\nWho sends what to whom ({found['algorithm']}):", markup=False)
     for step in found["steps"][:_MOST_LISTED]:
         console.print(f"  {_step(step)}", markup=False)
     if len(found["steps"]) > _MOST_LISTED:

@@ -70,13 +70,16 @@ def _facts(topology: Topology) -> dict[str, Any]:
 
 
 def _print(facts: dict[str, Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hocket.cli.terminal import Terminal
 
     console = Terminal()
     nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
-    console.print(f"[bold]{facts['topology']}[/]: {facts['ranks']} ranks; nodes: {nodes}", soft_wrap=True)
+    console.print(
+        f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}", soft_wrap=True
+    )
     table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
     for link in facts["links"]:
         table.add_row(

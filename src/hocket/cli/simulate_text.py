@@ -16,12 +16,15 @@ _BINDING_SHARE = 0.5  # of the time; links that are busy for less are not what i
 
 def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[str, Any]]) -> None:
     """What came out for one call, its links, and how other algorithms fare."""
+    from rich.markup import escape
+
     from hocket.cli.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
     console.print(
-        f"[bold]{row['collective']} {row['algorithm']}[/]{size} on {row['topology']}, {row['num_ranks']} ranks: "
+        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{size} on {escape(row['topology'])}, "
+        f"{row['num_ranks']} ranks: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
     for line in sentences(row):
@@ -73,6 +76,7 @@ def bandwidth(bytes_per_second: float | None) -> str:
 
 def _links(result: "Result") -> Any:
     """Of each class of links, and of the busiest ones: what they carry, and how long they are busy."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None)
@@ -84,7 +88,7 @@ def _links(result: "Result") -> Any:
         if not busy[link]:
             continue
         table.add_row(
-            name,
+            escape(name),
             str(network.link_class[link]),
             bandwidth(float(network.bytes_per_second[link])),
             name_bytes(round(float(result.link_bytes[link]))),
@@ -110,6 +114,7 @@ def _links(result: "Result") -> Any:
 
 def compared(rows: Sequence[dict[str, Any]]) -> Any:
     """A row for each algorithm, the fastest first: time, ratio to the bound, and what the time is made of."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None)
@@ -118,7 +123,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> Any:
     for row in sorted(rows, key=lambda row: row["seconds"]):
         parts = (row[name] for name in ("latency", "bandwidth", "reduction", "contention"))
         table.add_row(
-            row["algorithm"],
+            escape(row["algorithm"]),
             name_seconds(row["seconds"]),
             "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
             bandwidth(row["busbw"]),
