@@ -81,6 +81,11 @@ def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has nothing to send." in text_of(capsys, "explain", "all_reduce", "-b", "8", "--topology", "ring:1")
 
 
+def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(capsys, "explain", "barrier", "--topology", "ring:4,latency=0", "--overhead", "1us")
+    assert " takes " in text and "; the next best, " in text and "times the lower bound" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -119,7 +119,8 @@ def why(rows: Sequence[dict[str, Any]]) -> str:
     text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
     if not best["seconds"]:
         return f"{best['algorithm']} has nothing to send."
-    text += f", {best['ratio']:.2f} times the lower bound"
+    if best["ratio"] is not None:
+        text += f", {best['ratio']:.2f} times the lower bound"
     if len(rows) == 1:
         return f"{text}; nothing else does what it does."
     other = rows[1]
