@@ -151,6 +151,10 @@ def test_our_own_entries_are_taken_over_by_reference() -> None:
 
 def test_kinds_are_loaded_by_name() -> None:
     assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
+    long = "@".join(["ring:1,bandwidth=25GB/s,latency=1us"] * 120)
+    assert load(long).name == long, "longer than a file's name, and than a path, may be"
+    with pytest.raises(TopologyError, match="is no file, and no KIND:ARGS with a kind of"):
+        load(5000 * "x")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNOREC
 def read(source: str | Path) -> Topology:
     """See topology.load."""
     text = str(source)
-    if "\n" not in text and (isinstance(source, Path) or Path(text).is_file()):
+    if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
         try:
             return _from_text(Path(text).read_text(encoding="utf-8"), Path(text).name)
         except (OSError, UnicodeDecodeError) as error:
@@ -33,6 +33,13 @@ def read(source: str | Path) -> Topology:
     if "\n" not in text:
         raise TopologyError(f"{text!r} is no file, and no KIND:ARGS with a kind of {', '.join(kinds.KINDS)}")
     return _from_text(text, "text")
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # KIND:ARGS may be longer than any name
+        return False
 
 
 def _from_text(text: str, name: str) -> Topology:
