@@ -17,6 +17,8 @@ from hocket.network.links import Link
 from hocket.network.routing import NOWHERE, fill
 from hocket.network.topology import Ints, Topology
 
+_MOST = 1e100  # of oversubscription: as good as endless
+
 
 @dataclass(frozen=True)
 class FatTree:
@@ -128,7 +130,8 @@ def fat_tree(
 
 
 def _hosts(radix: int, oversubscription: float) -> int:
-    return round(radix * oversubscription / (oversubscription + 1))
+    share = min(oversubscription, _MOST)  # the product stays finite
+    return round(radix * share / (share + 1))
 
 
 def _capacity(radix: int, levels: int, oversubscription: float) -> int:

@@ -21,6 +21,8 @@ from hocket.network.topology import Topology
 
 T = TypeVar("T")
 
+_MOST_DIGITS = 18  # of a whole number: more are no int64
+
 
 @dataclass
 class Arguments:
@@ -106,6 +108,8 @@ class Arguments:
     def _integer(self, text: str, where: str) -> int:
         if not (text.isascii() and text.isdecimal()):
             raise self.wrong(f"{where!r} is no whole number")
+        if len(text) > _MOST_DIGITS:
+            raise self.wrong(f"{where!r} has more than {_MOST_DIGITS} digits")
         return int(text)
 
 

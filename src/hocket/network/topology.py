@@ -28,6 +28,7 @@ Names = npt.NDArray[np.str_]
 _NONE = -1
 _MOST_PAIRS = 1 << 22  # of nodes, for which a table costs less than searching
 _FLOWS_AT_ONCE = 1 << 15  # so that what is needed in between stays small: memory that is new costs more than the sums
+_EXTREME = 1e100  # beyond, sums and quotients would leave the range of float64
 
 LINK_CLASSES = ("nic", "pcie", "socket", "nvlink", "nvswitch", "c2c", "ub", "core", "memory")
 """What links are made of; "socket" joins the processors of one host."""
@@ -281,11 +282,15 @@ class Topology:
         laws = (
             (self.link_source != self.link_target, "leads to where it comes from", "two different nodes"),
             (
-                np.isfinite(self.bytes_per_second) & (self.bytes_per_second > 0),
+                (self.bytes_per_second >= 1 / _EXTREME) & (self.bytes_per_second <= _EXTREME),
                 "has {bytes_per_second:g} bytes_per_second",
-                "a positive number",
+                f"a positive number, {1 / _EXTREME:g} to {_EXTREME:g}",
             ),
-            (np.isfinite(self.seconds) & (self.seconds >= 0), "has {seconds:g} seconds of latency", "0 or more"),
+            (
+                (self.seconds >= 0) & (self.seconds <= _EXTREME),
+                "has {seconds:g} seconds of latency",
+                f"0 or more, to {_EXTREME:g}",
+            ),
             (self.lanes > 0, "has {lanes} lanes", "1 or more"),
             (np.isin(self.link_class, LINK_CLASSES), "is of class {link_class!r}", f"one of {', '.join(LINK_CLASSES)}"),
         )
