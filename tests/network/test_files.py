@@ -253,6 +253,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(binary)
 
 
+@pytest.mark.parametrize("text", [ASTRA, SIMAI, SLURM, OURS])
+def test_a_byte_order_mark_is_no_part_of_a_file(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "marked"
+    file.write_text(text.removeprefix("# two leaves\n"), encoding="utf-8-sig")
+    assert load(file).num_ranks == load(text).num_ranks
+
+
 def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

@@ -25,7 +25,8 @@ def read(source: str | Path) -> Topology:
     text = str(source)
     if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
         try:
-            return _from_text(Path(text).read_text(encoding="utf-8"), Path(text).name)
+            # Editors on Windows put a byte-order mark first.
+            return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
     if "\n" not in text and text.partition(":")[0].partition("@")[0] in kinds.KINDS:
