@@ -7,10 +7,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hocket.cli import explain, simulate
 from hocket.cli.simulated import cases_of
+from hocket.network.links import LINKS
+from hocket.network.topology import LINK_CLASSES, load
+from tests.cli.printed import json_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "networks.md").read_text()
@@ -33,6 +37,25 @@ def test_commands_ask_for_what_there_is(name: str, words: str) -> None:
     if name == "simulate":
         for case in cases_of(arguments):
             assert case.network().num_ranks > 1
+
+
+def test_the_file_that_is_shown_is_read_as_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "lab.yaml"
+    file.write_text(example)
+    network = load(file)
+    assert (network.name, network.num_ranks, network.num_nodes, network.num_links) == ("lab", 3, 5, 10)
+    assert [network.node_names[node] for node in network.ranks] == ["g2", "g0", "g1"]
+    inside = network.paths(np.array([1]), np.array([2])).links
+    assert network.link_class[inside].tolist() == ["nvswitch", "nvswitch"], "not by way of the leaf"
+    row = json_of(capsys, "simulate", "all_reduce", "--algorithm", "ring", "-b", "64M", "--topology", str(file))
+    assert row["topology"] == "lab" and row["binding_links"] == ["leaf->g2"]
+    for name in (*LINK_CLASSES, "topology: ", "outer: ", "change: ", "routes: ", "reducing: "):
+        assert f"`{name}" in TEXT
+    slurm = load("SwitchName=s Nodes=tux[0-1]\n")
+    assert slurm.bytes_per_second.tolist() == [LINKS["infiniband-ndr"].bytes_per_second] * 4
+    plain = load("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], class: nic, bandwidth: 1e9, latency: 2}]\n")
+    assert plain.seconds.tolist() == [2, 2] and plain.bytes_per_second.tolist() == [1e9, 1e9]
 
 
 def test_every_question_has_its_picture_and_its_table() -> None:

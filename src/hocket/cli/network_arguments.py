@@ -18,7 +18,8 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         action="append" if several else "store",
         required=required,
         metavar="KIND:ARGS",
-        help=f"the network, as torus:4x4 or dgx-h100:2; or a file; {_PLACEHOLDER} in ARGS stands for the rank count"
+        help=f"the network, as torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
+        f"(docs/networks.md says what stands in it); {_PLACEHOLDER} in ARGS stands for the rank count"
         + ("; again for others" if several else ""),
     )
     parser.add_argument(
