@@ -134,6 +134,18 @@ def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.Captur
     assert "hocket.span" in printed
 
 
+def test_brackets_in_the_name_of_a_span_are_printed_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trace.json"
+    spans = [event(0, HOST, 10 * at, 10 * at + 5, name, "compute") for at, name in enumerate(("grad[w1]", "a[/b]"))]
+    trace_file.write(file, "run", part(0, *spans))
+    assert main(["trace", "summary", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "grad[w1]" in printed
+    assert "a[/b]" in printed
+
+
 def test_merge(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = trace_file.read(trace).events
     for rank in range(2):

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,24 @@ def test_one_name_means_all_its_collectives(capsys: pytest.CaptureFixture[str]) 
     assert "5 of 5 algorithms hold: 10 schedules proved" in text
     code, text = verify(capsys, "ring", "--collective", "all_reduce", "--ranks", "2,5")
     assert "1 of 1 algorithms hold: 2 schedules proved" in text
+
+
+def test_an_algorithm_without_a_schedule_is_not_said_to_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = verify(capsys, "--collective", "all_gather", "--ranks", "3")
+    assert code == 0
+    in_all = sum(collective == "all_gather" for collective, _ in ALGORITHMS)
+    [(held, asked, others)] = re.findall(
+        r"(\d+) of (\d+) algorithms hold: .*; (\d+) more take", text.replace("\n", " ")
+    )
+    assert held == asked
+    assert int(asked) + int(others) == in_all
+    assert "hypercube" not in text, "it takes powers of two"
+
+
+def test_brackets_in_a_name_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = verify(capsys, write(tmp_path, name="mine[/fast]"), "--ranks", "2")
+    assert code == 0
+    assert "mine[/fast]" in text
 
 
 def test_processes_share_the_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

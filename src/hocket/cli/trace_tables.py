@@ -1,5 +1,6 @@
 """The summary of a trace as tables in a terminal."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from hocket.cli.terminal import Terminal
@@ -23,7 +24,7 @@ def print_summary(summary: Summary) -> None:
         names.add_column(heading, justify="right")
     for row in summary["names"][:_MOST_NAMES]:
         times = (_time(row[key]) for key in ("wall_seconds", "self_seconds", "average_seconds"))
-        names.add_row(row["name"], row["category"], *times, str(row["occurrences"]))
+        names.add_row(escape(row["name"]), escape(row["category"]), *times, str(row["occurrences"]))
     terminal.print(names)
     left = summary["names"][_MOST_NAMES:]
     if left:
@@ -46,7 +47,9 @@ def print_summary(summary: Summary) -> None:
         for row in summary["stragglers"]:
             ranks = ", ".join(map(str, row["ranks"])) if len(row["ranks"]) < 9 else f"{len(row['ranks'])} ranks"
             waits = (_time(row["mean_seconds"]), _time(row["most_seconds"]))
-            late.add_row(row["name"], ranks, str(row["calls"]), f"rank {row['rank']}", f"{row['times_last']}x", *waits)
+            late.add_row(
+                escape(row["name"]), ranks, str(row["calls"]), f"rank {row['rank']}", f"{row['times_last']}x", *waits
+            )
         terminal.print(late)
 
 

@@ -236,6 +236,7 @@ def _with_progress(results: Iterator[_Result], count: int) -> Iterator[_Result]:
 
 
 def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hocket.cli.selection import name_counts
@@ -243,21 +244,25 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
 
     console = Terminal()
     table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)
-    for proof in proofs:
+    asked = [proof for proof in proofs if proof.num_schedules or proof.failures]
+    for proof in asked:
         if not proof.failures:
             ranks = name_counts(sorted(proof.ranks))
             labels = ", ".join(sorted(proof.labels or ()))
-            table.add_row(proof.algorithm.collective, proof.algorithm.name, ranks, str(proof.num_schedules), labels)
+            table.add_row(
+                proof.algorithm.collective, escape(proof.algorithm.name), ranks, str(proof.num_schedules), labels
+            )
     if table.row_count:
         console.print(table)
     for failure in failures:
         root = f", root {failure['root']}" if failure["root"] else ""
         where = f"{failure['collective']} {failure['name']}, {failure['num_ranks']} ranks{root}"
         console.print(f"{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
-    held = sum(not proof.failures for proof in proofs)
+    held = sum(not proof.failures for proof in asked)
     num_schedules = sum(proof.num_schedules for proof in proofs)
+    others = f"; {len(proofs) - len(asked)} more take other rank counts" if len(asked) < len(proofs) else ""
     console.print(
-        f"{held} of {len(proofs)} algorithms hold: {num_schedules} schedules proved, each in both alias modes, "
-        f"in {seconds:.1f} s",
+        f"{held} of {len(asked)} algorithms hold: {num_schedules} schedules proved, each in both alias modes, "
+        f"in {seconds:.1f} s{others}",
         soft_wrap=True,
     )
