@@ -206,6 +206,21 @@ def test_finding_by_name_or_file(tmp_path: Path) -> None:
         find("ring", "scatter_brain")
 
 
+@pytest.mark.parametrize("folder", ["a:b", "x.py:y", "a.xml:"])
+def test_colons_in_the_name_of_a_folder(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / folder / "own.py"
+    file.parent.mkdir()
+    file.write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    for path in (str(file), f"{folder}/own.py"):
+        assert [one.name for one in find(path, prove=False)] == ["star", "wrong"]
+        assert [one.name for one in find(f"{path}:star", prove=False)] == ["star"]
+        with pytest.raises(ValueError, match=r"one of those in .*own\.py, star .*own\.py:stra'"):
+            find(f"{path}:stra", prove=False)
+    with pytest.raises(ScheduleError, match=rf"^{file}:13: dst is not a rank"):
+        load(f"{file}:wrong")
+
+
 class Counted:
     """A function that is an object."""
 

@@ -6,6 +6,7 @@ promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
 
 import functools
 import operator
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -25,6 +26,7 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate, Declared, verify
 
 _CACHED_SCHEDULES = 64
+_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,9 +371,9 @@ def _load_msccl(path: str, prove: bool) -> Algorithm:
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py"."""
-    path, _, name = (reference, "", "") if Path(reference).exists() else reference.partition(":")
-    return path, name
+    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Folders may have colons in their names."""
+    named = None if Path(reference).exists() else _NAMED.fullmatch(reference)
+    return (named[1], named[2]) if named else (reference, "")
 
 
 def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
