@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_an_expected_error_is_one_line(
     assert main(["doctor", "--json"]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ('{"error": "what is wrong"}\n', "hocket doctor: what is wrong\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--svg", "-"]])
+def test_a_full_disk_under_standard_output_is_one_line(options: list[str]) -> None:
+    program = [sys.executable, "-m", "hocket", "show", "ring", *options]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "hocket show: [Errno 28] No space left on device\n")
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

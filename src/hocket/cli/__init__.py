@@ -72,6 +72,13 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
         raise
     except (HocketError, OSError, ValueError, TypeError) as error:
         print(f"hocket {arguments.command}: {error}", file=sys.stderr)
-        if getattr(arguments, "json", False):
-            print(json.dumps({"error": str(error)}))
+        _end_output({"error": str(error)} if getattr(arguments, "json", False) else None)
         return 2
+
+
+def _end_output(report: dict[str, str] | None) -> None:
+    """Writes what there is to report where something went wrong: perhaps that standard output cannot be written."""
+    try:
+        print("" if report is None else json.dumps(report) + "\n", end="", flush=True)
+    except OSError:
+        sys.stdout = None  # nor what is left of it at exit
