@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +81,40 @@ def test_a_full_disk_under_standard_output_is_one_line(options: list[str]) -> No
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "hocket show: [Errno 28] No space left on device\n")
+
+
+TALKING = """
+import hocket
+
+print("loading")
+
+@hocket.algorithm("broadcast", name="talking", chunks=lambda p: print("chunks") or 1)
+def talking(schedule):
+    print("writing", schedule.num_ranks, end="!\\n")
+    with schedule.step():
+        schedule.copy(src=schedule.root, dst=schedule.ranks[schedule.ranks != schedule.root], chunk=0)
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "FILE"],
+        ["verify", "FILE", "--ranks", "2"],
+        ["verify", "FILE", "--ranks", "14-16"],  # by processes, where there are cores
+        ["simulate", "broadcast", "--algorithm", "FILE", "--topology", "ring:4"],
+        ["simulate", "broadcast", "--algorithm", "FILE", "--topology", "ring:4", "--sweep", "--jobs", "2"],
+        ["bench", "broadcast", "--algorithm", "FILE", "-g", "2", "-b", "64", "-e", "64", "-n", "1"],
+    ],
+    ids=lambda command: " ".join(word for word in command if not word[0].isdecimal()),
+)
+def test_what_the_users_file_prints_is_no_part_of_a_report(command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(TALKING)
+    program = [sys.executable, "-m", "hocket", *(str(file) if word == "FILE" else word for word in command), "--json"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert isinstance(json.loads(done.stdout), dict)
+    assert all(text in done.stderr for text in ("loading\n", "chunks\n")) and re.search(r"writing \d+!\n", done.stderr)
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,14 @@ from types import ModuleType
 from typing import Any
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
-from hocket.algorithms.user_code import blamed_on, check_arguments, default_partition, number, whole_number
+from hocket.algorithms.user_code import (
+    blamed_on,
+    check_arguments,
+    default_partition,
+    number,
+    print_aside,
+    whole_number,
+)
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
@@ -331,8 +338,8 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
 
     An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run. Each
     algorithm is proved here for the first few rank counts it allows (VerifyError), and again for the rank count of a
-    communicator before it runs there. ValueError if the file registers none (of that name); ScheduleError, naming the
-    line, if it cannot be run. Threads take turns.
+    communicator before it runs there. What the file prints goes to standard error. ValueError if the file registers
+    none (of that name); ScheduleError, naming the line, if it cannot be run. Threads take turns.
     """
     path, name = _split(reference)
     if not Path(path).is_file():
@@ -371,7 +378,7 @@ def _load_msccl(path: str, prove: bool) -> Algorithm:
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Folders may have colons in their names."""
+    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Names of folders may have colons."""
     named = None if Path(reference).exists() else _NAMED.fullmatch(reference)
     return (named[1], named[2]) if named else (reference, "")
 
@@ -403,6 +410,7 @@ def _run(path: str) -> None:
     """As a module of its own, and afresh every time: an import would remember it."""
     module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
     module.__file__ = path
+    module.__dict__["print"] = print_aside
     if file in _running:
         raise ScheduleError(
             "expected a file that only registers algorithms when it is loaded; found one that asks for its own; put "

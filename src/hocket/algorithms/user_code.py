@@ -1,5 +1,9 @@
-"""Calling what the author of an algorithm wrote: a mistake in it is a ScheduleError that names file and line."""
+"""Calling what the author of an algorithm wrote.
 
+A mistake in it is a ScheduleError that names file and line, and what it prints does not mix with what commands print.
+"""
+
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
@@ -25,6 +29,15 @@ def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
         if text is None:
             raise
         raise ScheduleError(f"{_line(error, file) or place}{what}: {text}") from error
+
+
+def print_aside(*values: object, **options: Any) -> None:
+    """The `print` of a user's file: to standard error, as standard output may be a report that programs read.
+
+    So it is in every process that runs the file, and for nobody else in it.
+    """
+    options.setdefault("file", sys.stderr)
+    print(*values, **options)
 
 
 def number(name: str, value: Any) -> Fraction:
