@@ -84,6 +84,23 @@ def test_groups_and_dims_are_handed_on(laid_out: str, capsys: pytest.CaptureFixt
     assert "5 schedules proved" in capsys.readouterr().out
 
 
+def test_what_else_a_file_has_is_named(laid_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = show(capsys, laid_out)
+    assert code == 0 and text.startswith("all_gather grid, 4 ranks")
+    assert f"\nin the same file: {laid_out}:leaders\n" in text and "--collective" not in text
+    code, text = show(capsys, f"{laid_out}:leaders")
+    assert code == 0 and text.startswith("broadcast leaders, 4 ranks") and "in the same file" not in text
+
+
+def test_of_two_for_one_collective_one_has_to_be_named(laid_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(laid_out).write_text(LAID_OUT + LAID_OUT.replace('"leaders"', '"[lead]"').replace('"grid"', '"[net]"'))
+    for options, names in (([], "grid, [net] for all_gather"), (["--collective", "broadcast"], "leaders, [lead] for")):
+        assert main(["show", laid_out, *options]) == 2
+        printed = capsys.readouterr()
+        assert f"expected {laid_out}:NAME, one of {names}" in printed.err and not printed.out
+    assert show(capsys, f"{laid_out}:[net]")[1].startswith("all_gather [net], 4 ranks")
+
+
 @pytest.mark.parametrize("command", ["show", "verify"])
 @pytest.mark.parametrize(
     ("name", "layout", "words"),

@@ -324,3 +324,33 @@ def test_an_algorithm_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     ranks = parse(RING).num_ranks
     row = json_of(capsys, "simulate", "all_reduce", "--algorithm", str(file), "--topology", RING, "-b", "64K")
     assert row["num_ranks"] == ranks and row["seconds"] > 0
+
+
+OWN = """
+from hocket.algorithms import algorithm
+
+@algorithm("all_reduce", name="{name}", chunks=lambda p: p)
+def mine(schedule):
+    p, rank = schedule.num_ranks, schedule.ranks
+    for i in schedule.repeat(p - 1):
+        schedule.reduce(src=rank, dst=(rank + 1) % p, chunk=(rank - 1 - i) % p)
+    for i in schedule.repeat({times}):
+        schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)
+"""
+
+
+def own(name: str = "mine", times: str = "p - 1") -> str:
+    return OWN.format(name=name, times=times)
+
+
+@pytest.mark.parametrize("sweep", [[], ["--sweep"]])
+def test_of_two_in_a_file_one_has_to_be_named(
+    sweep: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(own("one") + own("two"))
+    call = ["simulate", "all_reduce", "--topology", RING, *sweep, "--algorithm"]
+    assert main([*call, str(file)]) == 2
+    printed = capsys.readouterr()
+    assert f"expected {file}:NAME, one of one, two for all_reduce; found" in printed.err and not printed.out
+    assert main([*call, f"{file}:two"]) == 0

@@ -333,6 +333,14 @@ def find(reference: str, collective: str | None = None, *, prove: bool = True) -
     return fitting
 
 
+def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
+    """The one that is meant, of those that find has for a collective; ValueError where a file has several of them."""
+    if len(fitting) > 1:
+        names = ", ".join(one.name for one in fitting)
+        raise ValueError(f"expected {reference}:NAME, one of {names} for {fitting[0].collective}; found {reference!r}")
+    return fitting[0]
+
+
 def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 

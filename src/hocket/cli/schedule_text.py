@@ -42,10 +42,13 @@ def details(schedule: "Schedule", facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def print_schedule(schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str]) -> None:
+def print_schedule(
+    schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str], in_file: list[str]
+) -> None:
     """Prints the steps and what is known of the schedule.
 
-    `facts` are those of --json, `doc` is the algorithm's docstring, `others` are the other collectives that it is for.
+    `facts` are those of --json, `doc` is the algorithm's docstring, `others` are the other collectives that it is for,
+    `in_file` other algorithms of its file, as FILE.py:NAME.
     """
     from rich.text import Text
 
@@ -63,6 +66,8 @@ def print_schedule(schedule: "Schedule", facts: dict[str, Any], doc: str, others
     console.print(legend(schedule), style="dim")
     if others:
         console.print(f"--collective shows it for: {', '.join(others)}", style="dim")
+    if in_file:
+        console.print(f"in the same file: {', '.join(in_file)}", style="dim", markup=False)
     if facts["breach"]:
         console.print(facts["breach"], style="bold red", markup=False)
     elif facts["laws"]:

@@ -72,12 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find
+    from hocket.algorithms.registry import only
     from hocket.cli.selection import ranks_of_layout, root_of
     from hocket.errors import VerifyError
     from hocket.schedule import msccl
 
     found = find(arguments.algorithm, arguments.collective, prove=False)
-    one = next((one for one in found if one.collective == "all_reduce"), found[0])
+    kinds = [one.collective for one in found]
+    kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
+    one = only(arguments.algorithm, [one for one in found if one.collective == kind])
     root, num_ranks = root_of(one.collective, arguments.root), arguments.ranks
     if num_ranks is None:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may be for one count only
@@ -109,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
         "laws": laws,
         "breach": None if breach is None else str(breach),
     }
-    others = sorted(other.collective for other in found if other is not one)
+    others = sorted(other.collective for other in found if other is not one and other.name == one.name)
+    in_file = sorted({f"{arguments.algorithm}:{other.name}" for other in found if other.name != one.name})
     if arguments.svg is not None:
         _write_svg(arguments.svg, schedule, facts, one.doc)
     if arguments.json:
@@ -119,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.svg is None:
         from hocket.cli.schedule_text import print_schedule
 
-        print_schedule(schedule, facts, one.doc, others)
+        print_schedule(schedule, facts, one.doc, others, in_file)
     elif breach:
         print(f"hocket show: {breach}", file=sys.stderr)
     return 1 if breach else 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
     from hocket.network.simulate import Result
     from hocket.network.switch_tree import SwitchTree
     from hocket.network.topology import Topology
@@ -47,11 +48,9 @@ class Case:
 
     def check(self) -> None:
         """ValueError where the algorithm has no schedule for these ranks and this root; cheap, and so asked first."""
-        from hocket.algorithms import find
-
         network = self.network()
         if self.algorithm != IN_SWITCHES:
-            find(self.algorithm, self.collective, prove=False)[0].layout(network.num_ranks, self.root)
+            self._found().layout(network.num_ranks, self.root)
         elif not switches_reduce(self.collective, network):
             raise ValueError(
                 f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
@@ -60,8 +59,6 @@ class Case:
 
     def schedule(self) -> "Schedule":
         """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
-        from hocket.algorithms import find
-
         if self.algorithm == IN_SWITCHES:
             from hocket.network.pipelined import all_reduce_in_switches, all_reduce_in_tree
 
@@ -70,7 +67,7 @@ class Case:
             if _each_joins_its_own(network):
                 return all_reduce_in_switches(network.num_ranks, int(network.reducing.sum()), pieces)
             return all_reduce_in_tree(_tree(network).parents, pieces)
-        return find(self.algorithm, self.collective, prove=False)[0].build(self.network().num_ranks, self.root)
+        return self._found().build(self.network().num_ranks, self.root)
 
     def result(self, *, record: bool = False) -> "Result":
         """Simulates it; record keeps what was sent when."""
@@ -123,6 +120,12 @@ class Case:
             "binding_links": network.link_names(result.binding_links[:_MOST_NAMED].tolist()),
             "binding_share": result.binding_share,
         }
+
+    def _found(self) -> "Algorithm":
+        from hocket.algorithms import find
+        from hocket.algorithms.registry import only
+
+        return only(self.algorithm, find(self.algorithm, self.collective, prove=False))
 
 
 def _known(value: float) -> float | None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from hocket import __version__, _core, algorithms, schedule
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.registry import is_built_in
+from hocket.algorithms.registry import is_built_in, only
 from hocket.runtime import file_lock
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
@@ -83,11 +83,7 @@ def find(collective: str, name: str) -> Algorithm:
         return found
     with _lock:
         if (collective, name) not in _of_files:
-            fitting = algorithms.find(name, collective)
-            if len(fitting) > 1:
-                names = ", ".join(one.name for one in fitting)
-                raise ValueError(f"expected {name}:NAME, one of {names} for {collective}; found {name!r}")
-            _of_files[collective, name] = fitting[0]
+            _of_files[collective, name] = only(name, algorithms.find(name, collective))
         return _of_files[collective, name]
 
 
