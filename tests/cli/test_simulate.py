@@ -1,18 +1,24 @@
 import csv
+import errno
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
 import pytest
 from joblib._parallel_backends import ThreadingBackend
 
+from hocket.algorithms import Algorithm
 from hocket.cli import main
 from hocket.cli.simulate_plots import positions
 from hocket.cli.simulate_sweep import sweep
 from hocket.cli.simulated import Case, candidates
+from hocket.errors import ResourceError
 from hocket.network.topology import parse
+from hocket.schedule.ir import Schedule
+from hocket.schedule.verify import Certificate
 from tests.cli.printed import json_of, text_of
 
 RING = "ring:4,bandwidth=1GB/s,latency=1us"
@@ -341,6 +347,72 @@ def mine(schedule):
 
 def own(name: str = "mine", times: str = "p - 1") -> str:
     return OWN.format(name=name, times=times)
+
+
+@pytest.mark.parametrize("sweep", [[], ["--sweep"], ["--sweep", "--jobs", "2", "--backend", "loky"]])
+def test_what_breaks_a_law_takes_no_time(sweep: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(own())
+    call = ["simulate", "all_reduce", "--topology", RING, "-b", "32K,64K" if sweep else "64K", *sweep, "--algorithm"]
+    found = json_of(capsys, *call, str(file))
+    assert all(row["ratio"] >= 1 for row in (found["rows"] if sweep else [found]))
+    file.write_text(own(times="0"))  # it forgets to hand the sums on
+    assert main([*call, str(file)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"hocket simulate: {file}:4: law 2")
+    assert main([*call, f"ring,{file}:mine", "--json"]) == 1
+    assert "law 2" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_what_is_built_in_or_was_proved_for_this_many_ranks_is_not_proved_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved: list[tuple[str, int]] = []
+    prove = Algorithm.prove
+
+    def count(one: Algorithm, schedule: Schedule, *rest: Any, **options: Any) -> Certificate:
+        proved.append((one.name, schedule.num_ranks))
+        return prove(one, schedule, *rest, **options)
+
+    monkeypatch.setattr(Algorithm, "prove", count)
+    file = tmp_path / "own.py"
+    file.write_text(own())
+    topologies = ["--topology", RING, "--topology", "torus:2x2", "-n", "3,4"]
+    call = ["simulate", "all_reduce", *topologies, "-b", "32K,64K", "--sweep", "--algorithm", f"ring,{file}"]
+    assert len(json_of(capsys, *call)["rows"]) == 16
+    assert proved == [("mine", 3), ("mine", 4)]
+
+
+def no_memory(*_: Any, **__: Any) -> None:
+    raise ResourceError("too much", errno=errno.ENOMEM, call="allocate")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "words"),
+    [
+        ("hocket.cli.limits._MOST_PROVED_ROWS", 23, "there are 24 rows"),
+        ("hocket.algorithms.Algorithm.prove", no_memory, "memory is short"),
+    ],
+)
+def test_what_is_too_large_to_be_proved_here_is_told(
+    limit: str,
+    value: object,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(own())
+    call = ["simulate", "all_reduce", "--topology", RING, "-b", "64K", "--level", "closed", "--json", "--algorithm"]
+    monkeypatch.setattr(limit, value)
+    assert main([*call, str(file)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["ratio"] >= 1
+    assert printed.err.startswith(f"hocket simulate: all_reduce mine ({file}:4) is not proved here for 4 ranks, as ")
+    assert printed.err.endswith(f", as {words}: hocket verify\n") and printed.err.count("\n") == 1
+    assert main([*call, "ring"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("sweep", [[], ["--sweep"]])

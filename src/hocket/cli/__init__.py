@@ -1,8 +1,8 @@
 """The `hocket` command: one module per sub-command, imported when it is asked for.
 
 Each module has `add_arguments(parser)` and `run(arguments) -> int`, the exit code. A HocketError, a missing file or
-a bad argument ends in one line on standard error (and with --json in an object {"error": ...}) and exit code 2; Ctrl-C
-in 130. n ranks start at once, so what `import hocket.cli` costs is counted.
+a bad argument ends in one line on standard error (and with --json in an object {"error": ...}) and exit code 2, or 1
+where an algorithm breaks a law; Ctrl-C in 130. n ranks start at once, so what `import hocket.cli` costs is counted.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
-    from hocket.errors import HocketError, InternalError
+    from hocket.errors import HocketError, InternalError, VerifyError
 
     try:
         code = run(arguments)
@@ -73,7 +73,7 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
     except (HocketError, OSError, ValueError, TypeError) as error:
         print(f"hocket {arguments.command}: {error}", file=sys.stderr)
         _end_output({"error": str(error)} if getattr(arguments, "json", False) else None)
-        return 2
+        return 1 if isinstance(error, VerifyError) else 2
 
 
 def _end_output(report: dict[str, str] | None) -> None:

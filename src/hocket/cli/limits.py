@@ -1,6 +1,10 @@
 """What a command refuses before it begins, as it asks for more than a host has or than could ever end."""
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hocket.schedule.ir import Schedule
 
 MOST_RANKS = 1024
 """On one host, or where all algorithms are tried: above, schedules of which some grow with the square of the ranks take
@@ -10,6 +14,9 @@ MOST_COUNT = (1 << 31) - 1
 """Of calls, checks and seconds."""
 
 MOST_BYTES = 1 << 60
+
+_MOST_PROVED_ROWS = 1 << 24  # above, a picture or a prediction should not wait for the proof
+_LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown or predicted is the schedule
 
 
 def check_ranks(num_ranks: int, least: int = 1) -> None:
@@ -28,3 +35,8 @@ def check_memory(num_ranks: int, num_bytes: int, option: str) -> None:
             f"an input and an output of {num_bytes} bytes on each of {num_ranks} ranks take {needed} bytes, and this "
             f"host has {present}; choose a smaller {option}"
         )
+
+
+def laws_asked(schedule: "Schedule") -> tuple[int, ...]:
+    """The laws that a command holds a schedule to which it does not run; none where the proof would take too long."""
+    return _LAWS if schedule.num_rows <= _MOST_PROVED_ROWS else ()

@@ -36,8 +36,6 @@ _OPTIONS = {  # which of them have an option, where not all do
 }
 _DEFAULT_RANKS = 4
 _MAX_JSON_ROWS = 1 << 22
-_MAX_PROVED_ROWS = 1 << 24  # above, a picture should not wait for the proof
-_LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown is the schedule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find
     from hocket.algorithms.registry import only
+    from hocket.cli.limits import laws_asked
     from hocket.cli.selection import ranks_of_layout, root_of
     from hocket.errors import VerifyError
     from hocket.schedule import msccl
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.msccl is not None:
         write(arguments.msccl, msccl.write(schedule, one.name))
     breach, labels = None, list[str]()
-    laws = _LAWS if schedule.num_rows <= _MAX_PROVED_ROWS else ()
+    laws = laws_asked(schedule)
     try:
         if laws:
             labels = sorted(one.verify(num_ranks, **told, laws=laws).labels)

@@ -50,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulates. ValueError for what there is not, TopologyError for a network that cannot be."""
+    """Simulates. ValueError for what there is not, TopologyError for a network that cannot be.
+
+    VerifyError for an algorithm that breaks a law.
+    """
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, which alone knows when; found {arguments.level}")
     cases = cases_of(arguments)

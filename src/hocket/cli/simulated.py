@@ -3,6 +3,7 @@
 import argparse
 import functools
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,33 @@ class Case:
                 f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
                 f"equal groups of them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
             )
+
+    def prove(self) -> None:
+        """Holds the schedule of an algorithm that is not built in to the laws, as what may not run has no time.
+
+        VerifyError where it breaks one. Where a proof would take too long, standard error says that there is none.
+        """
+        from hocket.algorithms.registry import is_built_in
+        from hocket.cli.limits import laws_asked
+        from hocket.errors import ResourceError
+
+        if self.algorithm == IN_SWITCHES or is_built_in((one := self._found()).source):
+            return
+        num_ranks = self.network().num_ranks
+        schedule = one.build(num_ranks, self.root)
+        laws, missing = laws_asked(schedule), f"there are {schedule.num_rows:,} rows"
+        if laws:
+            try:
+                one.prove(schedule, one.declared(num_ranks, self.root), laws=laws)
+            except ResourceError:  # a prediction may do with less
+                missing = "memory is short"
+            else:
+                return
+        print(
+            f"hocket simulate: {one} is not proved here for {num_ranks:,} ranks, as {missing}: hocket verify",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def schedule(self) -> "Schedule":
         """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
@@ -136,7 +164,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
 
     ValueError for a collective that there is not, for a size or a root where there is none, and for a case that has no
-    schedule: told before the first one runs, so that what has run is not lost.
+    schedule, VerifyError for one that breaks a law: told before the first one runs, so that what has run is not lost.
     """
     from hocket.cli.selection import root_of
 
@@ -169,6 +197,8 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
             ]
             for case in cases[-len(names) :]:  # all sizes are alike
                 case.check()
+    for case in {(case.algorithm, case.network().num_ranks): case for case in cases}.values():
+        case.prove()
     return cases
 
 
