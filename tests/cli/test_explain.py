@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
 from hocket.cli.explain import ranges_measured, ranges_predicted, ranges_roughly
 from hocket.runtime import cores, machine, tuning
@@ -225,6 +226,21 @@ def test_who_decided(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     monkeypatch.setenv("HOCKET_ALGO", "^ring")
     expected = "chosen by the table; HOCKET_ALGO (^ring) allows it; no line of the tuner file says otherwise.\n"
     assert expected in text_of(capsys, "explain", *call)
+
+
+def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("mine[/fast]", "my[red]:rocket:")
+    for name in names:
+        algorithm("all_reduce", name=name)(ALGORITHMS["all_reduce", "ring"])
+    for name in names:
+        Path("hocket_tuner.conf").write_text(f"allreduce,0,-1,{name},simple,-1,-1,4\n")
+        text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
+        assert f": {name} runs, chosen by the tuner file" in text and f"\n {name} " in text
+    Path("hocket_tuner.conf").unlink()
+    monkeypatch.setenv("HOCKET_ALGO", "^mine[/fast]")
+    assert "HOCKET_ALGO (^mine[/fast]) allows it" in text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
 
 
 @pytest.mark.parametrize(

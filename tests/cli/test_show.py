@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.algorithms import ALGORITHMS
+from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
 from hocket.runtime import cores
 from hocket.runtime.select import ORDERS, Policy, choose
@@ -295,6 +295,16 @@ def test_what_runs_here_is_for_the_cores_that_there_are(elsewhere: Path, capsys:
     }
     _, text = show(capsys, "choice", "-n", "8", "--collective", "all_reduce")
     assert "Here so many ranks share cores." in text
+
+
+def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine[/fast]", "my[red]:rocket:"):
+        algorithm("all_reduce", name=name)(ALGORITHMS["all_reduce", "ring"])
+        (elsewhere / "hocket_tuner.conf").write_text(f"allreduce,0,-1,{name},simple,-1,-1,4\n")
+        code, text = show(capsys, "choice", "-n", "4", "--collective", "all_reduce")
+        assert code == 0 and ["any", name, "tuner", "file"] in [line.split()[-4:] for line in text.splitlines()]
 
 
 def test_a_choice_that_is_refused_is_shown(

@@ -83,6 +83,16 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
     assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
 
 
+def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = tuning.Rule("broadcast", 64, 64, "mine[/fast]:rocket:", num_ranks=2)
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found(rule))
+    assert main([*QUICK, "-o", "[red].conf"]) == 0
+    text = capsys.readouterr().out
+    assert " mine[/fast]:rocket: " in text and "\n[red].conf: 1 line, HOCKET_TUNER_CONFIG_FILE=[red].conf" in text
+
+
 def test_what_is_no_line_of_its_own_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = (
         "# Mine, for a reason.",

@@ -11,12 +11,14 @@ _PARTS = (("latency", "steps"), ("bandwidth", "sent"), ("reduction", "reduced"))
 
 def print_explanation(found: dict[str, Any]) -> None:
     """The table of candidates, and sentences made of their numbers."""
+    from rich.markup import escape
+
     from hocket.cli.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
     call = f"{found['collective']}, {name_count(found['num_ranks'], 'rank')}{size}"
-    console.print(f"{call}: [bold]{found['algorithm']}[/] runs, {decided(found)}.")
+    console.print(f"{call}: [bold]{escape(found['algorithm'])}[/] runs, {escape(decided(found))}.")
     console.print()
     console.print(_table(found))
     console.print()
@@ -25,6 +27,7 @@ def print_explanation(found: dict[str, Any]) -> None:
 
 
 def _table(found: dict[str, Any]) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None)
@@ -45,7 +48,7 @@ def _table(found: dict[str, Any]) -> Any:
         predicted = (row[name] for name in ("predicted", "latency", "bandwidth", "reduction"))
         bold = "bold" if found["algorithm"] in (row["algorithm"], *row["twins"]) else None
         table.add_row(
-            row["algorithm"],
+            escape(row["algorithm"]),
             str(row["steps"]),
             name_bytes(row["sent"]),
             name_bytes(row["reduced"]),

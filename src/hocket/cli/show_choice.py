@@ -155,6 +155,7 @@ def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
 
 
 def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hocket.cli.selection import name_bytes, name_range
@@ -167,14 +168,15 @@ def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
     seen, seen_cores = ("", ""), ""
     for line in lines:
         name, cores = (line["order"], line["collective"]), _CORES[line.get("shares_cores")]
+        algorithm = escape(line["algorithm"] or "")
         shown = (name[0] if name[0] != seen[0] else "", name[1] if name != seen else "")
         if ranked:
             size = name_range(line["min_bytes"], line["max_bytes"])
-            table.add_row(*shown, size, line["algorithm"] or "[red]none[/]", line["by"])
+            table.add_row(*shown, size, algorithm or "[red]none[/]", line["by"])
         else:
             ranks = "any" if line["max_ranks"] is None else f"up to {line['max_ranks']}"
             size = "any" if line["max_bytes"] is None else f"up to {name_bytes(line['max_bytes'])}"
-            table.add_row(*shown, cores if (name, cores) != (seen, seen_cores) else "", ranks, size, line["algorithm"])
+            table.add_row(*shown, cores if (name, cores) != (seen, seen_cores) else "", ranks, size, algorithm)
         seen, seen_cores = name, cores
     console.print(table)
     for line in lines:

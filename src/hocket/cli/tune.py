@@ -166,6 +166,7 @@ def _collectives(text: str | None) -> list[str]:
 
 
 def _print(result: "Result", output: Path, kept: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hocket.cli.selection import name_bytes, name_count, name_range
@@ -176,7 +177,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
         table = Table("collective", "ranks", "size", "algorithm", "time / default's, by size", box=None)
         for rule in result.rules:
             size = name_range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes)
-            table.add_row(rule.collective, str(rule.num_ranks), size, rule.algorithm, _again(result, rule))
+            table.add_row(rule.collective, str(rule.num_ranks), size, escape(rule.algorithm), _again(result, rule))
         console.print(table)
     else:
         console.print("Nothing clearly beats the default: no line is needed.")
