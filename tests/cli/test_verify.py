@@ -8,6 +8,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
+from hocket.errors import ResourceError
 
 OWN = """
 from hocket.algorithms import algorithm
@@ -22,6 +23,16 @@ def everybody_gives(schedule):
             for peer in range(p):
                 if peer != rank{flaw}:
                     schedule.copy(src=rank, dst=peer, chunk=rank{shift})
+"""
+
+HUGE = """
+algorithm("all_gather", name="fine", chunks=lambda p: p << 27)(lambda schedule: None)
+algorithm("all_gather", name="finer", chunks=lambda p: p << 40)(lambda schedule: None)
+
+@algorithm("all_gather", name="far", chunks=lambda p: 2 * p)
+def far(schedule):
+    with schedule.step():
+        schedule.copy(src=0, dst=1, src_chunk=0, dst_chunk=2**31 - 2, dst_buffer="scratch")
 """
 
 
@@ -122,6 +133,36 @@ def test_a_mistake_in_the_program_is_a_failure_with_its_line(
     assert failure["message"].startswith(f"{file}:13 (mine, 4 ranks): ZeroDivisionError: ")
     code, text = verify(capsys, file, "--ranks", "4")
     assert code == 1 and f"all_gather mine, 4 ranks: {file}:13 (mine, 4 ranks): ZeroDivisionError: " in text
+
+
+def test_what_memory_cannot_hold_is_a_failure_of_that_algorithm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.schedule.capacity._available", lambda: 1 << 30)
+    file = write(tmp_path)
+    with Path(file).open("a") as more:
+        more.write(HUGE)
+    code, text = verify(capsys, file, "--ranks", "8", "--json")
+    report = json.loads(text)
+    assert code == 1 and [one["name"] for one in report["algorithms"]] == ["mine"]
+    failures = {failure["name"]: failure for failure in report["failures"]}
+    assert set(failures) == {"fine", "finer", "far"} and all(failure["law"] is None for failure in failures.values())
+    assert failures["fine"]["message"].startswith(f"{file}:15: following 8 ranks of all_gather in 1073741824 chunks ")
+    finer = f"{file}:16 (finer, 8 ranks): all_gather of 8 ranks: expected fewer than 2**31 chunks, found 8796093022208;"
+    assert failures["finer"]["message"].startswith(finer)
+    assert failures["far"]["message"].startswith(f"{file}:18: following 2147483647 slots of scratch of 8 ranks would ")
+
+
+@pytest.mark.parametrize("error", [ResourceError("too much", errno=12, call="allocate"), MemoryError()])
+def test_memory_that_ends_is_told_with_the_source(
+    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("hocket.schedule.verify.contents", fail)
+    code, text = verify(capsys, file := write(tmp_path), "--ranks", "4")
+    assert code == 1 and f"{file}:6: {str(error) or 'MemoryError'}" in text
 
 
 @pytest.mark.parametrize("command", ["verify", "show"])

@@ -1,6 +1,7 @@
 """Symmetry is found where it is, and only there; and with it laws 1 and 2 and plans are what they are without."""
 
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -321,3 +322,34 @@ def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ResourceError, match="expected at most half"):
         lower(schedule, 1, in_place=False)
     verify(schedule, laws=(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("collective", "p", "chunks", "writers", "slot", "what"),
+    [
+        ("all_reduce", 4, 1 << 22, 1, 0, "4 ranks of all_reduce in 4194304 chunks and 1 slots of scratch"),
+        ("all_reduce", 128, 1 << 17, 1, 0, "128 ranks of all_reduce in 131072 chunks"),
+        ("all_gather", 128, 1 << 18, 128, 0, "comparing 128 ranks of all_gather in 262144 chunks"),
+        ("all_gather", 128, 128, 128, 1 << 28, "128 ranks of all_gather in 128 chunks and 268435457 slots of scratch"),
+        ("all_gather", 4, 8, 4, 1 << 24, "16777217 slots of scratch of 4 ranks"),
+        ("barrier", 1 << 13, 1, 1, 0, "8192 ranks of barrier in 1 chunks"),
+    ],
+)
+def test_memory_is_asked_for_before_it_is_taken(
+    collective: str, p: int, chunks: int, writers: int, slot: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "_ASK_FROM", 1 << 22)
+    monkeypatch.setattr(capacity, "_available", lambda: 0)
+    writer = Builder(collective, p, chunks)
+    rank = writer.ranks[:writers]
+    with writer.step():
+        own = rank * (chunks // p) if collective == "all_gather" else 0
+        writer.copy(rank, (rank + 1) % p, src_chunk=own, dst_chunk=slot, dst_buffer="scratch")
+    schedule = writer.finish()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ResourceError, match=what):
+            verify(schedule, laws=(1, 2))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()

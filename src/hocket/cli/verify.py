@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hocket.errors import ScheduleError
+from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
@@ -168,7 +168,8 @@ def _prove(job: _Job) -> _Result:
             for root in job.roots
         ]
         certificates = verify_together(*zip(*built, strict=True))
-    except ScheduleError:  # Some of it holds perhaps, and the rest is to be blamed root by root.
+    except (ScheduleError, ResourceError, MemoryError):
+        # Some of it holds perhaps, and the rest is to be blamed root by root.
         certificates, failures = _prove_apart(one, job)
     labels = [certificate.labels for certificate in certificates]
     return _Result(job, len(certificates), frozenset.intersection(*labels) if labels else None, failures)
@@ -180,15 +181,18 @@ def _prove_apart(one: "Algorithm", job: _Job) -> "tuple[list[Certificate], list[
     for root in job.roots:
         try:
             certificates.append(one.verify(job.num_ranks, root, **job.layout))
-        except ScheduleError as error:
+        except (ScheduleError, ResourceError, MemoryError) as error:
             failures.append(_failure(error, one, job.num_ranks, root))
     return certificates, failures
 
 
 def _failure(
-    error: ScheduleError, one: "Algorithm | None" = None, num_ranks: int | None = None, root: int | None = None
+    error: Exception, one: "Algorithm | None" = None, num_ranks: int | None = None, root: int | None = None
 ) -> dict[str, Any]:
-    """What went wrong, as plain values; law is None where the program failed before there was a schedule to judge."""
+    """What went wrong, as plain values; law is None where no law was broken: there was no schedule, or no memory."""
+    message = str(error)
+    if one and not isinstance(error, ScheduleError):  # Which knows no line.
+        message = f"{one.source}: {message or type(error).__name__}"
     place = {name: getattr(error, name, None) for name in ("law", "step", "rank", "chunk")}
     sides = {name: getattr(error, name, None) for name in ("expected", "found")}
     return {
@@ -199,7 +203,7 @@ def _failure(
         "root": root,
         **place,
         **{name: side if isinstance(side, int | str | None) else str(side) for name, side in sides.items()},
-        "message": str(error),
+        "message": message,
     }
 
 

@@ -19,7 +19,7 @@ def require_memory(num_bytes: int, what: str) -> None:
         raise ResourceError(
             f"{what} would take {num_bytes / 2**30:.3g} GiB; expected at most half of the {available / 2**30:.3g} GiB"
             " available. Where ranks do the same, turned, few of them stand for all (Schedule.symmetry), but not here:"
-            " try fewer ranks or chunks",
+            " try fewer ranks, chunks or slots of scratch",
             errno=errno.ENOMEM,
             call="allocate",
         )

@@ -39,9 +39,9 @@ def scheduled_outputs(schedule: Schedule) -> Names:
     """Names of the values that a schedule leaves in the ranks' outputs, rank after rank and chunk by chunk."""
     places, p = places_of(schedule), schedule.num_ranks
     once = schedule.kind.counts_contributions
+    place, rank, _ = places.inputs()
     names, contributions = np.zeros(places.count, np.uint64), np.zeros(places.count, np.int64)
     untouched = np.zeros(places.count, bool)
-    place, rank, _ = places.inputs()
     names[place], contributions[place], untouched[place] = _input_names(rank), 1, once
     for fold in places.folds():
         pattern, reads, writes = fold.pattern, fold.reads, fold.writes

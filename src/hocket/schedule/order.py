@@ -21,8 +21,8 @@ class Order:
 
     def __init__(self, places: Places) -> None:
         self.places = places
-        self.hashes = np.zeros(places.count, np.uint64)
         place, rank, _ = places.inputs()
+        self.hashes = np.zeros(places.count, np.uint64)
         self.hashes[place] = _leaf(rank)
 
     def apply(self, fold: Fold) -> None:

@@ -99,10 +99,16 @@ class Places:
         self.count = self.width * self.num_ranks
         self._patterns: dict[int, Pattern] | None = {} if schedule.num_rows <= _MOST_KEPT_ROWS else None
 
+    def require_memory(self, bytes_each: int) -> None:
+        """ResourceError if so much for every place is too much: to be asked before any of it is allocated."""
+        schedule = self.schedule
+        scratch = f" and {schedule.num_scratch} slots of scratch" if schedule.num_scratch else ""
+        what = f"following {self.num_ranks} ranks of {schedule.collective} in {schedule.num_chunks} chunks{scratch}"
+        require_memory(bytes_each * self.count, what)
+
     def inputs(self) -> tuple[Indices, Indices, Indices]:
-        """(place, rank, chunk of `data`) of everything that ranks hold before; ResourceError if that is too much."""
-        what = f"following {self.num_ranks} ranks of a {self.schedule.collective} in {self.schedule.num_chunks} chunks"
-        require_memory(_BYTES * self.count, what)
+        """(place, rank, chunk of `data`) of all that ranks hold before; ResourceError if following that is too much."""
+        self.require_memory(_BYTES)
         blocks = self.schedule.kind.num_input_blocks(self.schedule.num_ranks, self.schedule.root)
         return self._ends(blocks, self.schedule.kind.input_block, Buffer.INPUT)
 

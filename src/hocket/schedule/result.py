@@ -21,6 +21,7 @@ _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
 _EMPTY = -1
 _MIXED = -2
+_PER_WORD = 24  # bytes of each place for 64 ranks of a set: what it holds, what is read of it, what that makes
 
 Words = npt.NDArray[np.uint64]
 
@@ -58,10 +59,11 @@ class Symbolic:
     def __init__(self, places: Places) -> None:
         self.places, self.kind = places, places.schedule.kind
         num_words = -(-places.schedule.num_ranks // 64)
+        places.require_memory(_PER_WORD * num_words)
+        place, rank, chunk = places.inputs()
         self.sets = np.zeros((places.count, num_words), np.uint64)
         self.chunk = np.full(places.count, _EMPTY, np.int64)  # Or _EMPTY, or _EMPTY - 1 - i where spoiled by fault i.
         self.faults: list[VerifyError] = []
-        place, rank, chunk = places.inputs()
         self.sets[place] = _singles(rank, num_words)
         self.chunk[place] = chunk
 
@@ -123,9 +125,9 @@ class Modular:
 
     def __init__(self, places: Places) -> None:
         self.places = places
+        place, _, chunk = places.inputs()
         self.values = np.zeros(places.count, np.uint64)
         self.counts = np.zeros(places.count, np.int64)
-        place, _, chunk = places.inputs()
         random = np.random.default_rng(int(places.schedule.digest[:32], 16))
         contributions = random.integers(0, _PRIME, len(place), np.uint64)
         self.values[place] = contributions
@@ -172,10 +174,10 @@ class Symmetric:
     def __init__(self, places: Places) -> None:
         assert places.symmetry is not None
         self.places, self.symmetry = places, places.symmetry
+        place, _, chunk = places.inputs()
         self.values = np.zeros(places.count, np.uint64)
         self.counts = np.zeros(places.count, np.int64)
         self.chunk = np.full(places.count, _EMPTY, np.int64)
-        place, _, chunk = places.inputs()
         random = np.random.default_rng(int(places.schedule.digest[:32], 16))
         contributions = random.integers(0, _PRIME, len(place), np.uint64)
         self.values[place] = contributions

@@ -7,10 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import ScheduleError, VerifyError
+from hocket.schedule.capacity import require_memory
 from hocket.schedule.collective import Collective
 from hocket.schedule.ir import COLUMNS, Block, Bools, Buffer, Schedule, Step
 
 Sizes = npt.NDArray[np.integer[Any]]
+_CHUNKS_BELOW = 1 << 31  # columns of a step have 32 bits
 _UNKNOWN = -1  # the size class of what an empty slot of scratch holds
 
 
@@ -43,6 +45,11 @@ class Shape:
             raise ScheduleError(f"{kind.name}: expected at least 1 rank, found {num_ranks}")
         if not 0 <= root < num_ranks:
             raise ScheduleError(f"{kind.name} of {num_ranks} ranks: expected a root below {num_ranks}, found {root}")
+        if num_chunks >= _CHUNKS_BELOW:
+            raise ScheduleError(
+                f"{kind.name} of {num_ranks} ranks: expected fewer than 2**31 chunks, found {num_chunks}; cut `data` in"
+                " fewer"
+            )
         self.kind, self.num_ranks, self.num_chunks, self.root = kind, num_ranks, num_chunks, root
         self._key = kind.name, num_ranks, num_chunks, root
         self.chunks_per_block = kind.chunks_per_block(num_ranks, num_chunks)
@@ -204,6 +211,8 @@ def check(schedule: Schedule) -> None:
 def _check_scratch(schedule: Schedule, shape: Shape) -> None:
     """A scratch slot has the size of what was written last; that must be the size of where it goes."""
     number = 0
+    what = f"following {schedule.num_scratch} slots of scratch of {schedule.num_ranks} ranks"
+    require_memory(8 * schedule.num_ranks * schedule.num_scratch, what)
     slots = np.full((schedule.num_ranks, schedule.num_scratch), _UNKNOWN)
     for block in schedule.blocks:
         for i in range(block.repeat):

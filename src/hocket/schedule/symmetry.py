@@ -29,12 +29,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hocket.schedule.capacity import require_memory
 from hocket.schedule.ir import Buffer, Schedule, Step
 from hocket.schedule.order import mix
 from hocket.schedule.shape import Shape
 
 _MOST_PLACES = 1 << 25
 """Places of the ranks that stand for all, above which a symmetry helps nobody."""
+
+_BYTES = 200
+"""For each place of a rank, at least: random numbers for it and their sums, in sixteen tables."""
 
 _MOST_ROWS = 1 << 25
 """Single chunks that are compared at once, where ranges cannot be: a gigabyte or so."""
@@ -103,8 +107,12 @@ def _candidates(schedule: Schedule) -> Iterator[Symmetry]:
     """What may be a symmetry of this schedule, as far as its collective and its size say, shortest period first."""
     kind, p, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     width = p * k if kind.blocks == "pair" and not schedule.uses_data else schedule.num_chunks
+    width += schedule.num_scratch
     periods = [period for period in range(1, p // 2 + 1) if p % period == 0 and period * width <= _MOST_PLACES]
-    data = None if kind.rooted or not periods else _homes(schedule)
+    if kind.rooted or not periods:
+        return
+    require_memory(_BYTES * width, f"comparing {p} ranks of {kind.name} in {schedule.num_chunks} chunks")
+    data = _homes(schedule)
     if data is None:
         return
     own = Homes(np.arange(p * k).reshape(p, k)) if kind.blocks == "pair" else None

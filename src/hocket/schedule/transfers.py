@@ -151,9 +151,7 @@ class _State:
             self.period = 0
         self.first = (rank or 0) // self.period * self.period if self.period else 0
         size = self.period * (5 * self.width + 8 * self.num_slots)
-        require_memory(
-            size, f"following {self.period} ranks of a {schedule.collective} in {schedule.num_chunks} chunks"
-        )
+        require_memory(size, f"following {self.period} ranks of {schedule.collective} in {schedule.num_chunks} chunks")
         held = np.zeros((self.period, self.width), np.int32)
         if self.counts:  # All of these have whole vectors for input.
             held[:, Buffer.DATA : 4 * schedule.num_chunks : 4] = 1
