@@ -102,6 +102,20 @@ def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert mine["source"].startswith(str(tmp_path))
 
 
+@pytest.mark.parametrize("cores", [{0}, {0, 1}])
+def test_a_file_that_only_imports_what_lies_beside_it(
+    cores: set[int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.cli.verify._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores)
+    write(tmp_path)
+    file = tmp_path / "imports.py"
+    file.write_text("import own")
+    code, text = verify(capsys, str(file), "--ranks", "1-6", "--json")
+    (mine,) = json.loads(text)["algorithms"]
+    assert code == 0 and mine["ranks"] == [2, 4, 6] and mine["source"] == f"{tmp_path}/own.py:6"
+
+
 @pytest.mark.parametrize(
     ("flaws", "law"), [({"flaw": " and peer != 1"}, 2), ({"steps": "2"}, 5), ({"shift": " + p"}, None)]
 )

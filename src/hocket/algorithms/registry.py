@@ -21,6 +21,7 @@ from hocket.algorithms.user_code import (
     blamed_on,
     check_arguments,
     default_partition,
+    modules_beside,
     number,
     print_aside,
     whole_number,
@@ -227,6 +228,8 @@ on_replaced: list[Callable[[], None]] = []
 
 _loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
 _running: set[Path] = set()  # Files that are being run; guarded by _loading.
+# What each file has registered by imports, which Python may remember and not run again; guarded by _loading.
+_by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
 def algorithm(
@@ -344,10 +347,12 @@ def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
 def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
-    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run. Each
-    algorithm is proved here for the first few rank counts it allows (VerifyError), and again for the rank count of a
-    communicator before it runs there. What the file prints goes to standard error. ValueError if the file registers
-    none (of that name); ScheduleError, naming the line, if it cannot be run. Threads take turns.
+    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run, every time,
+    and so are the modules beside it that it imports, unless the program has imported them itself. What any other module
+    registers as it is imported belongs to the file that imports it first. Each algorithm is proved here for the first
+    few rank counts it allows (VerifyError), and again for the rank count of a communicator before it runs there. What
+    the file prints goes to standard error. ValueError if the file registers none (of that name); ScheduleError, naming
+    the line, if it cannot be run. Threads take turns.
     """
     path, name = _split(reference)
     if not Path(path).is_file():
@@ -358,12 +363,18 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             raise _unknown(reference, None, [one], path)
         return [one]
     with _loading:
-        before = dict(ALGORITHMS)
+        before, by_import = dict(ALGORITHMS), _by_import.setdefault(Path(path).resolve(), {})
         try:
-            _run(path)
-            made = _registered_since(before, name)
+            ALGORITHMS.update({key: one for key, one in by_import.items() if key not in before})
+            try:
+                _run(path)
+            finally:
+                new = _registered_since(before, "")
+                by_import |= {(one.collective, one.name): one for one in new if one.source.rpartition(":")[0] != path}
+            others = {key: one for key, one in before.items() if by_import.get(key) is not one}
+            made = _registered_since(others, name)
             if not made:
-                raise _unknown(reference, None, _registered_since(before, ""), path)
+                raise _unknown(reference, None, _registered_since(others, ""), path)
             for one in made if prove else ():
                 for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
                     one.verify(num_ranks, num_ranks - 1)
@@ -428,7 +439,7 @@ def _run(path: str) -> None:
     sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
     _running.add(file)
     try:
-        with blamed_on(path, path):
+        with blamed_on(path, path), modules_beside(file):
             exec(compile(content, path, "exec"), module.__dict__)
     finally:
         _running.remove(file)

@@ -1,14 +1,17 @@
 """Calling what the author of an algorithm wrote.
 
-A mistake in it is a ScheduleError that names file and line, and what it prints does not mix with what commands print.
+A mistake in it is a ScheduleError that names file and line. What it prints does not mix with what commands print. It
+finds the modules beside its file.
 """
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from numbers import Rational
+from pathlib import Path
 from traceback import walk_tb
+from types import ModuleType
 from typing import Any
 
 from hocket.algorithms.layout import partition
@@ -29,6 +32,33 @@ def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
         if text is None:
             raise
         raise ScheduleError(f"{_line(error, file) or place}{what}: {text}") from error
+
+
+@contextmanager
+def modules_beside(file: Path) -> Iterator[None]:
+    """Inside, imports look into the folder of a file first, and what they find there is forgotten afterwards.
+
+    So it runs again whenever the file does, as it then is; and a file of another folder, with a module of the same name
+    beside it, gets its own. What was imported before stays. The file is an absolute path.
+    """
+    folder, before = str(file.parent), set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # if the file has taken it out itself
+            sys.path.remove(folder)
+        new = set(sys.modules) - before
+        beside = {name for name in new if "." not in name and _place(sys.modules[name]) == file.parent}
+        for name in new:
+            if name.partition(".")[0] in beside:
+                del sys.modules[name]
+
+
+def _place(module: ModuleType) -> Path | None:
+    """The folder in which a module's file, or a package's folder, lies."""
+    place = next(iter(getattr(module, "__path__", ())), None) or getattr(module, "__file__", None)
+    return Path(place).parent if place else None
 
 
 def print_aside(*values: object, **options: Any) -> None:
