@@ -168,6 +168,44 @@ def test_leaving_a_repetition_early_is_found() -> None:
         build(program)
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("method", ["step", "repeat", "include"])
+def test_what_comes_after_a_repetition_left_early_or_in_it_blames_the_loop(left: bool, method: str) -> None:
+    def then(schedule: Builder) -> None:
+        if method == "step":
+            with schedule.step():
+                pass
+        elif method == "repeat":
+            list(schedule.repeat(2))
+        else:
+            schedule.include(Builder("all_reduce", 4, 4).finish())
+
+    def program(schedule: Builder) -> None:
+        for _ in schedule.repeat(3):
+            if left:
+                break
+            then(schedule)
+        then(schedule)
+
+    loop = inspect.getsourcelines(program)[1] + 1
+    with pytest.raises(
+        ScheduleError, match=rf"^{__file__}:{loop}: .* at {__file__}:\d+: either .*break.* or .* inside"
+    ):
+        build(program)
+
+
+def test_a_repetition_that_follows_from_the_turn_before_is_told_of_the_sample() -> None:
+    def program(schedule: Builder) -> None:
+        chunk = 0
+        for _ in schedule.repeat(schedule.num_ranks):
+            schedule.reduce(src=0, dst=1, chunk=chunk)
+            chunk = (chunk + 1) % schedule.num_chunks
+
+    build(program, p=1024, chunks=1024)
+    with pytest.raises(ScheduleError, match=r"above 1,024 ranks the loop runs for some i only.* from i instead; write"):
+        build(program, p=1025, chunks=1025)
+
+
 def test_what_is_kept_beyond_its_end_takes_no_more() -> None:
     schedule = Builder("broadcast", 2, 1)
     with schedule.step():

@@ -62,9 +62,7 @@ class Builder:
     def step(self) -> Iterator[None]:
         """`with schedule.step():` what is called inside is one step. A step without rows is left out."""
         site = _site()
-        self._check_unfinished(site)
-        if self._calls is not None:
-            raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
+        self._require_between_steps(site, "steps (and repeat) do not nest")
         self._calls = []
         try:
             yield
@@ -79,12 +77,10 @@ class Builder:
 
         Repetition i must be repetition 0 with its chunks of `data` moved on by a constant times i, modulo the chunk
         count, and nothing else changed: ScheduleError otherwise. To 1,024 ranks the loop runs for every i, above for
-        a sample of them.
+        a sample of them: so what is written in a turn must follow from i, and not from the turn before.
         """
         site = _site()
-        self._check_unfinished(site)
-        if self._calls is not None:
-            raise ScheduleError(f"{site}: a step is already open here; steps (and repeat) do not nest")
+        self._require_between_steps(site, "steps (and repeat) do not nest")
         if times <= 0:
             return
         self._repeating = site
@@ -101,7 +97,8 @@ class Builder:
                 first = step
                 continue
             if (first is None) != (step is None):
-                self._refuse_repetition(site, i, "it has no rows where repetition 0 has some, or the other way round")
+                why = "it has no rows where repetition 0 has some, or the other way round"
+                self._refuse_repetition(site, i, why, sampled)
             if first is None or step is None:
                 continue
             if i == 1:
@@ -110,7 +107,8 @@ class Builder:
             if difference is not None:
                 row, column = difference
                 where = _site_of(calls, row) if row >= 0 else site
-                self._refuse_repetition(where, i, f"{column} is not that of repetition 0, moved on by {shift} * {i}")
+                why = f"{column} is not that of repetition 0, moved on by {shift} * {i}"
+                self._refuse_repetition(where, i, why, sampled)
         if first is not None:
             self._blocks.append(Block(first, times, shift, site))
         self._repeating = ""
@@ -137,9 +135,7 @@ class Builder:
     def include(self, schedule: Schedule) -> None:
         """All steps of a schedule for the same ranks and chunks, here."""
         site = _site()
-        self._check_unfinished(site)
-        if self._calls is not None:
-            raise ScheduleError(f"{site}: a step is open here; a whole schedule goes between steps")
+        self._require_between_steps(site, "a whole schedule goes between steps")
         expected, found = (self.num_ranks, self.num_chunks), (schedule.num_ranks, schedule.num_chunks)
         if expected != found:
             raise ScheduleError(f"{site}: expected a schedule of (ranks, chunks) {expected}, found {found}")
@@ -166,12 +162,21 @@ class Builder:
             )
         return schedule
 
-    def _check_unfinished(self, site: str) -> None:
+    def _require_between_steps(self, site: str, why: str) -> None:
+        """ScheduleError if the schedule is finished, or a step is open."""
         if self._is_finished:
             raise ScheduleError(
                 f"{site}: the schedule is finished, so this would not be in it; write all steps before the function "
                 "that got the schedule returns"
             )
+        if self._repeating:
+            raise ScheduleError(
+                f"{self._repeating}: this loop over repeat() is not at its end at {site}: either it was left early, by"
+                f" `break`, say, or that line is inside it, and {why}; let it run to its end before that line, or write"
+                " a plain loop: `for i in range(n): with schedule.step(): ...`"
+            )
+        if self._calls is not None:
+            raise ScheduleError(f"{site}: a step is already open here; {why}")
 
     def _add(
         self,
@@ -270,7 +275,12 @@ class Builder:
             self._shape.passed(step)
         return step
 
-    def _refuse_repetition(self, site: str, i: int, why: str) -> None:
+    def _refuse_repetition(self, site: str, i: int, why: str, sampled: bool) -> None:
+        if sampled:
+            why += (
+                f"; above {_ALL_REPETITIONS_CHECKED_TO:,} ranks the loop runs for some i only, so if chunks follow from"
+                " the turn before, compute them from i instead"
+            )
         raise ScheduleError(
             f"{site}: repetition {i} differs from repetition 0 by more than a constant shift of its chunks of data:"
             f" {why}; write a plain loop: `for i in range(n): with schedule.step(): ...`"
