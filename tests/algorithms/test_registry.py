@@ -295,7 +295,7 @@ RIGHT = {
         ({"row": "schedule.ranks[99]"}, 7, "IndexError: index 99"),
         ({"row": "1 // 0"}, 7, "ZeroDivisionError: "),
         ({"row": "schedule.copy(0)"}, 7, r"TypeError: Builder.copy\(\) missing 1"),
-        ({"row": "schedule.reduce(*'src')"}, 7, "expected integers"),
+        ({"row": "schedule.reduce(*'src')"}, 7, "src: expected a whole number"),
         ({"row": "assert False"}, 7, "AssertionError$"),
         ({"row": "exit()"}, 7, "SystemExit"),
         ({"row": "1\n    return 3"}, 4, "returns nothing; found 3"),

@@ -39,6 +39,10 @@ WRONG = [
     (lambda s: s.copy(src=0, dst=1, chunk=0, src_buffer="memory"), r"data, input, output or scratch; found 'memory'"),
     (lambda s: s.copy(src=0, dst=1, chunk=0, dst_buffer="input"), r"a row writes the input"),
     (lambda s: s.copy(src=0.5, dst=1, chunk=0), r"src: expected integers, found float64; use //"),
+    (lambda s: s.copy(src=None, dst=1, chunk=0), r"src: expected a whole number below .* of them; found None$"),
+    (lambda s: s.copy(src=0, dst="0", chunk=0), r"dst: expected a whole number below .* of them; found '0'$"),
+    (lambda s: s.copy(src=0, dst=1, chunk=[[0], [1, 2]]), r"chunk: expected .* of them; found \[\[0\], \[1, 2\]\]$"),
+    (lambda s: s.copy(src=0, dst=1, chunk=2**70), r"chunk: expected a whole number below 2\*\*31"),
     (lambda s: s.copy(src=0, dst=1, chunk=2**40), r"chunk: expected numbers below 2\*\*31"),
     (
         lambda s: s.copy(src=s.ranks[:2], dst=s.ranks[:3], chunk=0),

@@ -248,14 +248,39 @@ def test_what_does_not_compose() -> None:
         (lambda: broadcast.beside(broadcast), "no place that two parts write in one step, found 1 in step 0"),
         (lambda: ring.on([0, 1, 2], 4), "4 different ranks"),
         (lambda: ring.on([0, 1, 2, 2], 4), "4 different ranks"),
+        (lambda: ring.on(3, 4), "4 different ranks, found 3"),
+        (lambda: broadcast.on(range(4), 4, chunks=0, num_chunks=1), "1 different chunks, found 1: 0"),
         (lambda: ring.on([0, 1, 2, 4], 4), "ranks from 0 to 3"),
         (lambda: ring.on([0, 1, 2, 3], 8), "the whole that it is a part of"),
         (lambda: ring.refine(0), "1 or more, found 0"),
+        (lambda: ring.refine(2.5), "refine: expected to cut every chunk in a whole number of parts, found 2.5"),
+        (lambda: ring.refine(2**40), r"refine: expected fewer than 2\*\*31 chunks, found 4398046511104"),
+        (lambda: broadcast.on([0.5, 1.9, 2, 3], 4), r"on: expected ranks as whole numbers, found \[0.5, 1.9"),
+        (lambda: ring.on([0, 1, [2, 3]], 4), r"on: expected ranks as whole numbers, found \[0, 1, \[2"),
+        (lambda: ring.on(range(4), 4.0), r"on: expected num_ranks as a whole number, found 4.0"),
+        (lambda: broadcast.on(range(4), 4, chunks=[0]), r"on: expected num_chunks= as a whole number, found None"),
+        (lambda: broadcast.on(range(4), 4, num_chunks=1.5), r"on: expected num_chunks= as a whole number, found 1.5"),
+        (lambda: broadcast.on(range(4), 4, chunks=[0.5], num_chunks=2), r"chunks= as whole numbers, found \[0.5\]"),
+        (
+            lambda: broadcast.on(range(4), 4, chunks=[2**35], num_chunks=2**40),
+            r"num_chunks= below 2\*\*31, found 10995",
+        ),
         (lambda: explicit.finish().reversed(), "schedule on data"),
     ]
     for compose, message in wrong:
         with pytest.raises(ScheduleError, match=message):
             compose()
+
+
+def test_only_schedules_are_composed_with_schedules() -> None:
+    ring = made("all_gather", "ring", 4)
+    with pytest.raises(TypeError, match=r"^then: expected a schedule, as algorithm.build.* gives; found int 3$"):
+        ring.then(3)
+    algorithm = ALGORITHMS["all_gather", "ring"]
+    with pytest.raises(
+        TypeError, match=r"^beside: expected a schedule, .*; found Algorithm all_gather ring \(.*ring.py"
+    ):
+        ring.beside(ring, algorithm)
 
 
 def test_a_part_is_not_the_whole() -> None:

@@ -325,9 +325,16 @@ def _end_of_scratch(step: Step) -> int:
 
 
 def _integers(name: str, value: npt.ArrayLike, site: str) -> npt.NDArray[np.int64]:
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu" and array.size:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        array = np.asarray(None)
+    if array.dtype.kind == "f" and array.size:
         raise ScheduleError(f"{site}: {name}: expected integers, found {array.dtype}; use // for whole division")
+    if array.dtype.kind not in "iu" and array.size:
+        raise ScheduleError(
+            f"{site}: {name}: expected a whole number below 2**31, or an array of them; found {value!r}"
+        )
     if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
         raise ScheduleError(f"{site}: {name}: expected numbers below 2**31, found {array.min()} to {array.max()}")
     return array.astype(np.int64, copy=False)

@@ -7,6 +7,8 @@ What is periodic stays so.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import index
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Block, Bools, Buffer, Ints, Schedule, Step, concatenate
-from hocket.schedule.shape import Shape
+from hocket.schedule.shape import CHUNKS_BELOW, Shape
 
 _THEN = {
     ("reduce_scatter", "all_gather"): "all_reduce",
@@ -60,6 +62,7 @@ def then(first: Schedule, second: Schedule, *, collective: str | None = None) ->
     reduce_scatter then all_gather, and reduce then broadcast (of one root), make an all_reduce; anything else needs
     collective=. Chunks are refined to the least common number.
     """
+    _require_schedules("then", second)
     name = collective_of_then(first.collective, second.collective, collective)
     root = _common_root("then", first, second, collective)
     first, second = _matched("then", first, second)
@@ -72,6 +75,7 @@ def beside(first: Schedule, *others: Schedule, collective: str | None = None) ->
 
     ScheduleError where two write the same place in the same step.
     """
+    _require_schedules("beside", *others)
     name, root = first.collective, first.root
     for other in others:
         name = collective_of_beside(name, other.collective, collective)
@@ -126,11 +130,14 @@ def on(
     collective of the whole. Chunks stay as they are; or chunk c becomes chunk chunks[c] of num_chunks, or is left out
     with all its transfers where that is -1.
     """
-    place = np.asarray(ranks, np.int64)
+    num_ranks = _whole_number("on: expected num_ranks as a whole number", num_ranks)
+    if chunks is not None or num_chunks is not None:
+        num_chunks = _whole_number("on: expected num_chunks= as a whole number", num_chunks)
+    place = _whole_numbers("on: expected ranks as whole numbers", ranks)
     if place.shape != (schedule.num_ranks,) or len(np.unique(place)) != len(place):
-        raise ScheduleError(f"on: expected {schedule.num_ranks} different ranks, found {list(ranks)}")
+        raise ScheduleError(f"on: expected {schedule.num_ranks} different ranks, found {place.tolist()}")
     if place.min() < 0 or place.max() >= num_ranks:
-        raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {list(ranks)}")
+        raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {place.tolist()}")
     _require_data("on", schedule)
     per_rank = schedule.kind.blocks != "one"
     if collective is None and per_rank and (chunks is not None or len(place) != num_ranks):
@@ -140,6 +147,7 @@ def on(
         )
     there: Ints | None = None
     if chunks is not None:
+        assert num_chunks is not None
         there = _chunks_there(schedule, chunks, num_chunks)
     elif collective is None and per_rank:
         k = schedule.chunks_per_block
@@ -158,24 +166,30 @@ def on(
     return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
 
 
-def _chunks_there(schedule: Schedule, chunks: Sequence[int], num_chunks: int | None) -> Ints:
-    there = np.asarray(chunks, np.int32)
+def _chunks_there(schedule: Schedule, chunks: Sequence[int], num_chunks: int) -> Ints:
+    there = _whole_numbers("on: expected chunks= as whole numbers", chunks)
+    if num_chunks >= CHUNKS_BELOW:
+        raise ScheduleError(f"on: expected num_chunks= below 2**31, found {num_chunks}")
     kept = there[there != _LEFT_OUT]
     if there.shape != (schedule.num_chunks,) or len(np.unique(kept)) != len(kept):
-        raise ScheduleError(f"on: expected {schedule.num_chunks} different chunks, found {len(there)}: {there}")
-    if num_chunks is None or kept.min(initial=0) < 0 or kept.max(initial=0) >= num_chunks:
+        raise ScheduleError(f"on: expected {schedule.num_chunks} different chunks, found {there.size}: {there}")
+    if kept.min(initial=0) < 0 or kept.max(initial=0) >= num_chunks:
         raise ScheduleError(
             f"on: expected chunks below num_chunks={num_chunks}, found {kept.min(initial=0)} to {kept.max(initial=0)}"
         )
-    return there
+    return there.astype(np.int32)
 
 
 def refine(schedule: Schedule, chunks: int) -> Schedule:
     """Every chunk cut in `chunks`: the same transfers of the same bytes, in smaller parts."""
+    chunks = _whole_number("refine: expected to cut every chunk in a whole number of parts", chunks)
     if chunks < 1:
         raise ScheduleError(f"refine: expected to cut every chunk in 1 or more, found {chunks}")
     if chunks == 1:
         return schedule
+    found = max(schedule.num_chunks, schedule.num_scratch) * chunks
+    if found >= CHUNKS_BELOW:
+        raise ScheduleError(f"refine: expected fewer than 2**31 chunks, found {found}; cut every chunk in fewer")
 
     def refined(block: Block) -> Block:
         step = block.step if (block.step.stride == 1).all() else block.step.spread()[0]
@@ -256,6 +270,32 @@ def _common_root(operator: str, first: Schedule, second: Schedule, collective: s
     if len(roots) > 1:
         raise ScheduleError(f"{operator}: expected one root, found {first.root} and {second.root}")
     return roots.pop() if roots else 0
+
+
+def _require_schedules(operator: str, *others: object) -> None:
+    for other in others:
+        if not isinstance(other, Schedule):
+            found = f"{type(other).__name__} {other}"
+            raise TypeError(f"{operator}: expected a schedule, as algorithm.build(num_ranks) gives; found {found}")
+
+
+def _whole_number(expected: str, value: Any) -> int:
+    """ScheduleError if it is none; `expected` is how the message begins."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ScheduleError(f"{expected}, found {value!r}") from None
+
+
+def _whole_numbers(expected: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """ScheduleError if there is another among them; `expected` is how the message begins."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of unequal lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ScheduleError(f"{expected}, found {values!r}")
+    return array.astype(np.int64)
 
 
 def _require_data(operator: str, schedule: Schedule) -> None:

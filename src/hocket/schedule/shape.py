@@ -12,7 +12,7 @@ from hocket.schedule.collective import Collective
 from hocket.schedule.ir import COLUMNS, Block, Bools, Buffer, Schedule, Step
 
 Sizes = npt.NDArray[np.integer[Any]]
-_CHUNKS_BELOW = 1 << 31  # columns of a step have 32 bits
+CHUNKS_BELOW = 1 << 31  # columns of a step have 32 bits
 _UNKNOWN = -1  # the size class of what an empty slot of scratch holds
 
 
@@ -45,7 +45,7 @@ class Shape:
             raise ScheduleError(f"{kind.name}: expected at least 1 rank, found {num_ranks}")
         if not 0 <= root < num_ranks:
             raise ScheduleError(f"{kind.name} of {num_ranks} ranks: expected a root below {num_ranks}, found {root}")
-        if num_chunks >= _CHUNKS_BELOW:
+        if num_chunks >= CHUNKS_BELOW:
             raise ScheduleError(
                 f"{kind.name} of {num_ranks} ranks: expected fewer than 2**31 chunks, found {num_chunks}; cut `data` in"
                 " fewer"
