@@ -81,6 +81,18 @@ def test_what_the_program_has_imported_stays(tmp_path: Path, monkeypatch: pytest
     assert known.found == [1] and sys.modules["stars_known"] is known
 
 
+def test_what_lies_where_the_program_looks_is_not_loaded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import sys\nsys.stars_library_runs += 1" + STAR.format(name="near")
+    file = write(tmp_path, stars_library=text, own="import stars_library")
+    monkeypatch.setattr(sys, "stars_library_runs", 0, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert names(file) == names(file) == ["near"]
+        assert vars(sys)["stars_library_runs"] == 1 and "stars_library" in sys.modules
+    finally:
+        sys.modules.pop("stars_library", None)
+
+
 def test_a_module_from_elsewhere_is_run_once_and_its_algorithms_stay_those_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

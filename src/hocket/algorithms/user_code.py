@@ -39,16 +39,18 @@ def modules_beside(file: Path) -> Iterator[None]:
     """Inside, imports look into the folder of a file first, and what they find there is forgotten afterwards.
 
     So it runs again whenever the file does, as it then is; and a file of another folder, with a module of the same name
-    beside it, gets its own. What was imported before stays. The file is an absolute path.
+    beside it, gets its own. What was imported before stays, and so does all where the program's own imports look into
+    that folder: it may hold libraries, which cannot be loaded twice. The file is an absolute path.
     """
     folder, before = str(file.parent), set(sys.modules)
+    remembered = file.parent in {Path(place).resolve() for place in sys.path}
     sys.path.insert(0, folder)
     try:
         yield
     finally:
         with suppress(ValueError):  # if the file has taken it out itself
             sys.path.remove(folder)
-        new = set(sys.modules) - before
+        new = set() if remembered else set(sys.modules) - before
         beside = {name for name in new if "." not in name and _place(sys.modules[name]) == file.parent}
         for name in new:
             if name.partition(".")[0] in beside:
