@@ -119,10 +119,9 @@ def slowest_of(
 
 
 def seconds_of_empty_calls(group: Group, operation: str) -> float:
-    """What Python takes of a call: of each batch the quicker rank, as none can do with less."""
+    """What Python takes of a call: of each batch the quickest rank, as none can do with less."""
     found = group.ask("empty_calls", operation=operation, num_calls=MOST_CALLS, num_batches=EMPTY_BATCHES)
-    differences = [[both - alone for both, alone in zip(rank["touched"], rank["touch"], strict=True)] for rank in found]
-    quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*differences, strict=True)]
+    quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*found, strict=True)]
     return max(0.0, statistics.median(quickest)) / values.ways(operation)
 
 
@@ -271,7 +270,7 @@ class Comparison:
         if not self._floor or "hocket" not in self.groups:
             return
         is_pair = row.num_ranks == 2
-        python = self._python(row) if is_pair else 0.0
+        python = self._python(row)
         of_private: floor.Found | None = None
         for memory in floor.MEMORIES:
             if memory == "staged" and not (of_private and of_private.attaches()):
@@ -284,7 +283,8 @@ class Comparison:
                 least = seconds
                 if is_pair and memory == "registered" and of_private:  # where what is done with private memory can be
                     least = min(seconds, of_private.seconds[protocol])
-                row.note(f"floor {memory}", protocol, least + python)
+                is_part = memory == "registered" and not is_pair  # of the bound: what taking turns takes has Python's
+                row.note(f"floor {memory}", protocol, least if is_part else least + python)
 
     def _floor_of(self, program: Path, row: Row, memory: str) -> floor.Found | None:
         """None where there is none, or where it is not measured again."""

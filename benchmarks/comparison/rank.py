@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import repeat
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -55,12 +55,13 @@ class Rank:
     def _array(self, memory: str, which: int, count: int, dtype: str, most: int) -> np.ndarray:
         """Part of a buffer that is used for all sizes, so that no cell pays for new pages."""
         kept = self._buffers.get((memory, which))
-        if kept is None or kept.nbytes < most:
-            kept = self.library.memory(most, memory)
+        num_bytes = count * values.ITEM_BYTES[dtype]  # more than `most` where ranks get an element each of a few bytes
+        if kept is None or kept.nbytes < max(most, num_bytes):
+            kept = self.library.memory(max(most, num_bytes), memory)
             kept[:] = 0
             self._buffers[memory, which] = kept
         item = np.float32 if dtype == "float32" else np.uint16
-        return kept[: count * values.ITEM_BYTES[dtype]].view(item)
+        return kept[:num_bytes].view(item)
 
     def measure(
         self,
@@ -116,15 +117,31 @@ class Rank:
             toucher.num_wrong()  # in place, the result was gone
         return seconds
 
-    def empty_calls(self, operation: str, num_calls: int, num_batches: int) -> dict[str, list[float]]:
-        """What Python alone takes of `measure`: calls of functions in C that do nothing, with the same arguments."""
+    def empty_calls(self, operation: str, num_calls: int, num_batches: int) -> list[float]:
+        """The seconds of a core, by batch, that Python alone takes of `measure` with all ranks that share the core.
+
+        Found by calls of functions in C that do nothing, with the same arguments. Where ranks share a core and wait
+        for each other in a call, it is a turn of the others, after which Python's code comes back to a core that did
+        something else; as many turns without Python are taken off.
+        """
+        ranks_per_core = max(1.0, self.size / (os.cpu_count() or 1))
+        takes_turns = ranks_per_core > 1 and operation not in ("broadcast", "reduce")  # there ranks may run ahead
         x = np.zeros(2, np.float32)
-        call = bound(touch.Nothing(), self.rank, operation, x, x)
+        call = bound(touch.Nothing(takes_turns), self.rank, operation, x, x)
         nothing = touch.Touch(None, x, None).touch
-        seconds: dict[str, list[float]] = {"touched": [], "touch": []}
+        seconds = []
         for _ in range(num_batches):
-            seconds["touched"].append(touched(num_calls, call, nothing))
-            seconds["touch"].append(repeated(num_calls, nothing))
+            self.library.barrier()
+            began = thread_time()
+            touched(num_calls, call, nothing)
+            with_python = thread_time()
+            repeated(num_calls, nothing)
+            alone = thread_time()
+            self.library.barrier()
+            turns_began = thread_time()
+            touch.turns(num_calls if takes_turns else 0)
+            without = (alone - with_python) + (thread_time() - turns_began)
+            seconds.append(ranks_per_core * (with_python - began - without))
         return seconds
 
     def late(self, seconds: float) -> dict[str, float]:

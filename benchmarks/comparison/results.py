@@ -71,9 +71,9 @@ class Row:
         """Seconds by round below which no code is known to get; empty where that was not measured.
 
         Of two ranks, hand-written code for the contender's memory, or for what it may do with it, and calls from
-        Python that do nothing. Of more, such code for private memory. For registered memory, and where there is no
-        such code, a bound: what taking turns takes where all wait for all, and what copies and additions in shared
-        memory do. Both take the cores' time, so that is their sum, but no more than private memory needs.
+        Python that do nothing. Of more, such code and calls for private memory. For registered memory, and where there
+        is no such code, a bound: what taking turns takes where all wait for all, and what copies and additions in
+        shared memory do. Both take the cores' time, so that is their sum, but no more than private memory needs.
         """
         private, shared = self.times("floor private"), self.times("floor registered")
         if contender == "no cma" and (staged := self.times("floor staged")):

@@ -1,10 +1,13 @@
 // A Python module with which the ranks of every contender touch their buffers between calls: alike, and for a few
-// nanoseconds more than the memory itself costs; and calls that do nothing, to see what Python itself takes.
+// nanoseconds more than the memory itself costs; and calls that do nothing, or only let other ranks run, to see what
+// Python itself takes.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "touching.h"
+
+#include <sched.h>
 
 namespace {
 
@@ -120,31 +123,58 @@ PyType_Slot touch_slots[] = {
 
 PyType_Spec touch_type = {"touch.Touch", sizeof(Touch), 0, Py_TPFLAGS_DEFAULT, touch_slots};
 
-PyObject *nothing_call(PyObject *, PyObject *const *, Py_ssize_t, PyObject *) { Py_RETURN_NONE; }
+struct Nothing {
+    PyObject_HEAD;
+    int takes_turns;
+};
 
-PyMethodDef nothing_method(const char *name) {
-    // As CPython itself has it: the flags say which signature is called.
-    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(nothing_call)),
-            METH_FASTCALL | METH_KEYWORDS, "Does nothing, with any arguments."};
+int nothing_init(PyObject *object, PyObject *arguments, PyObject *) {
+    return PyArg_ParseTuple(arguments, "p", &reinterpret_cast<Nothing *>(object)->takes_turns) ? 0 : -1;
 }
 
+PyObject *nothing_call(PyObject *, PyObject *const *, Py_ssize_t, PyObject *) { Py_RETURN_NONE; }
+
+PyObject *turn_call(PyObject *object, PyObject *const *, Py_ssize_t, PyObject *) {
+    if (reinterpret_cast<Nothing *>(object)->takes_turns) { sched_yield(); }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef nothing_method(const char *name, _PyCFunctionFastWithKeywords call) {
+    // As CPython itself has it: the flags say which signature is called.
+    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)), METH_FASTCALL | METH_KEYWORDS,
+            "Does nothing, or lets the next rank run, with any arguments."};
+}
+
+// Those that need not wait for another rank never take a turn.
 PyMethodDef nothing_methods[] = {
-    nothing_method("all_reduce"),   nothing_method("reduce_scatter"), nothing_method("reduce"),
-    nothing_method("broadcast"),    nothing_method("all_gather"),     nothing_method("all_to_all"),
-    nothing_method("send"),         nothing_method("recv"),           nothing_method("barrier"),
-    {nullptr, nullptr, 0, nullptr},
+    nothing_method("all_reduce", turn_call), nothing_method("reduce_scatter", turn_call),
+    nothing_method("reduce", nothing_call),  nothing_method("broadcast", nothing_call),
+    nothing_method("all_gather", turn_call), nothing_method("all_to_all", turn_call),
+    nothing_method("send", nothing_call),    nothing_method("recv", turn_call),
+    nothing_method("barrier", turn_call),    {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot nothing_slots[] = {
-    {Py_tp_doc, const_cast<char *>("Nothing(): a communicator whose calls return at once, the least a call can take.")},
+    {Py_tp_doc,
+     const_cast<char *>("Nothing(takes turns): a communicator whose calls return at once, the least a call can "
+                        "take; or do so after a turn of each other rank on the core.")},
+    {Py_tp_init, reinterpret_cast<void *>(nothing_init)},
     {Py_tp_methods, nothing_methods},
     {0, nullptr},
 };
 
-PyType_Spec nothing_type = {"touch.Nothing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, nothing_slots};
+PyType_Spec nothing_type = {"touch.Nothing", sizeof(Nothing), 0, Py_TPFLAGS_DEFAULT, nothing_slots};
+
+PyObject *module_turns(PyObject *, PyObject *number) {
+    const Py_ssize_t num_turns = PyLong_AsSsize_t(number);
+    if (num_turns == -1 && PyErr_Occurred()) { return nullptr; }
+    for (Py_ssize_t turn = 0; turn < num_turns; ++turn) { sched_yield(); }
+    Py_RETURN_NONE;
+}
 
 PyMethodDef module_methods[] = {
     {"differs", module_differs, METH_VARARGS, "differs(array, table, offset): is it not the repetition of table?"},
+    {"turns", module_turns, METH_O, "turns(number): lets the next rank run so often, without Python in between."},
     {nullptr, nullptr, 0, nullptr},
 };
 
