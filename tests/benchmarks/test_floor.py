@@ -172,9 +172,12 @@ def test_every_cell_of_float32_has_a_floor() -> None:
     assert not floor.has(Row("broadcast", 8, "float32", 4), "turns")  # nobody waits for all
 
 
+@pytest.mark.parametrize("takes_turns", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("operation", values.OPERATIONS)
-def test_empty_calls_are_bound_as_those_of_a_communicator(operation: str, rank: int, touch: ModuleType) -> None:
+def test_empty_calls_are_bound_as_those_of_a_communicator(
+    operation: str, rank: int, takes_turns: bool, touch: ModuleType
+) -> None:
     x = np.zeros(2, np.float32)
     called = []
 
@@ -183,21 +186,19 @@ def test_empty_calls_are_bound_as_those_of_a_communicator(operation: str, rank: 
             return lambda *arguments, **options: called.append((name, len(arguments), tuple(options)))
 
     libraries.bound(Communicator(), rank, operation, x, x)()
-    assert all(hasattr(touch.Nothing(), name) for name, *_ in called)
+    nothing = touch.Nothing(takes_turns)
+    assert all(hasattr(nothing, name) for name, *_ in called)
     assert len(called) == values.ways(operation)
-    assert libraries.bound(touch.Nothing(), rank, operation, x, x)() is None
+    assert libraries.bound(nothing, rank, operation, x, x)() is None
     np.testing.assert_array_equal(x, 0)
 
 
 class FakeRanks:
-    """Seconds of two loops of two ranks, by batch."""
+    """What Python takes of two ranks, by batch."""
 
-    def ask(self, task: str, num_calls: int, **_: object) -> list[dict[str, list[float]]]:
+    def ask(self, task: str, num_calls: int, **_: object) -> list[list[float]]:
         assert task == "empty_calls"
-        return [
-            {"touched": [9.0 * num_calls, 8.0 * num_calls, 7.0 * num_calls], "touch": [1.0 * num_calls] * 3},
-            {"touched": [5.0 * num_calls, 9.0 * num_calls, 5.0 * num_calls], "touch": [1.0 * num_calls] * 3},
-        ]
+        return [[seconds * num_calls for seconds in of_rank] for of_rank in ([8.0, 7.0, 6.0], [4.0, 8.0, 4.0])]
 
 
 def test_what_python_takes_is_that_of_the_quicker_rank() -> None:
