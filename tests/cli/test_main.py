@@ -75,12 +75,15 @@ def test_an_expected_error_is_one_line(
     assert (printed.out, printed.err) == ('{"error": "what is wrong"}\n', "hocket doctor: what is wrong\n")
 
 
-@pytest.mark.parametrize("options", [[], ["--json"], ["--svg", "-"]])
-def test_a_full_disk_under_standard_output_is_one_line(options: list[str]) -> None:
-    program = [sys.executable, "-m", "hocket", "show", "ring", *options]
+@pytest.mark.parametrize(
+    "command", [["show", "ring"], ["show", "ring", "--json"], ["show", "ring", "--svg", "-"], ["--version"]]
+)
+def test_a_full_disk_under_standard_output_is_one_line(command: list[str]) -> None:
+    program = [sys.executable, "-m", "hocket", *command]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "hocket show: [Errno 28] No space left on device\n")
+    expected = "expected standard output to be written to, found: [Errno 28] No space left on device"
+    assert (done.returncode, done.stderr) == (2, f"hocket {command[0]}: {expected}\n")
 
 
 TALKING = """

@@ -45,14 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             module.add_arguments(command)
     parsed = parser.parse_args(arguments)
     if parsed.version:
-        import hocket
-
-        print(f"hocket {hocket.__version__}")
-        return 0
+        return _run(_print_version, parsed)
     if module is None:
         parser.print_help()
         return 2
     return _run(module.run, parsed)
+
+
+def _print_version(_arguments: argparse.Namespace) -> int:
+    import hocket
+
+    print(f"hocket {hocket.__version__}")
+    return 0
 
 
 def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -71,14 +75,18 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
     except InternalError:
         raise
     except (HocketError, OSError, ValueError, TypeError) as error:
-        print(f"hocket {arguments.command}: {error}", file=sys.stderr)
-        _end_output({"error": str(error)} if getattr(arguments, "json", False) else None)
+        report = {"error": str(error)} if getattr(arguments, "json", False) else None
+        unwritten = _end_output(report)
+        where = "expected standard output to be written to, found: " if str(unwritten) == str(error) else ""
+        print(f"hocket {arguments.command or '--version'}: {where}{error}", file=sys.stderr)
         return 1 if isinstance(error, VerifyError) else 2
 
 
-def _end_output(report: dict[str, str] | None) -> None:
+def _end_output(report: dict[str, str] | None) -> OSError | None:
     """Writes what there is to report where something went wrong: perhaps that standard output cannot be written."""
     try:
         print("" if report is None else json.dumps(report) + "\n", end="", flush=True)
-    except OSError:
+    except OSError as error:
         sys.stdout = None  # nor what is left of it at exit
+        return error
+    return None
