@@ -133,7 +133,7 @@ std::uint64_t ShmTransport::released(int peer) const {
 /// not, taking lines from each other takes many times longer than sending them through memory. How long stores
 /// themselves take does not tell: into slots that have left all caches they are as slow.
 void ShmTransport::note_line(std::chrono::nanoseconds time) const {
-    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 8; // a single one says little
+    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16; // a single one says little: it may be half here
 }
 
 /// has_come() of a message that shows it. Its line may be here already, fetched ahead with the one before: then it

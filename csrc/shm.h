@@ -210,9 +210,10 @@ class ShmTransport final : public Transport {
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// From when on a line takes so long from another core that the two share no cache; and behind which messages one
-    /// in how many lines is watched for it: short ones are handled alike in any case.
-    static constexpr std::chrono::nanoseconds slow_line{100}, near_line{30}; // one that is here takes less than this
+    /// From when on a line takes so long from another core, clock and all, that the two share no cache. What takes less
+    /// than near_line may be here already, and the clock have taken it. And behind which messages one in how many lines
+    /// is watched for it: short ones are handled alike in any case.
+    static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written.
