@@ -12,4 +12,7 @@ void copy_bytes(std::byte *destination, Bytes source);
 /// is not fetched first and nothing of use is driven out. Ordered before later stores, like a plain copy.
 void copy_past_caches(std::byte *destination, Bytes source);
 
+/// Copies bytes that a core reads next which shares no cache with this one. Ordered likewise.
+void copy_to_other_cache(std::byte *destination, Bytes source);
+
 } // namespace hocket

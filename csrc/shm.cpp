@@ -166,18 +166,18 @@ bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
 }
 
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
-/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `past_caches`: stores
-/// into it had better go there.
+/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `is_far`: a core
+/// looks at it that shares no cache with this one.
 void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                                bool past_caches) {
+                                bool is_far) {
     std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const std::size_t least_part = past_caches ? least_part_past_caches : Endpoint::cell_bytes;
+    const std::size_t least_part = is_far ? least_far_part : Endpoint::cell_bytes;
     const std::size_t num_parts = stays_near ? 1 : max_parts;
     const std::size_t part_bytes =
         std::max(least_part, round_up((bytes.size() + num_parts - 1) / num_parts, Endpoint::cell_bytes));
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (past_caches) copy_past_caches(place + begin, part);
+        if (is_far) copy_to_other_cache(place + begin, part);
         else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
@@ -301,7 +301,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
         const bool is_near = std::ranges::all_of(peers, is_beside), stays_near = lane_ == Lane::messages && is_near;
         slot.is_far = slot.is_far || !is_near;
-        const bool past_caches = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
+        const bool is_far = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
         const std::size_t taken = round_up(published.num_bytes, cache_line);
         if (published.num_bytes <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
         else if (!stays_near) slot.used += taken;
@@ -309,7 +309,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         staged_.push_back(std::move(*staged));
         message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
         if (published.num_bytes >= least_watched_bytes) {
-            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, past_caches);
+            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, is_far);
             return published;
         }
         copy_bytes(arena.base() + message.elsewhere.offset, bytes);

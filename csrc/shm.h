@@ -201,7 +201,7 @@ class ShmTransport final : public Transport {
     /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
     static constexpr std::size_t max_parts = 4;
     /// Past the caches each part has to have left this core before its readers are told of it: so they are longer.
-    static constexpr std::size_t least_part_past_caches = std::size_t{32} << 10;
+    static constexpr std::size_t least_far_part = std::size_t{32} << 10;
     /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
     /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
     /// message to a rank beside this one it is always the former; of what goes to several that has lost.
@@ -284,7 +284,7 @@ class ShmTransport final : public Transport {
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                      bool past_caches);
+                      bool is_far);
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);
     Staged make_staged(Context::Slot slot, int reserved_for);

@@ -11,7 +11,7 @@ using namespace hocket;
 
 namespace {
 
-constexpr std::size_t room = 2 * page;
+constexpr std::size_t room = 5 * page;
 struct alignas(page) Memory { // of two such, bytes that lie at the same place lie so in their pages too
     std::array<std::byte, room> bytes{};
 };
@@ -21,7 +21,8 @@ void check_copies(void (&copy)(std::byte *, Bytes)) {
     for (std::size_t i = 0; i < room; ++i) source->bytes[i] = static_cast<std::byte>(i * 7 % 251 + 1);
     for (std::size_t from : {0, 1, 16, 33}) {
         for (std::size_t to = 0; to < 110; to += 3) {
-            for (std::size_t size : {0, 1, 15, 63, 64, 65, 127, 128, 200, 513, 2047, 2048, 2113, 4500}) {
+            for (std::size_t size :
+                 {0, 1, 15, 63, 64, 65, 127, 128, 200, 513, 2047, 2048, 2113, 4500, 8191, 8192, 8193, 16500}) {
                 destination->bytes.fill(std::byte{});
                 copy(destination->bytes.data() + to, Bytes(source->bytes).subspan(from, size));
                 const auto begin = destination->bytes.begin() + to, end = begin + size;
@@ -38,3 +39,5 @@ void check_copies(void (&copy)(std::byte *, Bytes)) {
 TEST(copies_are_exact) { check_copies(copy_bytes); }
 
 TEST(copies_past_the_caches_are_exact) { check_copies(copy_past_caches); }
+
+TEST(copies_to_another_cache_are_exact) { check_copies(copy_to_other_cache); }
