@@ -200,12 +200,13 @@ void Executor::check_sizes(const Task &task) const {
 /// What a fold computes.
 Fold Executor::fold_of(const Task &task) const {
     const Instruction &instruction = *task.instruction;
+    const auto outgrows_all = [&] { return outgrows_caches(task, transport_.stores_are_slow() ? 2 : 1); };
     return {.dtype = launch_.dtype,
             .op = launch_.op,
             .divisor = instruction.completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,
             .factor = launch_.factor,
             .custom = launch_.custom,
-            .past_caches = !is_short_ && instruction.is_alone && outgrows_caches(task)};
+            .past_caches = !is_short_ && instruction.is_alone && outgrows_all()};
 }
 
 /// Folds what operands_ point to into `num_bytes` of a destination.

@@ -44,7 +44,7 @@ class Executor {
     /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
     /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it.
     /// Of copies that go one way each end moves one half.
-    Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{8} << 20);
+    Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
     void record(Recorder *recorder, std::uint32_t lane = 0, std::uint64_t sequence = 0) {
@@ -146,7 +146,8 @@ class Executor {
     std::size_t piece_start(const Task &task) const;
     std::size_t piece_size(const Task &task) const;
     bool ready(Task &task);
-    bool outgrows_caches(const Task &task) const;
+    bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
+    bool is_large() const;
     bool is_to_be_fetched(const Task &task) const;
     bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
@@ -206,7 +207,7 @@ class Executor {
     static constexpr int max_looks = 16; // about a microsecond
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
-    static constexpr std::size_t least_chunks = 4;
+    static constexpr std::size_t least_chunks = 2;
 
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;            // of this advance(), in pieces

@@ -15,9 +15,14 @@ bool Executor::is_to_wait(Task &task) const {
 }
 
 /// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.
-bool Executor::outgrows_caches(const Task &task) const {
-    return task.num_bytes >= least_bytes_past_caches_ || total_bytes_ >= least_chunks * least_bytes_past_caches_;
+/// `num_caches`: over which the ranks are spread.
+bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
+    const std::size_t least = num_caches * least_bytes_past_caches_;
+    return task.num_bytes >= least || total_bytes_ >= least_chunks * least;
 }
+
+/// Whether what all ranks have leaves little room in a cache for more.
+bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches_ / 2; }
 
 /// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
@@ -25,7 +30,7 @@ bool Executor::outgrows_caches(const Task &task) const {
 /// have and lines come quickly, for chunks that are worth the look for their pages.
 bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
-    if (transport_.shares_cores()) return total_bytes_ >= least_bytes_past_caches_;
+    if (transport_.shares_cores()) return is_large();
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
     return is_exchange && task.num_bytes >= least_fetched_bytes && !outgrows_caches(task) && is_one_message(task) &&
            !transport_.stores_are_slow();

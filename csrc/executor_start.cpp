@@ -113,7 +113,7 @@ void Executor::bind_sizes() {
 /// tasks may go one after the other.
 bool Executor::goes_in_order() const {
     const PlanShape &shape = plan_.shape();
-    if (!transport_.keeps_pieces_whole() || shape.uneven || total_bytes_ >= least_bytes_past_caches_) return false;
+    if (!transport_.keeps_pieces_whole() || shape.uneven || is_large()) return false;
     if (order_.size() != tasks_.size() || num_tasks_ != tasks_.size() || longest_bytes_ > piece_bytes) return false;
     if (longest_bytes_ < least_put_bytes) return true;
     const auto could_lend = [this](const std::byte *memory, const std::vector<std::int32_t> &blocks) {
