@@ -12,7 +12,12 @@ void copy_bytes(std::byte *destination, Bytes source);
 /// is not fetched first and nothing of use is driven out. Ordered before later stores, like a plain copy.
 void copy_past_caches(std::byte *destination, Bytes source);
 
-/// Copies bytes that a core reads next which shares no cache with this one. Ordered likewise.
+/// Copies bytes to where a core reads that shares no cache with this one. Ordered likewise.
 void copy_to_other_cache(std::byte *destination, Bytes source);
+
+#if defined(__x86_64__)
+/// The way of copy_bytes and copy_to_other_cache with long copies where the processor is quick at it.
+void copy_string(std::byte *destination, Bytes source);
+#endif
 
 } // namespace hocket

@@ -200,7 +200,9 @@ void Executor::check_sizes(const Task &task) const {
 /// What a fold computes.
 Fold Executor::fold_of(const Task &task) const {
     const Instruction &instruction = *task.instruction;
-    const auto outgrows_all = [&] { return outgrows_caches(task, transport_.stores_are_slow() ? 2 : 1); };
+    const auto outgrows_all = [&] {
+        return outgrows_caches(task, transport_.stores_are_slow() ? least_separate_caches : 1);
+    };
     return {.dtype = launch_.dtype,
             .op = launch_.op,
             .divisor = instruction.completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,

@@ -42,7 +42,8 @@ struct ForeignSize {
 class Executor {
   public:
     /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
-    /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it.
+    /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it;
+    /// where lines come slowly, and so cores have caches of their own, of twice as much.
     /// Of copies that go one way each end moves one half.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
 
@@ -208,6 +209,8 @@ class Executor {
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
     static constexpr std::size_t least_chunks = 2;
+    /// Where they are not shared, there are at least so many.
+    static constexpr std::size_t least_separate_caches = 2;
 
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;            // of this advance(), in pieces

@@ -21,7 +21,8 @@ bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
     return task.num_bytes >= least || total_bytes_ >= least_chunks * least;
 }
 
-/// Whether what all ranks have leaves little room in a cache for more.
+/// Whether all ranks have so much that two copies of it, through slots, are no quicker than the system's one for those
+/// that share a core (`is_to_be_fetched`). What may be fetched goes in no one order (`goes_in_order`).
 bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches_ / 2; }
 
 /// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then

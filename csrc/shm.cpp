@@ -133,17 +133,18 @@ std::uint64_t ShmTransport::released(int peer) const {
 /// not, taking lines from each other takes many times longer than sending them through memory. How long stores
 /// themselves take does not tell: into slots that have left all caches they are as slow.
 void ShmTransport::note_line(std::chrono::nanoseconds time) const {
-    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16; // a single one says little: it may be half here
+    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16.0F; // a single one says little: it may be half here
 }
 
-/// has_come() of a message that shows it. Its line may be here already, fetched ahead with the one before: then it
-/// takes hardly longer than the clock, and tells nothing. Most are there at the first look, where copying is slow.
+/// has_come() of a message that shows it. If it was not there at an earlier look, its line comes from the other core.
+/// Else it may be here already, fetched ahead with the one before: then it takes hardly longer than the clock, and
+/// tells nothing. Most are there at the first look, where copying is slow.
 bool ShmTransport::watch(const Peer &from) const {
     const auto start = Clock::now();
     const bool has_come = is_there(from);
     const auto time = Clock::now() - start;
-    if (has_come && time >= near_line) note_line(time);
-    from.is_watched = !has_come;
+    if (has_come && (from.was_missed || time >= near_line)) note_line(time);
+    from.is_watched = from.was_missed = !has_come;
     return has_come;
 }
 
@@ -166,18 +167,18 @@ bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
 }
 
 /// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
-/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `is_far`: a core
-/// looks at it that shares no cache with this one.
+/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `other_cache`: a core
+/// that shares no cache with this one reads it, or did so in the turn before.
 void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                                bool is_far) {
+                                bool other_cache) {
     std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const std::size_t least_part = is_far ? least_far_part : Endpoint::cell_bytes;
+    const std::size_t least_part = other_cache ? least_far_part : Endpoint::cell_bytes;
     const std::size_t num_parts = stays_near ? 1 : max_parts;
     const std::size_t part_bytes =
         std::max(least_part, round_up((bytes.size() + num_parts - 1) / num_parts, Endpoint::cell_bytes));
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (is_far) copy_to_other_cache(place + begin, part);
+        if (other_cache) copy_to_other_cache(place + begin, part);
         else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
@@ -301,7 +302,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
         const bool is_near = std::ranges::all_of(peers, is_beside), stays_near = lane_ == Lane::messages && is_near;
         slot.is_far = slot.is_far || !is_near;
-        const bool is_far = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
+        const bool other_cache = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
         const std::size_t taken = round_up(published.num_bytes, cache_line);
         if (published.num_bytes <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
         else if (!stays_near) slot.used += taken;
@@ -309,7 +310,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         staged_.push_back(std::move(*staged));
         message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
         if (published.num_bytes >= least_watched_bytes) {
-            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, is_far);
+            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, other_cache);
             return published;
         }
         copy_bytes(arena.base() + message.elsewhere.offset, bytes);

@@ -200,7 +200,8 @@ class ShmTransport final : public Transport {
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
     /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
     static constexpr std::size_t max_parts = 4;
-    /// Past the caches each part has to have left this core before its readers are told of it: so they are longer.
+    /// The same for other caches: past these each part has to have left before its readers are told of it, and the line
+    /// that tells them takes long.
     static constexpr std::size_t least_far_part = std::size_t{32} << 10;
     /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
     /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
@@ -210,9 +211,9 @@ class ShmTransport final : public Transport {
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// From when on a line takes so long from another core, clock and all, that the two share no cache. What takes less
-    /// than near_line may be here already, and the clock have taken it. And behind which messages one in how many lines
-    /// is watched for it: short ones are handled alike in any case.
+    /// From when on a line takes so long from another core, clock and all, that the two share no cache. One that takes
+    /// less than near_line may be here already, and the clock have taken it. And behind which messages one in how many
+    /// lines is watched for it: short ones are handled alike in any case.
     static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
@@ -237,6 +238,7 @@ class ShmTransport final : public Transport {
         bool shares_process = false;
         bool is_beside = false;          // on the same core
         mutable bool is_watched = false; // the line of the message that is read next
+        mutable bool was_missed = false; // that message was not there at the last look
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
@@ -284,7 +286,7 @@ class ShmTransport final : public Transport {
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                      bool is_far);
+                      bool other_cache);
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);
     Staged make_staged(Context::Slot slot, int reserved_for);
@@ -302,7 +304,7 @@ class ShmTransport final : public Transport {
     std::vector<bool> reserved_in_use_, reserved_committed_;
     bool may_await_ = false; // any peer
     unsigned num_watchable_ = 0;
-    mutable std::chrono::nanoseconds line_time_{}; // as looks are const
+    mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };

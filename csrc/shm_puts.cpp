@@ -93,7 +93,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
     const std::size_t part_bytes = make ? made_bytes : bytes.size();
     // To several, memory would have to take the same bytes several times.
-    const bool is_far = targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow();
+    const bool other_cache = targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow();
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
         if (make) make(begin, part.size());
@@ -103,7 +103,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
                 if (!write_attached(peer_at(peers[i]).process_id, place + begin, part)) return false;
             } else if (past_caches) {
                 copy_past_caches(place + begin, part);
-            } else if (is_far) {
+            } else if (other_cache) {
                 copy_to_other_cache(place + begin, part);
             } else {
                 copy_bytes(place + begin, part);

@@ -276,7 +276,7 @@ TEST(one_way_collectives_are_shared_among_processes) {
         const Processes run(2,
                             [algorithm](Rank &rank, Board &) {
                                 const Fixture &plans = fixture("broadcast", algorithm, 2, 0, true);
-                                for (const std::size_t count : {12345UL, 1UL << 20, (1UL << 20) + 1, 1'200'001UL}) {
+                                for (const std::size_t count : {12345UL, 1UL << 21, (1UL << 21) + 1, 2'400'001UL}) {
                                     for (std::int64_t turn = 0; turn < 4; ++turn) {
                                         Buffer memory(rank.arena, Memory::owned, count * 8);
                                         auto *values = reinterpret_cast<std::int64_t *>(memory.data());

@@ -41,3 +41,7 @@ TEST(copies_are_exact) { check_copies(copy_bytes); }
 TEST(copies_past_the_caches_are_exact) { check_copies(copy_past_caches); }
 
 TEST(copies_to_another_cache_are_exact) { check_copies(copy_to_other_cache); }
+
+#if defined(__x86_64__)
+TEST(string_moves_are_exact) { check_copies(copy_string); } // which sanitizers keep the others from
+#endif

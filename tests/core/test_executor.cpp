@@ -79,9 +79,9 @@ TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
     Executor executor(*one.plans[0], transport, least_bytes_past_caches);
     std::vector<std::int64_t> memory(512), result(512);
     for (const Run &run : {
-             Run{124, false}, // chunks of 248 bytes, 3968 on all ranks
-             Run{128, true},  // four times what a chunk alone must have
-             Run{512, true},  // a chunk alone has enough
+             Run{63, false}, // chunks of 126 bytes, 2016 on all ranks
+             Run{64, true},  // twice what a chunk alone must have
+             Run{512, true}, // a chunk alone has enough
          }) {
         executor.start({.dtype = Dtype::int64,
                         .block = run.block,

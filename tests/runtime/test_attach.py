@@ -14,8 +14,8 @@ from hocket.runtime.environment import may_attach
 from hocket.runtime.launch import run_ranks
 from tests.runtime.test_faults import Ranks
 
-# float32 elements: 128 KiB is a piece, 8 MiB and more are shared.
-COUNTS = (16_388, 32_768, 300_004, 2_097_148, 2_097_152, 2_400_004)
+# float32 elements: 128 KiB is a piece, 16 MiB and more are shared.
+COUNTS = (16_388, 32_768, 300_004, 4_194_300, 4_194_304, 4_800_004)
 PR_SET_DUMPABLE = 4
 
 
@@ -80,7 +80,7 @@ def test_a_rank_that_stops_in_an_attached_broadcast_is_named(stopped: int) -> No
 comm = hocket.init()
 comm.barrier()
 tell(ready=1)
-failing(lambda: [comm.broadcast(np.ones(1 << 20), timeout=0.5) for _ in range(10**9)])
+failing(lambda: [comm.broadcast(np.ones(1 << 21), timeout=0.5) for _ in range(10**9)])
 comm.close()
 """
     other = 1 - stopped
