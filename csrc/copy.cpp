@@ -65,12 +65,16 @@ template <bool past_caches> [[gnu::target("avx2")]] void copy_lines(std::byte *d
 
 } // namespace
 
+bool has_quick_string_moves() { return has_string_moves; }
+
 void copy_string(std::byte *destination, Bytes source) {
     const std::byte *from = source.data();
     std::size_t num_left = source.size();
     // Its stores may overtake each other, but no later one overtakes them. The direction is always upwards.
     asm volatile("rep movsb" : "+D"(destination), "+S"(from), "+c"(num_left) : : "memory");
 }
+#else
+bool has_quick_string_moves() { return false; }
 #endif
 
 void copy_bytes(std::byte *destination, Bytes source) {

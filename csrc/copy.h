@@ -15,6 +15,9 @@ void copy_past_caches(std::byte *destination, Bytes source);
 /// Copies bytes to where a core reads that shares no cache with this one. Ordered likewise.
 void copy_to_other_cache(std::byte *destination, Bytes source);
 
+/// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
+bool has_quick_string_moves();
+
 #if defined(__x86_64__)
 /// The way of copy_bytes and copy_to_other_cache with long copies where the processor is quick at it.
 void copy_string(std::byte *destination, Bytes source);

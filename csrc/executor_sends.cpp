@@ -1,5 +1,6 @@
 // The part of the executor that sends: which way a piece goes.
 
+#include "copy.h"
 #include "executor.h"
 
 #include <algorithm>
@@ -27,14 +28,15 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 
 /// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
-/// Where each has a core and both are busy either way, as they exchange, one copy is quicker while caches hold what all
-/// have and lines come quickly, for chunks that are worth the look for their pages.
+/// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
+/// the look for their pages, if caches hold what all have and lines come quickly, or the kernel copies as quickly in
+/// any case.
 bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
     if (transport_.shares_cores()) return is_large();
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
-    return is_exchange && task.num_bytes >= least_fetched_bytes && !outgrows_caches(task) && is_one_message(task) &&
-           !transport_.stores_are_slow();
+    if (!is_exchange || task.num_bytes < least_fetched_bytes || !is_one_message(task)) return false;
+    return has_quick_string_moves() || (!outgrows_caches(task) && !transport_.stores_are_slow());
 }
 
 /// Whether all pieces of a send may go as one message. Nothing may come before or between them on their channels, and
