@@ -29,8 +29,8 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 /// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
 /// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
-/// the look for their pages, if caches hold what all have and lines come quickly, or the kernel copies as quickly in
-/// any case.
+/// the look for their pages: in any case if the kernel's string moves are quick, else while caches hold what all have
+/// and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
     if (transport_.shares_cores()) return is_large();

@@ -200,8 +200,8 @@ class ShmTransport final : public Transport {
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
     /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
     static constexpr std::size_t max_parts = 4;
-    /// The same for other caches: past these each part has to have left before its readers are told of it, and the line
-    /// that tells them takes long.
+    /// The same where the reader's cache is another: stores past the caches have to be over before it is told of a
+    /// part, and the line that tells it takes long.
     static constexpr std::size_t least_far_part = std::size_t{32} << 10;
     /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
     /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a

@@ -258,7 +258,10 @@ TEST(each_end_moves_one_half_of_what_goes_one_way) {
 
 TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     constexpr std::size_t count = 100'003, least = std::size_t{64} << 10;
+    constexpr std::size_t in_all = 2 * 2 * count * sizeof(std::int64_t); // what both ranks get
     CHECK(tier_of("all_to_all", false, count, least) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", false, count, 2 * in_all) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", false, count, 2 * in_all + 2) == Endpoint::Tier::arena, "caches hold two copies of it");
     CHECK(tier_of("all_to_all", true, count, least) == Endpoint::Tier::arena);
     CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
 }
