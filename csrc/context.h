@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "control.h"
 #include "link.h"
+#include "pages.h"
 #include "trace.h"
 
 #include <atomic>
@@ -77,6 +78,7 @@ class Context {
     bool shares_cores() const { return shares_cores_; }
     bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
     bool is_beside(int rank) const { return at(rank).is_beside; }
+    PageMap &page_map() { return page_map_; }
     pid_t process_id(int rank) const { return at(rank).process_id; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
@@ -128,6 +130,7 @@ class Context {
     void stop_guard();
 
     std::shared_ptr<Arena> arena_;
+    PageMap page_map_;
     std::shared_ptr<Recorder> recorder_;
     std::size_t presence_offset_ = 0;
     Presence *presence_ = nullptr;

@@ -229,9 +229,8 @@ void Executor::store(const Task &task, const Fold &what, std::byte *destination,
 /// much as that shows of the next pieces with it, where nothing has to come before them.
 bool Executor::fetch(Task &task, std::size_t num_shown, std::size_t &num_bytes) {
     if (task.num_bytes_ahead == 0) {
-        const std::size_t left = task.num_bytes - piece_start(task) - task.within;
         const bool is_free = task.instruction->dependencies.empty();
-        const std::size_t all = is_free ? std::min({num_shown, left, attached_bytes}) : num_bytes;
+        const std::size_t all = is_free ? std::min({num_shown, num_left(task), attached_bytes}) : num_bytes;
         if (!transport_.copy(receives_[task.cursors.front()].peer, next_destination(task), all)) return false;
         task.num_bytes_ahead = all;
     }

@@ -146,9 +146,11 @@ class Executor {
     bool at_header(const Task &task) const { return plan_.shape().uneven && task.done == 0; }
     std::size_t piece_start(const Task &task) const;
     std::size_t piece_size(const Task &task) const;
+    std::size_t num_left(const Task &task) const { return task.num_bytes - piece_start(task) - task.within; }
     bool ready(Task &task);
     bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
     bool is_large() const;
+    bool pays_to_attach(const std::byte *memory, const Task &task) const;
     bool is_to_be_fetched(const Task &task) const;
     bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
@@ -189,8 +191,10 @@ class Executor {
     bool find_targets(Task &task, const Task *folding = nullptr);
     bool is_to_put(const Task &task) const;
     bool is_to_wait(Task &task) const;
-    static std::size_t share_of(const Task &task);
+    std::size_t share_of(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
+    Published publish(const Task &task, Bytes rest);
+    Published send_to_targets(Task &task, Bytes rest);
 
     const Plan &plan_;
     Transport &transport_;
@@ -204,7 +208,10 @@ class Executor {
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
     /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
+    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20,
+                                 least_fetched_in_huge_pages = std::size_t{512} << 10;
+    /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
+    static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
     static constexpr int max_looks = 16; // about a microsecond
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.

@@ -14,11 +14,14 @@ namespace hocket {
 
 void Executor::grant() {
     if (is_short_) return;
+    const std::size_t least_shared = std::min(least_shared_in_huge_pages, least_bytes_past_caches_);
     for (const Cursor &cursor : receives_) {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {
             const Task &task = tasks_[index];
             if (task.num_bytes < least_put_bytes) continue;
+            const bool is_private = !transport_.could_lend(Bytes(task.destination, task.num_bytes));
+            if (is_private && !(cursor.is_shared && pays_to_attach(task.destination, task))) continue;
             const Instruction &instruction = *task.instruction;
             Window &window = windows_.emplace_back();
             window.step = instruction.step;
@@ -31,7 +34,7 @@ void Executor::grant() {
             window.after_order = after.destinations[0].index;
         }
         // Who may share the work is told at once, even that there is none to share.
-        if (windows_.empty() && !(cursor.is_shared && longest_bytes_ >= least_bytes_past_caches_)) continue;
+        if (windows_.empty() && !(cursor.is_shared && longest_bytes_ >= least_shared)) continue;
         transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared);
         has_granted_ = true;
     }
@@ -63,8 +66,9 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 /// be folding this piece just now, element by element before it is written.
 bool Executor::find_targets(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task)) return false;
-    const bool is_shared = sends_[task.cursors[0]].is_shared && task.num_bytes >= least_bytes_past_caches_;
-    if (!task.instruction->is_fresh && !is_shared && task.num_bytes < least_bytes_past_caches_) return false;
+    const bool is_shared = sends_[task.cursors[0]].is_shared;
+    const bool is_worth_it = task.instruction->is_fresh || task.num_bytes >= least_bytes_past_caches_;
+    if (!is_worth_it && !(is_shared && pays_to_attach(task.sources[0], task))) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
         if (!place) return false;
@@ -74,14 +78,16 @@ bool Executor::find_targets(Task &task, const Task *folding) {
     for (const Place &place : task.places) {
         if (place.after != nullptr && place.after != folding && place.after->done <= task.done) return false;
         if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
+        if (place.begin.attached && !pays_to_attach(task.sources[0], task)) return false;
         targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
     }
     return true;
 }
 
 /// What each of the two ends moves at a time of a message between processes.
-std::size_t Executor::share_of(const Task &task) {
-    return std::min(round_up((task.num_bytes + 1) / 2, cache_line), piece_bytes);
+std::size_t Executor::share_of(const Task &task) const {
+    const std::size_t most = is_one_message(task) ? attached_bytes : piece_bytes;
+    return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
 /// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.

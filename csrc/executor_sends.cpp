@@ -10,9 +10,16 @@ namespace hocket {
 /// Whether the reader, which is about to begin as well, may be about to let this rank share the work: worth a moment.
 bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
-    if (!cursor.is_shared || task.num_bytes < least_bytes_past_caches_ || task.peers.size() > 1) return false;
-    if (at_header(task) || piece_start(task) + task.within > 0) return false;
+    if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
+    if (piece_start(task) + task.within > 0 || !pays_to_attach(task.sources[0], task)) return false;
     return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
+}
+
+/// Whether two ends that have nothing else to copy had better move one half each of a chunk, which one of them has in
+/// `memory`, from private memory to private memory.
+bool Executor::pays_to_attach(const std::byte *memory, const Task &task) const {
+    return transport_.pays_to_attach(Bytes(memory, task.num_bytes), least_shared_in_huge_pages,
+                                     least_bytes_past_caches_);
 }
 
 /// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.
@@ -33,9 +40,11 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 /// and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
-    if (transport_.shares_cores()) return is_large();
+    const Bytes chunk(task.sources[0], task.num_bytes);
+    if (transport_.shares_cores()) return is_large() && transport_.pays_to_attach(chunk, 0, 0);
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
-    if (!is_exchange || task.num_bytes < least_fetched_bytes || !is_one_message(task)) return false;
+    if (!is_exchange || !is_one_message(task)) return false;
+    if (!transport_.pays_to_attach(chunk, least_fetched_in_huge_pages, least_fetched_bytes)) return false;
     return has_quick_string_moves() || (!outgrows_caches(task) && !transport_.stores_are_slow());
 }
 
@@ -47,50 +56,49 @@ bool Executor::is_one_message(const Task &task) const {
            std::ranges::all_of(task.cursors, is_alone);
 }
 
-/// Sends some of what is left of the piece at hand.
+/// Sends some of what is left of the piece at hand; what goes with it of the next ones is ahead.
 Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
-    if (task.num_bytes_ahead > 0) {
-        const std::size_t num_bytes = std::min(rest.size(), task.num_bytes_ahead);
-        task.num_bytes_ahead -= num_bytes;
-        return {.num_bytes = num_bytes, .lent = true};
+    Published published{.num_bytes = task.num_bytes_ahead, .lent = true};
+    if (published.num_bytes == 0) {
+        if (find_targets(task)) published = send_to_targets(task, rest);
+        else if (!is_to_wait(task)) published = publish(task, rest);
     }
-    const auto publish = [&] {
-        const Instruction &instruction = *task.instruction;
-        // What its reader writes back goes to its cache in any case.
-        const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
-        const bool may_lend =
-            !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
-        const bool is_fetched = may_lend && is_to_be_fetched(task);
-        Bytes all = rest;
-        // Its readers go on without this rank, which may have no core meanwhile, or as much to fetch itself.
-        if ((is_fetched || (may_lend && transport_.shares_cores())) && is_one_message(task)) {
-            all = Bytes(rest.data(), std::min(most_lent_bytes, task.num_bytes - piece_start(task) - task.within));
-        }
-        Published published{.num_bytes = all.size(), .lent = true};
-        if (is_fetched) {
-            if (!transport_.lend(task.peers[0], all, launch_.tag)) return Published{};
-        } else {
-            published = transport_.publish(task.peers, all, launch_.tag, may_lend);
-        }
-        if (published.num_bytes > rest.size()) {
-            task.num_bytes_ahead = published.num_bytes - rest.size();
-            published.num_bytes = rest.size();
-        }
-        return published;
-    };
-    if (!find_targets(task)) {
-        if (is_to_wait(task)) return {};
-        return publish();
+    const std::size_t num_bytes = std::min(rest.size(), published.num_bytes);
+    task.num_bytes_ahead = published.num_bytes - num_bytes;
+    published.num_bytes = num_bytes;
+    return published;
+}
+
+Published Executor::publish(const Task &task, Bytes rest) {
+    const Instruction &instruction = *task.instruction;
+    // What its reader writes back goes to its cache in any case.
+    const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
+    const bool may_lend =
+        !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
+    const bool is_fetched = may_lend && is_to_be_fetched(task);
+    // Its readers go on without this rank, which may have no core meanwhile, or as much to fetch itself.
+    if ((is_fetched || (may_lend && transport_.shares_cores())) && is_one_message(task)) {
+        rest = Bytes(rest.data(), std::min(most_lent_bytes, num_left(task)));
     }
+    if (!is_fetched) return transport_.publish(task.peers, rest, launch_.tag, may_lend);
+    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
+    return {.num_bytes = rest.size(), .lent = true};
+}
+
+/// The same to where its peers let this rank write, as found in targets_, unless they had better read.
+Published Executor::send_to_targets(Task &task, Bytes rest) {
     const bool attached = targets_[0].attached;
-    if (attached) rest = rest.first(std::min(rest.size(), share_of(task)));
+    if (attached) {
+        const std::size_t most = is_one_message(task) ? num_left(task) : rest.size();
+        rest = Bytes(rest.data(), std::min(most, share_of(task)));
+    }
     if (is_to_put(task)) {
         const bool past_caches = !task.instruction->is_fresh;
         if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
         return {.num_bytes = rest.size()};
     }
-    if (!attached) return publish();
+    if (!attached) return publish(task, rest);
     if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }

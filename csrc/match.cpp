@@ -122,8 +122,8 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
         return;
     }
     std::uint64_t offer = 0;
-    const std::size_t least_offered = transport_.shares_cores() ? least_uncached_bytes : least_offered_bytes;
-    if (header.num_bytes >= least_offered) offer = transport_.offer(source, {receive->data, receive->num_bytes});
+    const std::span<std::byte> memory(receive->data, receive->num_bytes);
+    if (pays_to_offer(memory)) offer = transport_.offer(source, memory);
     receive->offered = offer != 0;
     const bool is_empty = header.num_bytes == 0;
     to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
@@ -255,7 +255,10 @@ void Matcher::take_frame(int peer, const Header &header) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
             if (!send.target) refuse(peer, "an offer outside of its memory");
             const std::size_t most_staged = send.target->attached ? most_cached_bytes : least_uncached_bytes - 1;
-            if (send.num_bytes <= most_staged && transport_.stores_are_slow()) send.target.reset();
+            const bool is_staged = send.num_bytes <= most_staged && transport_.stores_are_slow();
+            if (is_staged || (send.target->attached && !pays_to_offer(Bytes(send.data, send.num_bytes)))) {
+                send.target.reset();
+            }
         }
         if (send.offered) transport_.take_back(peer, send.data);
         if (send.offered || send.num_bytes == 0) finish(send);

@@ -72,6 +72,7 @@ class Matcher {
     /// share a cache: else a put would take lines from the receiver's, which may be much slower than what that reads.
     /// In small pages a shorter one loses more by looking them up than by a copy through slots.
     static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
+    static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
     /// From here on a message stays in no cache, and is written past them; and both ends move it in any case.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
@@ -212,6 +213,7 @@ class Matcher {
     bool has_credit(int peer, std::size_t num_bytes);
     bool has_to_send(int peer) const;
     void send_to(int peer);
+    bool pays_to_offer(Bytes message);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);

@@ -69,6 +69,14 @@ void Matcher::send_to(int peer) {
     }
 }
 
+/// Whether one end had better let the other reach an announced message, which it has here.
+bool Matcher::pays_to_offer(Bytes message) {
+    if (transport_.shares_cores()) {
+        return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
+    }
+    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least_offered_bytes);
+}
+
 /// Where the receiver had better copy a message alone, from where it lies, tells it of that place before it announces
 /// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
 /// copy to make instead of two.
@@ -76,6 +84,9 @@ bool Matcher::offer(int peer, Exchange &send) {
     const bool may_be_fetched =
         send.num_bytes >= least_fetched_bytes && send.num_bytes < least_uncached_bytes && transport_.shares_cores();
     if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
+    if (!transport_.pays_to_attach(Bytes(send.data, send.num_bytes), least_fetched_bytes, least_fetched_bytes)) {
+        return false;
+    }
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
@@ -93,7 +104,10 @@ bool Matcher::begin_frame(int peer) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
         out.turn_of_data = false;
-        const std::size_t piece = exchange->target && exchange->target->attached ? attached_bytes : piece_bytes;
+        // Of private memory no more calls of the system than one for each end, if one can copy so much.
+        const std::size_t half = round_up((exchange->num_bytes + 1) / 2, cache_line);
+        const bool attached = exchange->target && exchange->target->attached;
+        const std::size_t piece = attached ? std::min(half, attached_bytes) : piece_bytes;
         const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
         put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
                   Bytes(exchange->data + exchange->moved, size));

@@ -166,6 +166,7 @@ class ShmTransport final : public Transport {
     bool may_grant(int peer, std::uint64_t num_posted) const override;
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
+    bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
     bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory) override;
     void take_back(int peer, const std::byte *memory) override;

@@ -133,6 +133,18 @@ bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
            peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
 }
 
+bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) {
+    const bool is_long = bytes.size() >= least_bytes;
+    if ((!is_long && bytes.size() < least_in_huge_pages) || could_lend(bytes)) return is_long;
+    switch (context_.page_map().of(bytes)) {
+    case Pages::huge: return true;
+    // To look up one of 4 KiB takes as long as to copy it twice.
+    case Pages::small: return is_long && !has_quick_string_moves();
+    case Pages::unknown: break;
+    }
+    return is_long;
+}
+
 bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
     if (!has_room(std::span(&peer, 1))) return false;
     Endpoint::Line message{};

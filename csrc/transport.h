@@ -145,6 +145,12 @@ class Transport {
     virtual bool shares_cores() const { return false; }
     /// Whether `peer` can reach private memory of this rank, and this rank that of the peer.
     virtual bool can_attach(int /*peer*/) const { return false; }
+    /// Whether a chunk or message of this rank had better be attached, as far as its pages tell, than staged: in huge
+    /// ones from `least_in_huge_pages` bytes on, else from `least_bytes` on, if at all. Registered memory is lent or
+    /// put instead, of `least_bytes` and more.
+    virtual bool pays_to_attach(Bytes bytes, std::size_t /*least_in_huge_pages*/, std::size_t least_bytes) {
+        return bytes.size() >= least_bytes;
+    }
     /// Lends `bytes` to `peer`, which only copies them, and has granted an attached window for them or can attach: its
     /// view may be attached. False: no credit now.
     virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }

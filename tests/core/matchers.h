@@ -11,10 +11,10 @@
 
 namespace hocket::test {
 
-/// The last: processes that share cores and may attach to each other.
-enum class Over { bytes, threads, processes, crowded };
+/// The last two: processes that may attach to each other, and share cores or have one each.
+enum class Over { bytes, threads, processes, crowded, apart };
 
-inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes, Over::crowded};
+inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes, Over::crowded, Over::apart};
 
 /// Bytes that tell where they come from.
 inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
@@ -35,10 +35,10 @@ struct Machines {
                 transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
             }
         } else {
-            const bool crowded = over == Over::crowded;
-            world = std::make_unique<World>(num_ranks, WorldOptions{.spin = !crowded,
-                                                                    .as_processes = over == Over::processes || crowded,
-                                                                    .may_attach = crowded});
+            const bool attaches = over == Over::crowded || over == Over::apart;
+            world = std::make_unique<World>(num_ranks, WorldOptions{.spin = over != Over::crowded,
+                                                                    .as_processes = over != Over::threads,
+                                                                    .may_attach = attaches});
             std::vector<std::size_t> offsets(size);
             std::vector<int> members(size);
             std::iota(members.begin(), members.end(), 0);

@@ -53,16 +53,23 @@ bool is_refused(ShmTransport &reader) {
 
 /// The way that the first message of an exchange goes, of blocks of int64, and whether all comes where it belongs.
 /// One rank after the other: nobody grants anything, and whoever comes first does not wait for the other.
-Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t count, std::size_t least) {
+Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t count, std::size_t least,
+                       Memory memory = Memory::huge) {
     const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
     const Fixture &plans = fixture(collective.c_str(), "direct", 2);
     Pair pair(true, spin);
-    std::vector<std::int64_t> inputs[2], outputs[2];
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::span<std::int64_t> inputs[2], outputs[2];
+    const auto take = [&](std::size_t rank) {
+        const auto &arena = pair.world[static_cast<int>(rank)].arena;
+        buffers.push_back(std::make_unique<Buffer>(arena, memory, 2 * count * sizeof(std::int64_t)));
+        return std::span(reinterpret_cast<std::int64_t *>(buffers.back()->data()), 2 * count);
+    };
     std::vector<std::unique_ptr<Executor>> executors;
     for (std::size_t rank = 0; rank < 2; ++rank) {
-        inputs[rank].resize(2 * count);
+        inputs[rank] = take(rank);
         std::iota(inputs[rank].begin(), inputs[rank].end(), static_cast<std::int64_t>(rank * 10 * count));
-        outputs[rank].resize(2 * count);
+        outputs[rank] = take(rank);
         auto &transport = pair.world[static_cast<int>(rank)].communicator().transport();
         executors.push_back(std::make_unique<Executor>(*plans.plans[rank], transport, least));
         Launch run = launch;
@@ -81,6 +88,7 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
         }
     }
     CHECK(outputs[1].back() != 0 || collective == "reduce_scatter");
+    if (memory == Memory::huge && !may_be_attached(*buffers.front())) throw Skipped("there are no huge pages");
     return pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
 }
 
@@ -229,31 +237,33 @@ TEST(attaching_says_what_the_kernel_refuses) {
 // The reader begins first, so that the sender sees its window.
 TEST(each_end_moves_one_half_of_what_goes_one_way) {
     constexpr std::size_t count = 100'003; // of int64: seven pieces, the last one odd
+    constexpr std::size_t num_bytes = count * sizeof(std::int64_t), half = round_up((num_bytes + 1) / 2, cache_line);
     const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
     Pair pair;
-    std::vector<std::int64_t> values(count), received(count);
+    const Buffer given(pair.world[0].arena, Memory::huge, num_bytes), got(pair.world[1].arena, Memory::huge, num_bytes);
+    if (!may_be_attached(given)) throw Skipped("there are no huge pages");
+    const std::span values(reinterpret_cast<std::int64_t *>(given.data()), count);
     std::iota(values.begin(), values.end(), 5);
     const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
-    const auto run_of = [&](std::vector<std::int64_t> &memory) {
+    const auto run_of = [&](const Buffer &memory) {
         Launch run = launch;
-        run.output = reinterpret_cast<std::byte *>(memory.data());
+        run.output = memory.data();
         run.input = run.output;
         return run;
     };
     constexpr std::size_t least = std::size_t{64} << 10;
     Executor reader(*broadcast.plans[1], pair.world[1].communicator().transport(), least);
     Executor sender(*broadcast.plans[0], pair.world[0].communicator().transport(), least);
-    reader.start(run_of(received));
-    sender.start(run_of(values));
+    reader.start(run_of(got));
+    sender.start(run_of(given));
     for (bool sent = false, read = false; !sent || !read;) {
         if (!sent) sent = sender.advance();
         if (!read) read = reader.advance();
     }
-    CHECK(received == values);
+    CHECK(std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
     const Endpoint::Line *ring = pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
-    for (int i = 0; i < 7; ++i) {
-        CHECK(ring[i].tier == (i % 2 == 0 ? Endpoint::Tier::attach : Endpoint::Tier::attached_put), i);
-    }
+    CHECK(ring[0].tier == Endpoint::Tier::attach && ring[0].num_bytes == half);
+    CHECK(ring[1].tier == Endpoint::Tier::attached_put && ring[1].num_bytes == num_bytes - half);
 }
 
 TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
@@ -262,7 +272,6 @@ TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     CHECK(tier_of("all_to_all", false, count, least) == Endpoint::Tier::attach);
     CHECK(tier_of("all_to_all", false, count, 2 * in_all) == Endpoint::Tier::attach);
     CHECK(tier_of("all_to_all", false, count, 2 * in_all + 2) == Endpoint::Tier::arena, "caches hold two copies of it");
-    CHECK(tier_of("all_to_all", true, count, least) == Endpoint::Tier::arena);
     CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
 }
 
@@ -270,10 +279,23 @@ TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
 TEST(exchanges_that_caches_hold_are_fetched_where_ranks_share_none_of_their_cores) {
     constexpr std::size_t least = std::size_t{8} << 20;
     CHECK(tier_of("all_to_all", true, 300'001, least) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", true, 200'001, least) == Endpoint::Tier::arena, "they are too short");
+    CHECK(tier_of("all_to_all", true, 65'537, least) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", true, 65'535, least) == Endpoint::Tier::arena, "they are too short");
     const auto long_ones = has_quick_string_moves() ? Endpoint::Tier::attach : Endpoint::Tier::arena;
     CHECK(tier_of("all_to_all", true, least / 8, least) == long_ones, "they outgrow the caches");
     CHECK(tier_of("reduce_scatter", true, 300'001, least) == Endpoint::Tier::arena, "it is folded");
+}
+
+/// Where copies through slots take no longer than the kernel needs to look up small pages.
+TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
+    const auto quick = has_quick_string_moves() ? Endpoint::Tier::arena : Endpoint::Tier::attach;
+    World world(1);
+    if (PageMap().of(Buffer(world[0].arena, Memory::owned, 5'000'000).bytes()) != Pages::small) {
+        throw Skipped("there are no small pages, or nothing tells of them");
+    }
+    CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::owned) == quick);
+    CHECK(tier_of("all_to_all", true, 100'003, std::size_t{8} << 20, Memory::owned) == Endpoint::Tier::arena);
+    CHECK(tier_of("all_to_all", false, 300'001, std::size_t{64} << 10, Memory::owned) == quick, "cores are shared");
 }
 
 TEST(one_way_collectives_are_shared_among_processes) {
@@ -281,9 +303,9 @@ TEST(one_way_collectives_are_shared_among_processes) {
         const Processes run(2,
                             [algorithm](Rank &rank, Board &) {
                                 const Fixture &plans = fixture("broadcast", algorithm, 2, 0, true);
-                                for (const std::size_t count : {12345UL, 1UL << 21, (1UL << 21) + 1, 2'400'001UL}) {
+                                for (const std::size_t count : {12345UL, 1UL << 18, 1UL << 21, 2'400'001UL}) {
                                     for (std::int64_t turn = 0; turn < 4; ++turn) {
-                                        Buffer memory(rank.arena, Memory::owned, count * 8);
+                                        Buffer memory(rank.arena, Memory::huge, count * 8);
                                         auto *values = reinterpret_cast<std::int64_t *>(memory.data());
                                         std::iota(values, values + count, rank.rank == 0 ? turn : -1);
                                         rank.communicator().run(call_of(plans, rank.rank, Dtype::int64, Op::sum, count,
@@ -306,7 +328,7 @@ TEST(exchanges_of_processes_are_fetched) {
             const std::size_t count = num_ranks == 2 ? 300'001 : 150'001; // of int64, in each block
             const std::size_t all = static_cast<std::size_t>(num_ranks) * count;
             const Fixture &plans = fixture("all_to_all", "direct", num_ranks);
-            Buffer input(rank.arena, Memory::owned, all * 8), output(rank.arena, Memory::owned, all * 8);
+            Buffer input(rank.arena, Memory::huge, all * 8), output(rank.arena, Memory::huge, all * 8);
             auto *given = reinterpret_cast<std::int64_t *>(input.data());
             const auto *found = reinterpret_cast<const std::int64_t *>(output.data());
             for (std::int64_t turn = 0; turn < 4; ++turn) {
@@ -332,11 +354,12 @@ TEST(exchanges_of_processes_are_fetched) {
 TEST(match_fetches_where_ranks_share_cores) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
-    for (const Memory memory : {Memory::owned, Memory::registered}) {
+    for (const Memory memory : {Memory::huge, Memory::registered}) {
         for (const std::size_t size : {Matcher::least_fetched_bytes, Matcher::least_uncached_bytes - 1}) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
                 std::ranges::copy(content(size, size), bytes.data());
+                if (memory == Memory::huge && !may_be_attached(bytes)) throw Skipped("there are no huge pages");
                 std::vector<std::byte> found(size);
                 std::shared_ptr<Exchange> received;
                 if (receiver_first) received = machines.receive(1, 0, 5, found);
@@ -357,22 +380,52 @@ TEST(match_fetches_where_ranks_share_cores) {
     }
 }
 
+/// Where each end has a core, of private memory in huge pages at both: the receiver lets the sender write.
+TEST(match_moves_one_half_at_each_end) {
+    for (const Memory from : {Memory::huge, Memory::owned}) {
+        for (const std::size_t size : {Matcher::least_offered_in_huge_pages, 2 * attached_bytes - 1}) {
+            Machines machines(2, Over::apart);
+            const Buffer given((*machines.world)[0].arena, from, size),
+                got((*machines.world)[1].arena, Memory::huge, size);
+            if (!may_be_attached(got)) throw Skipped("there are no huge pages");
+            std::ranges::copy(content(size, size), given.data());
+            const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
+            const auto sent =
+                machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = given.data(), .num_bytes = size});
+            machines.settle();
+            CHECK(received->done && sent->done && std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
+            const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
+            const std::span lines(transport.endpoint(0).ring(Lane::messages, 1), transport.posted(1));
+            const auto count = [lines](Endpoint::Tier tier) {
+                return std::ranges::count(lines, tier, &Endpoint::Line::tier);
+            };
+            const bool attaches = from == Memory::huge;
+            CHECK(count(Endpoint::Tier::attach) == attaches && count(Endpoint::Tier::attached_put) == attaches, size);
+            CHECK(!transport.may_be_used_by(1));
+        }
+    }
+}
+
 /// Whoever has received may never come back.
 TEST(match_ends_a_receive_when_its_sender_is_told) {
     for (const std::size_t size : {std::size_t{0}, Matcher::least_fetched_bytes}) {
         Machines machines(2, Over::crowded);
-        auto bytes = content(1, size), shorts = content(2, 8);
+        auto shorts = content(2, 8);
+        const Buffer bytes((*machines.world)[0].arena, Memory::huge, size);
+        std::ranges::copy(content(1, size), bytes.data());
+        if (size > 0 && !may_be_attached(bytes)) throw Skipped("there are no huge pages");
         std::vector<std::byte> found(size);
         for (int i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
         machines.settle();
-        const auto sent = machines.send(0, 1, 5, bytes);
+        const auto sent =
+            machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
         machines[0].advance(); // it is announced, be it empty, as nobody asks for the others
         for (std::uint64_t i = 0; i < ring_size_of(Lane::messages); ++i) {
             CHECK(machines.send(1, 0, 7, shorts)->done, "it fills the channel back");
         }
         const auto received = machines.receive(1, 0, 5, found);
         while (machines[1].advance()) continue;
-        CHECK(found == bytes && machines[1].waiting_for() == std::vector<int>{0});
+        CHECK(std::ranges::equal(found, bytes.bytes()) && machines[1].waiting_for() == std::vector<int>{0});
         while (!received->done) CHECK(machines[0].advance() && machines[1].advance());
         while (!sent->done) CHECK(machines[0].advance());
     }

@@ -1,11 +1,13 @@
 #include "world.h"
 
 #include "check.h"
+#include "copy.h"
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <sys/mman.h>
 #include <thread>
 
 namespace hocket::test {
@@ -13,6 +15,7 @@ namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{256} << 20; // of addresses
 constexpr std::byte canary{0xa5};
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t canary_bytes = 64;
 
 } // namespace
@@ -24,6 +27,14 @@ Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t n
         arena_ = arena;
         offset_ = arena_->allocate(num_bytes + canary_bytes);
         data_ = arena_->mapping()->base() + offset_;
+    } else if (memory == Memory::huge) { // not from the heap, which may have had small ones there
+        const std::size_t all = round_up(num_bytes + canary_bytes, huge_page) + huge_page;
+        void *mapped = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(mapped != MAP_FAILED);
+        mapped_ = {mapped, [all](void *begin) { munmap(begin, all); }};
+        madvise(mapped, all, MADV_HUGEPAGE); // no more than a wish
+        data_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<std::uintptr_t>(mapped), huge_page));
+        std::memset(data_, 0, num_bytes);
     } else {
         owned_ = std::make_unique<std::byte[]>(num_bytes + canary_bytes);
         data_ = owned_.get();
@@ -39,6 +50,10 @@ Buffer::~Buffer() {
 bool Buffer::is_intact() const {
     return std::all_of(data_ + num_bytes_, data_ + num_bytes_ + canary_bytes,
                        [](std::byte byte) { return byte == canary; });
+}
+
+bool may_be_attached(const Buffer &memory) {
+    return PageMap().of(memory.bytes()) != Pages::small || !has_quick_string_moves();
 }
 
 // Ranks ---------------------------------------------------------------------------------------------------------------

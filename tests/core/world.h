@@ -14,8 +14,8 @@ namespace hocket::test {
 
 inline constexpr std::chrono::seconds patience{120}; // for what must not happen; ranks share few cores
 
-/// Where a test's arrays lie: on the heap, or in the rank's arena.
-enum class Memory { owned, registered };
+/// Where a test's arrays lie: on the heap, there in huge pages if the system gives any, or in the rank's arena.
+enum class Memory { owned, huge, registered };
 
 /// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its
 /// end.
@@ -34,9 +34,13 @@ class Buffer {
     std::shared_ptr<Arena> arena_; // of registered memory
     std::size_t offset_ = 0;
     std::unique_ptr<std::byte[]> owned_;
+    std::unique_ptr<void, std::function<void(void *)>> mapped_;
     std::byte *data_ = nullptr;
     std::size_t num_bytes_ = 0;
 };
+
+/// Whether ranks that may attach to such memory do, from some length on.
+bool may_be_attached(const Buffer &memory);
 
 struct Rank {
     int rank = 0;

@@ -1,0 +1,63 @@
+#include "pages.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace hocket {
+namespace {
+
+constexpr std::uintptr_t page_bytes = 4096;
+
+// As linux/fs.h has them, but older headers do not.
+struct PageRegion {
+    std::uint64_t begin = 0, end = 0, categories = 0;
+};
+struct PageScan {
+    std::uint64_t num_bytes = sizeof(PageScan), flags = 0, begin = 0, end = 0, end_of_walk = 0;
+    std::uint64_t regions = 0, num_regions = 0, most_pages = 0;
+    std::uint64_t category_inverted = 0, category_mask = 0, category_any_of = 0, return_mask = 0;
+};
+static_assert(sizeof(PageScan) == 96);
+constexpr unsigned long scan_pages = _IOWR('f', 16, PageScan);
+constexpr std::uint64_t is_huge = 1U << 6;
+
+} // namespace
+
+PageMap::PageMap() : descriptor_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+
+PageMap::~PageMap() {
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+Pages PageMap::ask(std::uintptr_t page) const {
+    PageRegion found{};
+    PageScan scan;
+    scan.begin = page;
+    scan.end = page + page_bytes;
+    scan.regions = reinterpret_cast<std::uintptr_t>(&found);
+    scan.num_regions = scan.most_pages = 1;
+    scan.category_mask = scan.return_mask = is_huge;
+    const int num_found = descriptor_ < 0 ? -1 : ioctl(descriptor_, scan_pages, &scan);
+    if (num_found < 0) return Pages::unknown;
+    return num_found > 0 ? Pages::huge : Pages::small;
+}
+
+Pages PageMap::of(Bytes memory) {
+    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(&memory[memory.size() / 2]) & ~(page_bytes - 1);
+    const std::lock_guard lock(mutex_);
+    auto answer = std::ranges::find(answers_, page, &Answer::page);
+    if (answer == answers_.end()) {
+        answer = answers_.begin() + static_cast<std::ptrdiff_t>(next_++ % answers_.size());
+        *answer = Answer();
+        answer->page = page;
+    }
+    if (answer->num_uses++ >= most_uses) {
+        answer->pages = ask(page);
+        answer->num_uses = 1;
+    }
+    return answer->pages;
+}
+
+} // namespace hocket

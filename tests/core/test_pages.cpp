@@ -1,0 +1,82 @@
+// What is known of the pages that memory lies in, beside what the system tells of the whole mapping.
+
+#include "check.h"
+#include "pages.h"
+#include "types.h"
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr std::size_t num_bytes = std::size_t{8} << 20, huge_page = std::size_t{2} << 20;
+
+struct Mapping {
+    explicit Mapping(int advice)
+        : base(static_cast<std::byte *>(
+              mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+        CHECK(base != MAP_FAILED);
+        madvise(base, num_bytes, advice);
+        std::memset(base, 1, num_bytes);
+    }
+    Mapping(const Mapping &) = delete;
+    Mapping &operator=(const Mapping &) = delete;
+    ~Mapping() { munmap(base, num_bytes); }
+
+    Bytes bytes() const { return {base, num_bytes}; }
+    /// KiB in huge pages, by the system's list of mappings.
+    int listed() const {
+        std::ifstream file("/proc/self/smaps");
+        std::ostringstream begin;
+        begin << std::hex << reinterpret_cast<std::uintptr_t>(base) << '-';
+        bool is_this = false;
+        for (std::string line; std::getline(file, line);) {
+            is_this = is_this || line.starts_with(begin.str());
+            if (is_this && line.starts_with("AnonHugePages:")) return std::stoi(line.substr(line.find(':') + 1));
+        }
+        throw Skipped("the mapping was joined to another one");
+    }
+
+    std::byte *base;
+};
+
+} // namespace
+
+TEST(pages_are_as_the_system_lists_them) {
+    for (const int advice : {MADV_NOHUGEPAGE, MADV_HUGEPAGE}) {
+        const Mapping mapping(advice);
+        const Pages pages = PageMap().of(mapping.bytes());
+        if (pages == Pages::unknown) throw Skipped("the system does not tell");
+        const bool is_huge = mapping.listed() > static_cast<int>(huge_page >> 10); // else at an end of it only
+        CHECK((pages == Pages::huge) == is_huge, mapping.listed());
+        CHECK(!is_huge || advice == MADV_HUGEPAGE);
+    }
+}
+
+TEST(pages_are_looked_up_again_after_a_while) {
+    PageMap map;
+    const Mapping mapping(MADV_HUGEPAGE);
+    if (map.of(mapping.bytes()) != Pages::huge) throw Skipped("there are no huge pages");
+    madvise(mapping.base, num_bytes, MADV_NOHUGEPAGE);
+    madvise(mapping.base, num_bytes, MADV_DONTNEED);
+    std::memset(mapping.base, 1, num_bytes);
+    int num_uses = 1;
+    for (; map.of(mapping.bytes()) == Pages::huge; ++num_uses) CHECK(num_uses < 1000);
+    CHECK(num_uses > 10 && map.of(mapping.bytes()) == Pages::small, num_uses);
+}
+
+TEST(pages_of_more_places_than_are_remembered) {
+    PageMap map;
+    const Mapping mapping(MADV_NOHUGEPAGE);
+    for (int turn = 0; turn < 2; ++turn) {
+        for (std::size_t at = 0; at < 100 * page; at += page) {
+            CHECK(map.of(Bytes(mapping.base + at, page)) != Pages::huge, at);
+        }
+    }
+}
