@@ -41,7 +41,11 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 bool Executor::is_to_be_fetched(const Task &task) const {
     if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
     const Bytes chunk(task.sources[0], task.num_bytes);
-    if (transport_.shares_cores()) return is_large() && transport_.pays_to_attach(chunk, 0, 0);
+    if (transport_.shares_cores()) {
+        const auto of_all = [this](std::size_t least) { return total_bytes_ >= least ? 0 : SIZE_MAX; };
+        const std::size_t in_huge_pages = of_all(least_bytes_past_caches_ / 4);
+        return transport_.pays_to_attach(chunk, in_huge_pages, is_large() ? 0 : SIZE_MAX);
+    }
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
     if (!is_exchange || !is_one_message(task)) return false;
     if (!transport_.pays_to_attach(chunk, least_fetched_in_huge_pages, least_fetched_bytes)) return false;

@@ -67,7 +67,8 @@ class Matcher {
     static constexpr std::size_t joined_bytes = 24;
     /// From here on a message is fetched by its receiver where ranks share cores: of a shorter one two copies are
     /// quicker than the system's one.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
+    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10,
+                                 least_fetched_in_huge_pages = eager_bytes;
     /// From here on, where each rank has a core, both ends move pieces of it straight from memory to memory, if they
     /// share a cache: else a put would take lines from the receiver's, which may be much slower than what that reads.
     /// In small pages a shorter one loses more by looking them up than by a copy through slots.

@@ -81,12 +81,10 @@ bool Matcher::pays_to_offer(Bytes message) {
 /// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
 /// copy to make instead of two.
 bool Matcher::offer(int peer, Exchange &send) {
-    const bool may_be_fetched =
-        send.num_bytes >= least_fetched_bytes && send.num_bytes < least_uncached_bytes && transport_.shares_cores();
-    if (!may_be_fetched || send.offered || transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
-    if (!transport_.pays_to_attach(Bytes(send.data, send.num_bytes), least_fetched_bytes, least_fetched_bytes)) {
-        return false;
-    }
+    if (!transport_.shares_cores() || send.offered || send.num_bytes >= least_uncached_bytes) return false;
+    const Bytes message(send.data, send.num_bytes);
+    if (!transport_.pays_to_attach(message, least_fetched_in_huge_pages, least_fetched_bytes)) return false;
+    if (transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});

@@ -270,8 +270,9 @@ TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     constexpr std::size_t count = 100'003, least = std::size_t{64} << 10;
     constexpr std::size_t in_all = 2 * 2 * count * sizeof(std::int64_t); // what both ranks get
     CHECK(tier_of("all_to_all", false, count, least) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", false, count, 2 * in_all) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", false, count, 2 * in_all + 2) == Endpoint::Tier::arena, "caches hold two copies of it");
+    CHECK(tier_of("all_to_all", false, count, 4 * in_all) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", false, count, 4 * in_all + 4) == Endpoint::Tier::arena,
+          "caches hold four copies of it");
     CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
 }
 
@@ -295,7 +296,9 @@ TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
     }
     CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::owned) == quick);
     CHECK(tier_of("all_to_all", true, 100'003, std::size_t{8} << 20, Memory::owned) == Endpoint::Tier::arena);
-    CHECK(tier_of("all_to_all", false, 300'001, std::size_t{64} << 10, Memory::owned) == quick, "cores are shared");
+    constexpr std::size_t in_all = 2 * 2 * 300'001 * sizeof(std::int64_t);
+    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all, Memory::owned) == quick, "cores are shared");
+    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all + 2, Memory::owned) == Endpoint::Tier::arena);
 }
 
 TEST(one_way_collectives_are_shared_among_processes) {
@@ -355,7 +358,8 @@ TEST(match_fetches_where_ranks_share_cores) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
     for (const Memory memory : {Memory::huge, Memory::registered}) {
-        for (const std::size_t size : {Matcher::least_fetched_bytes, Matcher::least_uncached_bytes - 1}) {
+        const std::size_t least = memory == Memory::huge ? Matcher::eager_bytes + 1 : Matcher::least_fetched_bytes;
+        for (const std::size_t size : {least, Matcher::least_uncached_bytes - 1}) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
                 std::ranges::copy(content(size, size), bytes.data());
