@@ -33,14 +33,23 @@ bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
 /// that share a core (`is_to_be_fetched`). What may be fetched goes in no one order (`goes_in_order`).
 bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches_ / 2; }
 
-/// Whether the one reader had better copy from private memory where it lies: the cores that it shares with others then
-/// have one copy to make instead of two. While there is little enough for the caches, two are quicker.
+/// Whether the readers had better copy from private memory where it lies: the cores that they share with others then
+/// have one copy to make instead of two. While there is little enough for the caches, two are quicker. Several readers
+/// had better do so while the caches hold it, as each of them reads it from there.
 /// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
 /// the look for their pages: in any case if the kernel's string moves are quick, else while caches hold what all have
 /// and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
-    if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
+    const auto can_attach = [this](int peer) { return transport_.can_attach(peer); };
+    if (!plan_.shape().only_copies || !std::ranges::all_of(task.peers, can_attach)) return false;
     const Bytes chunk(task.sources[0], task.num_bytes);
+    if (task.peers.size() > 1) {
+        const std::size_t least = least_bytes_past_caches_;
+        const bool is_held =
+            task.num_bytes < least && total_bytes_ >= least && total_bytes_ <= most_fetched_by_several * least;
+        return is_held && transport_.shares_cores() && has_quick_string_moves() &&
+               transport_.pays_to_attach(chunk, 0, SIZE_MAX);
+    }
     if (transport_.shares_cores()) {
         const auto of_all = [this](std::size_t least) { return total_bytes_ >= least ? 0 : SIZE_MAX; };
         const std::size_t in_huge_pages = of_all(least_bytes_past_caches_ / 4);
@@ -86,7 +95,7 @@ Published Executor::publish(const Task &task, Bytes rest) {
         rest = Bytes(rest.data(), std::min(most_lent_bytes, num_left(task)));
     }
     if (!is_fetched) return transport_.publish(task.peers, rest, launch_.tag, may_lend);
-    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
+    if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }
 
@@ -103,7 +112,7 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         return {.num_bytes = rest.size()};
     }
     if (!attached) return publish(task, rest);
-    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
+    if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }
 

@@ -180,7 +180,7 @@ bool Matcher::push_payload(int peer) {
         if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, past_caches)) return false;
         out.payload = {};
     } else if (out.target && out.target->attached) {
-        if (!transport_.lend(peer, out.payload, tag_of_lane)) return false;
+        if (!transport_.lend(peers, out.payload, tag_of_lane)) return false;
         out.exchange->ticket = transport_.posted(peer);
         out.payload = {};
     } else {

@@ -167,7 +167,7 @@ class ShmTransport final : public Transport {
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
     bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
-    bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
+    bool lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory) override;
     void take_back(int peer, const std::byte *memory) override;
     std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;

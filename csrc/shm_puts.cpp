@@ -145,8 +145,8 @@ bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, 
     return is_long;
 }
 
-bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
-    if (!has_room(std::span(&peer, 1))) return false;
+bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) {
+    if (!has_room(peers)) return false;
     Endpoint::Line message{};
     message.tag = tag;
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
@@ -158,7 +158,7 @@ bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
         message.tier = Endpoint::Tier::attach;
         message.elsewhere.address = bytes.data();
     }
-    post(peer, message);
+    for (int peer : peers) post(peer, message);
     ring_early(message.num_bytes);
     return true;
 }

@@ -151,9 +151,9 @@ class Transport {
     virtual bool pays_to_attach(Bytes bytes, std::size_t /*least_in_huge_pages*/, std::size_t least_bytes) {
         return bytes.size() >= least_bytes;
     }
-    /// Lends `bytes` to `peer`, which only copies them, and has granted an attached window for them or can attach: its
-    /// view may be attached. False: no credit now.
-    virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }
+    /// Lends `bytes` to `peers`, which only copy them, and have granted an attached window for them or can attach:
+    /// their views may be attached. False: no credit now.
+    virtual bool lend(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/) { return false; }
 
     // The same for one message, whose ends tell each other of it.
 

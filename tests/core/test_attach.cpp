@@ -40,6 +40,10 @@ struct Pair {
         const int peer = 0;
         return writer().put(std::span(&peer, 1), std::span(&target, 1), data.bytes(), tag, false);
     }
+    bool lend(Bytes bytes) {
+        const int peer = 0;
+        return writer().lend(std::span(&peer, 1), bytes, tag);
+    }
     Endpoint::Line &line() { return writer().endpoint(1).ring(Lane::collectives, 0)[0]; }
 
     World world;
@@ -142,7 +146,7 @@ TEST(attached_puts_write_what_is_made_part_by_part) {
 TEST(attached_loans_are_copied_by_the_reader) {
     Pair pair;
     pair.grant();
-    CHECK(pair.writer().lend(0, pair.data.bytes(), tag));
+    CHECK(pair.lend(pair.data.bytes()));
     const View view = pair.reader().view(1);
     CHECK(view.attached && view.bytes.size() == num_bytes && view.tag == tag);
     CHECK(pair.reader().copy(1, pair.memory.data(), 1000));
@@ -159,7 +163,7 @@ TEST(registered_memory_that_is_lent_is_read_without_attaching) {
     Pair pair;
     const Buffer registered(pair.world[1].arena, Memory::registered, num_bytes);
     pair.grant();
-    CHECK(pair.writer().lend(0, registered.bytes(), tag) && !pair.reader().view(1).attached);
+    CHECK(pair.lend(registered.bytes()) && !pair.reader().view(1).attached);
 }
 
 TEST(private_memory_is_granted_only_where_both_attach) {
@@ -195,7 +199,7 @@ TEST(attached_messages_are_believed_only_where_they_can_be_had) {
     for (const bool may_attach : {false, true}) {
         for (const bool spin : {false, true}) {
             Pair stranger(may_attach, spin);
-            CHECK(stranger.writer().lend(0, stranger.data.bytes(), tag));
+            CHECK(stranger.lend(stranger.data.bytes()));
             CHECK(is_refused(stranger.reader()) == !may_attach, "it reads in the memory of its sender alone");
         }
     }
@@ -274,6 +278,48 @@ TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     CHECK(tier_of("all_to_all", false, count, 4 * in_all + 4) == Endpoint::Tier::arena,
           "caches hold four copies of it");
     CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
+}
+
+TEST(what_several_read_is_fetched_by_each_while_caches_hold_it) {
+    constexpr int num_ranks = 3;
+    constexpr std::size_t count = 100'003, num_bytes = count * sizeof(std::int64_t);
+    const auto way_of = [&](std::size_t least) {
+        const Fixture &plans = fixture("all_gather", "direct", num_ranks);
+        World world(num_ranks, {.as_processes = true, .may_attach = true});
+        std::vector<std::unique_ptr<Buffer>> given, got;
+        std::vector<std::unique_ptr<Executor>> executors;
+        for (int rank = 0; rank < num_ranks; ++rank) {
+            const auto at = static_cast<std::size_t>(rank);
+            given.push_back(std::make_unique<Buffer>(world[rank].arena, Memory::huge, num_bytes));
+            got.push_back(std::make_unique<Buffer>(world[rank].arena, Memory::huge, num_ranks * num_bytes));
+            std::ranges::copy(content(at, num_bytes), given[at]->data());
+            auto &transport = world[rank].communicator().transport();
+            executors.push_back(std::make_unique<Executor>(*plans.plans[at], transport, least));
+            executors[at]->start({.dtype = Dtype::int64,
+                                  .op = Op::sum,
+                                  .block = count,
+                                  .input = given[at]->data(),
+                                  .output = got[at]->data(),
+                                  .tag = tag});
+        }
+        for (std::vector<bool> done(num_ranks); std::ranges::find(done, false) != done.end();) {
+            for (std::size_t at = 0; at < done.size(); ++at) done[at] = done[at] || executors[at]->advance();
+        }
+        for (const auto &found : got) {
+            for (std::size_t at = 0; at < num_ranks; ++at)
+                CHECK(std::ranges::equal(found->bytes().subspan(at * num_bytes, num_bytes), given[at]->bytes()), at);
+            CHECK(found->is_intact());
+        }
+        if (!may_be_attached(*given[0])) throw Skipped("there are no huge pages");
+        const Endpoint &endpoint = world[0].communicator().transport().endpoint(0);
+        CHECK(endpoint.ring(Lane::collectives, 1)[0].tier == endpoint.ring(Lane::collectives, 2)[0].tier);
+        return endpoint.ring(Lane::collectives, 1)[0].tier;
+    };
+    constexpr std::size_t in_all = num_ranks * num_ranks * num_bytes;
+    const auto quick = has_quick_string_moves() ? Endpoint::Tier::attach : Endpoint::Tier::arena;
+    CHECK(way_of(in_all) == quick && way_of(in_all / 4 + 1) == quick);
+    CHECK(way_of(in_all + 1) == Endpoint::Tier::arena, "two copies in the caches are quicker");
+    CHECK(way_of(in_all / 4 - 1) == Endpoint::Tier::arena, "they do not hold it");
 }
 
 /// In copies of a megabyte, of which the last is shorter.
