@@ -47,6 +47,9 @@ void Executor::start(const Launch &launch, std::uint32_t tag) {
     if (!as_long) bind_sizes();
     if (!as_before) bind_places();
     bound_ = true;
+    if (is_short_) {
+        for (const Cursor &cursor : sends_) transport_.prepare(cursor.peer, longest_bytes_);
+    }
     has_granted_ = false;
     if (next_ < order_.size()) { // the run before was given up, or ended in parts
         for (Task &task : tasks_) task.within = 0;

@@ -143,6 +143,7 @@ class ShmTransport final : public Transport {
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
     }
+    void prepare(int peer, std::size_t num_bytes) override;
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
     bool stores_are_slow() const override { return line_time_ > slow_line; }
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }

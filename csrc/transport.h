@@ -73,6 +73,9 @@ class Transport {
         return {};
     }
 
+    /// A hint: this rank is about to publish so many bytes to `peer`, and nothing before them.
+    virtual void prepare(int /*peer*/, std::size_t /*num_bytes*/) {}
+
     /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
     /// on `footprint` bytes in all.
     virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
