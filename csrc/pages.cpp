@@ -21,27 +21,33 @@ struct PageScan {
 };
 static_assert(sizeof(PageScan) == 96);
 constexpr unsigned long scan_pages = _IOWR('f', 16, PageScan);
-constexpr std::uint64_t is_huge = 1U << 6;
+constexpr std::uint64_t is_present = 1U << 3, is_huge = 1U << 6;
 
 } // namespace
 
 PageMap::PageMap() : descriptor_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 
-PageMap::~PageMap() {
+PageMap::~PageMap() { end(); }
+
+void PageMap::end() {
     if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = -1;
 }
 
-Pages PageMap::ask(std::uintptr_t page) const {
+Pages PageMap::ask(std::uintptr_t page) {
+    if (descriptor_ < 0) return Pages::unknown;
     PageRegion found{};
     PageScan scan;
     scan.begin = page;
     scan.end = page + page_bytes;
     scan.regions = reinterpret_cast<std::uintptr_t>(&found);
     scan.num_regions = scan.most_pages = 1;
-    scan.category_mask = scan.return_mask = is_huge;
-    const int num_found = descriptor_ < 0 ? -1 : ioctl(descriptor_, scan_pages, &scan);
-    if (num_found < 0) return Pages::unknown;
-    return num_found > 0 ? Pages::huge : Pages::small;
+    scan.category_mask = is_present;
+    scan.return_mask = is_huge;
+    const int num_found = ioctl(descriptor_, scan_pages, &scan);
+    if (num_found < 0) end(); // an older system
+    if (num_found <= 0) return Pages::unknown;
+    return (found.categories & is_huge) != 0 ? Pages::huge : Pages::small;
 }
 
 Pages PageMap::of(Bytes memory) {
@@ -55,7 +61,7 @@ Pages PageMap::of(Bytes memory) {
     }
     if (answer->num_uses++ >= most_uses) {
         answer->pages = ask(page);
-        answer->num_uses = 1;
+        if (answer->pages != Pages::unknown) answer->num_uses = 1;
     }
     return answer->pages;
 }

@@ -9,7 +9,8 @@
 
 namespace hocket {
 
-/// Huge ones are those that the processor looks up in one step less (2 MiB); unknown where the system does not tell.
+/// Huge ones are those that the processor looks up in one step less (2 MiB); unknown where the system does not tell, or
+/// where nobody has touched the memory yet, so that it has none.
 enum class Pages : std::uint8_t { unknown, small, huge };
 
 /// What Linux tells of them since 6.7. Asking takes 0.6 µs, so answers are remembered for a while.
@@ -32,9 +33,10 @@ class PageMap {
         int num_uses = most_uses;
     };
 
-    Pages ask(std::uintptr_t page) const;
+    Pages ask(std::uintptr_t page);
+    void end();
 
-    int descriptor_; // of this process's map; -1: none
+    int descriptor_; // of this process's map; -1: there is none, or it does not tell
     std::mutex mutex_;
     std::array<Answer, 16> answers_;
     std::size_t next_ = 0;

@@ -18,12 +18,12 @@ namespace {
 constexpr std::size_t num_bytes = std::size_t{8} << 20, huge_page = std::size_t{2} << 20;
 
 struct Mapping {
-    explicit Mapping(int advice)
+    explicit Mapping(int advice, bool touched = true)
         : base(static_cast<std::byte *>(
               mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
         CHECK(base != MAP_FAILED);
         madvise(base, num_bytes, advice);
-        std::memset(base, 1, num_bytes);
+        if (touched) std::memset(base, 1, num_bytes);
     }
     Mapping(const Mapping &) = delete;
     Mapping &operator=(const Mapping &) = delete;
@@ -69,6 +69,16 @@ TEST(pages_are_looked_up_again_after_a_while) {
     int num_uses = 1;
     for (; map.of(mapping.bytes()) == Pages::huge; ++num_uses) CHECK(num_uses < 1000);
     CHECK(num_uses > 10 && map.of(mapping.bytes()) == Pages::small, num_uses);
+}
+
+TEST(pages_that_are_yet_to_be_are_not_known_and_asked_for_again) {
+    PageMap map;
+    const Mapping mapping(MADV_NOHUGEPAGE, false);
+    CHECK(map.of(mapping.bytes()) == Pages::unknown);
+    std::memset(mapping.base, 1, num_bytes);
+    const Pages found = map.of(mapping.bytes());
+    if (found == Pages::unknown) throw Skipped("the system does not tell");
+    CHECK(found == Pages::small);
 }
 
 TEST(pages_of_more_places_than_are_remembered) {
