@@ -150,7 +150,7 @@ class Executor {
     bool ready(Task &task);
     bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
     bool is_large() const;
-    bool pays_to_attach(const std::byte *memory, const Task &task) const;
+    bool pays_to_share(const std::byte *memory, const Task &task) const;
     bool is_to_be_fetched(const Task &task) const;
     bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
@@ -208,8 +208,8 @@ class Executor {
     /// Below this, a window comes too late to be seen.
     static constexpr std::size_t least_put_bytes = 4096;
     /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20,
-                                 least_fetched_in_huge_pages = std::size_t{512} << 10;
+    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
+    static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
     /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
     static constexpr std::size_t most_fetched_by_several = 4;
     /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.

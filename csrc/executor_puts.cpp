@@ -14,14 +14,15 @@ namespace hocket {
 
 void Executor::grant() {
     if (is_short_) return;
-    const std::size_t least_shared = std::min(least_shared_in_huge_pages, least_bytes_past_caches_);
+    const std::size_t in_huge_pages = transport_.shares_cores() ? least_bytes_past_caches_ : least_shared_in_huge_pages;
+    const std::size_t least_shared = std::min(in_huge_pages, least_bytes_past_caches_);
     for (const Cursor &cursor : receives_) {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {
             const Task &task = tasks_[index];
             if (task.num_bytes < least_put_bytes) continue;
             const bool is_private = !transport_.could_lend(Bytes(task.destination, task.num_bytes));
-            if (is_private && !(cursor.is_shared && pays_to_attach(task.destination, task))) continue;
+            if (is_private && !(cursor.is_shared && pays_to_share(task.destination, task))) continue;
             const Instruction &instruction = *task.instruction;
             Window &window = windows_.emplace_back();
             window.step = instruction.step;
@@ -68,7 +69,7 @@ bool Executor::find_targets(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task)) return false;
     const bool is_shared = sends_[task.cursors[0]].is_shared;
     const bool is_worth_it = task.instruction->is_fresh || task.num_bytes >= least_bytes_past_caches_;
-    if (!is_worth_it && !(is_shared && pays_to_attach(task.sources[0], task))) return false;
+    if (!is_worth_it && !(is_shared && pays_to_share(task.sources[0], task))) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
         if (!place) return false;
@@ -78,7 +79,7 @@ bool Executor::find_targets(Task &task, const Task *folding) {
     for (const Place &place : task.places) {
         if (place.after != nullptr && place.after != folding && place.after->done <= task.done) return false;
         if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
-        if (place.begin.attached && !pays_to_attach(task.sources[0], task)) return false;
+        if (place.begin.attached && !pays_to_share(task.sources[0], task)) return false;
         targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
     }
     return true;

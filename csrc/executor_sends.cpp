@@ -11,14 +11,19 @@ namespace hocket {
 bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
     if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
-    if (piece_start(task) + task.within > 0 || !pays_to_attach(task.sources[0], task)) return false;
-    return task.num_looks++ < max_looks && transport_.may_grant(cursor.peer, cursor.num_posted);
+    if (piece_start(task) + task.within > 0 || task.num_looks >= max_looks) return false;
+    if (!transport_.may_grant(cursor.peer, cursor.num_posted) || !pays_to_share(task.sources[0], task)) return false;
+    ++task.num_looks;
+    return true;
 }
 
-/// Whether two ends that have nothing else to copy had better move one half each of a chunk, which one of them has in
-/// `memory`, from private memory to private memory.
-bool Executor::pays_to_attach(const std::byte *memory, const Task &task) const {
-    return transport_.pays_to_attach(Bytes(memory, task.num_bytes), least_shared_in_huge_pages,
+/// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
+/// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would.
+bool Executor::pays_to_share(const std::byte *memory, const Task &task) const {
+    const bool is_whole = task.peers.empty() || is_one_message(task); // as far as a receiver knows
+    const bool is_quick = is_whole && !transport_.shares_cores();
+    return transport_.pays_to_attach(Bytes(memory, task.num_bytes),
+                                     is_quick ? least_shared_in_huge_pages : least_bytes_past_caches_,
                                      least_bytes_past_caches_);
 }
 
@@ -30,7 +35,7 @@ bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
 }
 
 /// Whether all ranks have so much that two copies of it, through slots, are no quicker than the system's one for those
-/// that share a core (`is_to_be_fetched`). What may be fetched goes in no one order (`goes_in_order`).
+/// that share a core (`is_to_be_fetched`), in whatever pages. Then nothing goes in one order (`goes_in_order`).
 bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches_ / 2; }
 
 /// Whether the readers had better copy from private memory where it lies: the cores that they share with others then

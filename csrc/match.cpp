@@ -243,6 +243,7 @@ void Matcher::take_frame(int peer, const Header &header) {
     switch (header.kind) {
     case Kind::eager:
         if (header.num_bytes > eager_bytes) refuse(peer, "one too long to come unasked");
+        if (in.place != 0) refuse(peer, "one unasked that it has offered");
         in.num_eager += units_of(header.num_bytes);
         if (in.num_eager - in.num_matched > max_unmatched) refuse(peer, "more than it had credit for");
         return take_envelope(peer, header);

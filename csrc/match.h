@@ -65,16 +65,19 @@ class Matcher {
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
-    /// From here on a message is fetched by its receiver where ranks share cores: of a shorter one two copies are
-    /// quicker than the system's one.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10,
-                                 least_fetched_in_huge_pages = eager_bytes;
-    /// From here on, where each rank has a core, both ends move pieces of it straight from memory to memory, if they
-    /// share a cache: else a put would take lines from the receiver's, which may be much slower than what that reads.
-    /// In small pages a shorter one loses more by looking them up than by a copy through slots.
+    // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
+    // quick copies are (Transport::pays_to_attach).
+
+    /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
+    /// system's one. In huge pages all are that are announced for their length.
+    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
+    static constexpr std::size_t least_fetched_in_huge_pages = eager_bytes + 1;
+    /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
+    /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
+    /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
     static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
     static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
-    /// From here on a message stays in no cache, and is written past them; and both ends move it in any case.
+    /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
     /// in its own: there private memory is not written by the sender.

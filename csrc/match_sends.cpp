@@ -81,7 +81,8 @@ bool Matcher::pays_to_offer(Bytes message) {
 /// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
 /// copy to make instead of two.
 bool Matcher::offer(int peer, Exchange &send) {
-    if (!transport_.shares_cores() || send.offered || send.num_bytes >= least_uncached_bytes) return false;
+    if (!transport_.shares_cores() || send.offered) return false;
+    if (send.num_bytes <= eager_bytes || send.num_bytes >= least_uncached_bytes) return false;
     const Bytes message(send.data, send.num_bytes);
     if (!transport_.pays_to_attach(message, least_fetched_in_huge_pages, least_fetched_bytes)) return false;
     if (transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;

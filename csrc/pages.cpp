@@ -1,14 +1,13 @@
 #include "pages.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace hocket {
 namespace {
-
-constexpr std::uintptr_t page_bytes = 4096;
 
 // As linux/fs.h has them, but older headers do not.
 struct PageRegion {
@@ -34,36 +33,35 @@ void PageMap::end() {
     descriptor_ = -1;
 }
 
-Pages PageMap::ask(std::uintptr_t page) {
+Pages PageMap::ask(std::uintptr_t address) {
     if (descriptor_ < 0) return Pages::unknown;
     PageRegion found{};
     PageScan scan;
-    scan.begin = page;
-    scan.end = page + page_bytes;
+    scan.begin = address;
+    scan.end = address + page;
     scan.regions = reinterpret_cast<std::uintptr_t>(&found);
     scan.num_regions = scan.most_pages = 1;
     scan.category_mask = is_present;
     scan.return_mask = is_huge;
     const int num_found = ioctl(descriptor_, scan_pages, &scan);
-    if (num_found < 0) end(); // an older system
+    if (num_found < 0 && (errno == ENOTTY || errno == EINVAL)) end(); // an older system
     if (num_found <= 0) return Pages::unknown;
     return (found.categories & is_huge) != 0 ? Pages::huge : Pages::small;
 }
 
 Pages PageMap::of(Bytes memory) {
-    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(&memory[memory.size() / 2]) & ~(page_bytes - 1);
+    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(&memory[memory.size() / 2]) & ~(page - 1);
     const std::lock_guard lock(mutex_);
-    auto answer = std::ranges::find(answers_, page, &Answer::page);
-    if (answer == answers_.end()) {
-        answer = answers_.begin() + static_cast<std::ptrdiff_t>(next_++ % answers_.size());
-        *answer = Answer();
-        answer->page = page;
+    const auto found = std::ranges::find(answers_, address, &Answer::address);
+    if (found != answers_.end() && found->num_uses < most_uses) {
+        ++found->num_uses;
+        return found->pages;
     }
-    if (answer->num_uses++ >= most_uses) {
-        answer->pages = ask(page);
-        if (answer->pages != Pages::unknown) answer->num_uses = 1;
-    }
-    return answer->pages;
+    const Pages pages = ask(address);
+    Answer &answer = found != answers_.end() ? *found : answers_[next_++ % answers_.size()];
+    answer = Answer();
+    if (pages != Pages::unknown) answer = {.address = address, .pages = pages, .num_uses = 1};
+    return pages;
 }
 
 } // namespace hocket

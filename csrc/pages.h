@@ -28,17 +28,17 @@ class PageMap {
     /// While a program goes on using memory, its pages may become huge ones, or others be put in their place.
     static constexpr int most_uses = 64;
     struct Answer {
-        std::uintptr_t page = 0;
-        Pages pages = Pages::unknown;
+        std::uintptr_t address = 0;
+        Pages pages = Pages::unknown; // which is not remembered
         int num_uses = most_uses;
     };
 
-    Pages ask(std::uintptr_t page);
+    Pages ask(std::uintptr_t address);
     void end();
 
     int descriptor_; // of this process's map; -1: there is none, or it does not tell
     std::mutex mutex_;
-    std::array<Answer, 16> answers_;
+    std::array<Answer, 32> answers_;
     std::size_t next_ = 0;
 };
 

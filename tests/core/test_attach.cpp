@@ -92,7 +92,7 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
         }
     }
     CHECK(outputs[1].back() != 0 || collective == "reduce_scatter");
-    if (memory == Memory::huge && !may_be_attached(*buffers.front())) throw Skipped("there are no huge pages");
+    for (const auto &buffer : buffers) need(memory == Memory::huge ? Pages::huge : Pages::small, *buffer);
     return pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
 }
 
@@ -245,7 +245,7 @@ TEST(each_end_moves_one_half_of_what_goes_one_way) {
     const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
     Pair pair;
     const Buffer given(pair.world[0].arena, Memory::huge, num_bytes), got(pair.world[1].arena, Memory::huge, num_bytes);
-    if (!may_be_attached(given)) throw Skipped("there are no huge pages");
+    for (const Buffer *buffer : {&given, &got}) need(Pages::huge, *buffer);
     const std::span values(reinterpret_cast<std::int64_t *>(given.data()), count);
     std::iota(values.begin(), values.end(), 5);
     const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
@@ -310,7 +310,7 @@ TEST(what_several_read_is_fetched_by_each_while_caches_hold_it) {
                 CHECK(std::ranges::equal(found->bytes().subspan(at * num_bytes, num_bytes), given[at]->bytes()), at);
             CHECK(found->is_intact());
         }
-        if (!may_be_attached(*given[0])) throw Skipped("there are no huge pages");
+        for (const auto &buffer : given) need(Pages::huge, *buffer);
         const Endpoint &endpoint = world[0].communicator().transport().endpoint(0);
         CHECK(endpoint.ring(Lane::collectives, 1)[0].tier == endpoint.ring(Lane::collectives, 2)[0].tier);
         return endpoint.ring(Lane::collectives, 1)[0].tier;
@@ -336,15 +336,11 @@ TEST(exchanges_that_caches_hold_are_fetched_where_ranks_share_none_of_their_core
 /// Where copies through slots take no longer than the kernel needs to look up small pages.
 TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
     const auto quick = has_quick_string_moves() ? Endpoint::Tier::arena : Endpoint::Tier::attach;
-    World world(1);
-    if (PageMap().of(Buffer(world[0].arena, Memory::owned, 5'000'000).bytes()) != Pages::small) {
-        throw Skipped("there are no small pages, or nothing tells of them");
-    }
-    CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::owned) == quick);
-    CHECK(tier_of("all_to_all", true, 100'003, std::size_t{8} << 20, Memory::owned) == Endpoint::Tier::arena);
+    CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::small) == quick);
+    CHECK(tier_of("all_to_all", true, 100'003, std::size_t{8} << 20, Memory::small) == Endpoint::Tier::arena);
     constexpr std::size_t in_all = 2 * 2 * 300'001 * sizeof(std::int64_t);
-    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all, Memory::owned) == quick, "cores are shared");
-    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all + 2, Memory::owned) == Endpoint::Tier::arena);
+    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all, Memory::small) == quick, "cores are shared");
+    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all + 2, Memory::small) == Endpoint::Tier::arena);
 }
 
 TEST(one_way_collectives_are_shared_among_processes) {
@@ -409,7 +405,7 @@ TEST(match_fetches_where_ranks_share_cores) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
                 std::ranges::copy(content(size, size), bytes.data());
-                if (memory == Memory::huge && !may_be_attached(bytes)) throw Skipped("there are no huge pages");
+                if (memory == Memory::huge) need(Pages::huge, bytes);
                 std::vector<std::byte> found(size);
                 std::shared_ptr<Exchange> received;
                 if (receiver_first) received = machines.receive(1, 0, 5, found);
@@ -430,14 +426,39 @@ TEST(match_fetches_where_ranks_share_cores) {
     }
 }
 
+/// One that has just the length up to which a message goes unasked is sent so: an offer would be taken for the next
+/// one's.
+TEST(match_offers_only_what_it_announces) {
+    Machines machines(2, Over::crowded);
+    const auto &arena = (*machines.world)[0].arena;
+    std::vector<std::unique_ptr<Buffer>> given;
+    std::vector<std::vector<std::byte>> found;
+    std::vector<std::shared_ptr<Exchange>> all;
+    for (const std::size_t size : {std::size_t{1} << 20, Matcher::eager_bytes, std::size_t{100'000}}) {
+        const std::size_t number = given.size();
+        given.push_back(std::make_unique<Buffer>(arena, number < 2 ? Memory::huge : Memory::small, size));
+        std::ranges::copy(content(number, size), given.back()->data());
+        all.push_back(machines.post(
+            0, {.sends = true, .peer = 1, .tag = number, .data = given.back()->data(), .num_bytes = size}));
+        found.emplace_back(size);
+    }
+    need(Pages::huge, *given[1]);
+    for (std::size_t i = 0; i < found.size(); ++i) all.push_back(machines.receive(1, 0, i, found[i]));
+    machines.settle();
+    for (const auto &exchange : all) CHECK(exchange->done);
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(std::ranges::equal(found[i], given[i]->bytes()), i);
+    CHECK(!static_cast<ShmTransport &>(*machines.transports[0]).may_be_used_by(1));
+}
+
 /// Where each end has a core, of private memory in huge pages at both: the receiver lets the sender write.
 TEST(match_moves_one_half_at_each_end) {
-    for (const Memory from : {Memory::huge, Memory::owned}) {
+    for (const Memory from : {Memory::huge, Memory::small}) {
         for (const std::size_t size : {Matcher::least_offered_in_huge_pages, 2 * attached_bytes - 1}) {
             Machines machines(2, Over::apart);
             const Buffer given((*machines.world)[0].arena, from, size),
                 got((*machines.world)[1].arena, Memory::huge, size);
-            if (!may_be_attached(got)) throw Skipped("there are no huge pages");
+            need(Pages::huge, got);
+            need(from == Memory::huge ? Pages::huge : Pages::small, given);
             std::ranges::copy(content(size, size), given.data());
             const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
             const auto sent =
@@ -463,7 +484,7 @@ TEST(match_ends_a_receive_when_its_sender_is_told) {
         auto shorts = content(2, 8);
         const Buffer bytes((*machines.world)[0].arena, Memory::huge, size);
         std::ranges::copy(content(1, size), bytes.data());
-        if (size > 0 && !may_be_attached(bytes)) throw Skipped("there are no huge pages");
+        if (size > 0) need(Pages::huge, bytes);
         std::vector<std::byte> found(size);
         for (int i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
         machines.settle();

@@ -1,7 +1,6 @@
 #include "world.h"
 
 #include "check.h"
-#include "copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -27,12 +26,12 @@ Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t n
         arena_ = arena;
         offset_ = arena_->allocate(num_bytes + canary_bytes);
         data_ = arena_->mapping()->base() + offset_;
-    } else if (memory == Memory::huge) { // not from the heap, which may have had small ones there
+    } else if (memory != Memory::owned) { // not from the heap, which may have had others there
         const std::size_t all = round_up(num_bytes + canary_bytes, huge_page) + huge_page;
         void *mapped = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(mapped != MAP_FAILED);
         mapped_ = {mapped, [all](void *begin) { munmap(begin, all); }};
-        madvise(mapped, all, MADV_HUGEPAGE); // no more than a wish
+        madvise(mapped, all, memory == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // no more than a wish
         data_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<std::uintptr_t>(mapped), huge_page));
         std::memset(data_, 0, num_bytes);
     } else {
@@ -52,8 +51,11 @@ bool Buffer::is_intact() const {
                        [](std::byte byte) { return byte == canary; });
 }
 
-bool may_be_attached(const Buffer &memory) {
-    return PageMap().of(memory.bytes()) != Pages::small || !has_quick_string_moves();
+Pages pages_of(const Buffer &memory) { return PageMap().of(memory.bytes()); }
+
+void need(Pages pages, const Buffer &memory) {
+    if (pages_of(memory) == pages) return;
+    throw Skipped(pages == Pages::huge ? "there are no huge pages" : "there are no small pages");
 }
 
 // Ranks ---------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ namespace hocket::test {
 
 inline constexpr std::chrono::seconds patience{120}; // for what must not happen; ranks share few cores
 
-/// Where a test's arrays lie: on the heap, there in huge pages if the system gives any, or in the rank's arena.
-enum class Memory { owned, huge, registered };
+/// Where a test's arrays lie: on the heap, in huge or in small pages of their own, or in the rank's arena.
+enum class Memory { owned, huge, small, registered };
 
 /// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its
 /// end.
@@ -39,8 +39,10 @@ class Buffer {
     std::size_t num_bytes_ = 0;
 };
 
-/// Whether ranks that may attach to such memory do, from some length on.
-bool may_be_attached(const Buffer &memory);
+/// What the system tells of them; a test that needs huge pages, or small ones, is skipped where it gets, or is told,
+/// none.
+Pages pages_of(const Buffer &memory);
+void need(Pages pages, const Buffer &memory);
 
 struct Rank {
     int rank = 0;

@@ -15,7 +15,7 @@ from hocket.runtime.launch import run_ranks
 from tests.runtime.test_faults import Ranks
 
 # float32 elements: 128 KiB is a piece; from 2 MiB in huge pages, which NumPy has from 4 MiB on, or from 16 in others
-# what goes one way is shared.
+# that are attached at all, what goes one way is shared.
 COUNTS = (16_388, 32_768, 300_004, 1_500_004, 4_194_300, 4_194_304, 4_800_004)
 PR_SET_DUMPABLE = 4
 
