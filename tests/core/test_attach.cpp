@@ -1,4 +1,4 @@
-// Attached messages: what goes one way between two processes is moved by both, one half each.
+// Attached chunks: what goes one way between two processes is moved by both, one half each; what else is fetched.
 
 #include "attach.h"
 #include "check.h"
@@ -95,23 +95,6 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
     for (const auto &buffer : buffers) need(memory == Memory::huge ? Pages::huge : Pages::small, *buffer);
     return pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
 }
-
-/// Would rather be sent what is offered to it: whoever puts or lends it anyway does not get on.
-struct Reluctant final : Transport {
-    Reluctant(std::shared_ptr<ByteStreams> streams, int rank) : carrier(std::move(streams), rank) {}
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return carrier.publish(peers, bytes, tag, may_lend);
-    }
-    std::uint64_t posted(int peer) const override { return carrier.posted(peer); }
-    std::uint64_t released(int peer) const override { return carrier.released(peer); }
-    View view(int peer) override { return carrier.view(peer); }
-    void release(int peer, std::size_t num_bytes) override { carrier.release(peer, num_bytes); }
-    std::uint64_t offer(int, std::span<std::byte>) override { return 1; }
-    std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.attached = true}; }
-    bool stores_are_slow() const override { return true; }
-
-    ByteStreamTransport carrier;
-};
 
 } // namespace
 
@@ -392,130 +375,4 @@ TEST(exchanges_of_processes_are_fetched) {
         };
         const Processes run(num_ranks, exchange, {.spin = num_ranks == 2, .may_attach = true});
     }
-}
-
-/// Where ranks share cores, the receiver copies a message at once, from wherever it lies, and nothing is sent but
-/// words.
-TEST(match_fetches_where_ranks_share_cores) {
-    Machines machines(2, Over::crowded);
-    const auto &arena = (*machines.world)[0].arena;
-    for (const Memory memory : {Memory::huge, Memory::registered}) {
-        const std::size_t least = memory == Memory::huge ? Matcher::eager_bytes + 1 : Matcher::least_fetched_bytes;
-        for (const std::size_t size : {least, Matcher::least_uncached_bytes - 1}) {
-            for (const bool receiver_first : {false, true}) {
-                Buffer bytes(arena, memory, size);
-                std::ranges::copy(content(size, size), bytes.data());
-                if (memory == Memory::huge) need(Pages::huge, bytes);
-                std::vector<std::byte> found(size);
-                std::shared_ptr<Exchange> received;
-                if (receiver_first) received = machines.receive(1, 0, 5, found);
-                const auto posted = machines.transports[0]->posted(1);
-                const auto sent =
-                    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
-                machines[0].advance();
-                CHECK(machines.transports[0]->posted(1) == posted + 2, "an offer, and an announcement");
-                if (!receiver_first) received = machines.receive(1, 0, 5, found);
-                while (!received->done) CHECK(machines[1].advance());
-                CHECK(!sent->done && std::ranges::equal(found, bytes.bytes()));
-                machines.settle();
-                CHECK(sent->done && machines.transports[0]->posted(1) == posted + 2);
-                const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
-                CHECK(!transport.may_be_used_by(1) && bytes.is_intact());
-            }
-        }
-    }
-}
-
-/// One that has just the length up to which a message goes unasked is sent so: an offer would be taken for the next
-/// one's.
-TEST(match_offers_only_what_it_announces) {
-    Machines machines(2, Over::crowded);
-    const auto &arena = (*machines.world)[0].arena;
-    std::vector<std::unique_ptr<Buffer>> given;
-    std::vector<std::vector<std::byte>> found;
-    std::vector<std::shared_ptr<Exchange>> all;
-    for (const std::size_t size : {std::size_t{1} << 20, Matcher::eager_bytes, std::size_t{100'000}}) {
-        const std::size_t number = given.size();
-        given.push_back(std::make_unique<Buffer>(arena, number < 2 ? Memory::huge : Memory::small, size));
-        std::ranges::copy(content(number, size), given.back()->data());
-        all.push_back(machines.post(
-            0, {.sends = true, .peer = 1, .tag = number, .data = given.back()->data(), .num_bytes = size}));
-        found.emplace_back(size);
-    }
-    need(Pages::huge, *given[1]);
-    for (std::size_t i = 0; i < found.size(); ++i) all.push_back(machines.receive(1, 0, i, found[i]));
-    machines.settle();
-    for (const auto &exchange : all) CHECK(exchange->done);
-    for (std::size_t i = 0; i < found.size(); ++i) CHECK(std::ranges::equal(found[i], given[i]->bytes()), i);
-    CHECK(!static_cast<ShmTransport &>(*machines.transports[0]).may_be_used_by(1));
-}
-
-/// Where each end has a core, of private memory in huge pages at both: the receiver lets the sender write.
-TEST(match_moves_one_half_at_each_end) {
-    for (const Memory from : {Memory::huge, Memory::small}) {
-        for (const std::size_t size : {Matcher::least_offered_in_huge_pages, 2 * attached_bytes - 1}) {
-            Machines machines(2, Over::apart);
-            const Buffer given((*machines.world)[0].arena, from, size),
-                got((*machines.world)[1].arena, Memory::huge, size);
-            need(Pages::huge, got);
-            need(from == Memory::huge ? Pages::huge : Pages::small, given);
-            std::ranges::copy(content(size, size), given.data());
-            const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
-            const auto sent =
-                machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = given.data(), .num_bytes = size});
-            machines.settle();
-            CHECK(received->done && sent->done && std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
-            const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
-            const std::span lines(transport.endpoint(0).ring(Lane::messages, 1), transport.posted(1));
-            const auto count = [lines](Endpoint::Tier tier) {
-                return std::ranges::count(lines, tier, &Endpoint::Line::tier);
-            };
-            const bool attaches = from == Memory::huge;
-            CHECK(count(Endpoint::Tier::attach) == attaches && count(Endpoint::Tier::attached_put) == attaches, size);
-            CHECK(!transport.may_be_used_by(1));
-        }
-    }
-}
-
-/// Whoever has received may never come back.
-TEST(match_ends_a_receive_when_its_sender_is_told) {
-    for (const std::size_t size : {std::size_t{0}, Matcher::least_fetched_bytes}) {
-        Machines machines(2, Over::crowded);
-        auto shorts = content(2, 8);
-        const Buffer bytes((*machines.world)[0].arena, Memory::huge, size);
-        std::ranges::copy(content(1, size), bytes.data());
-        if (size > 0) need(Pages::huge, bytes);
-        std::vector<std::byte> found(size);
-        for (int i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
-        machines.settle();
-        const auto sent =
-            machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
-        machines[0].advance(); // it is announced, be it empty, as nobody asks for the others
-        for (std::uint64_t i = 0; i < ring_size_of(Lane::messages); ++i) {
-            CHECK(machines.send(1, 0, 7, shorts)->done, "it fills the channel back");
-        }
-        const auto received = machines.receive(1, 0, 5, found);
-        while (machines[1].advance()) continue;
-        CHECK(std::ranges::equal(found, bytes.bytes()) && machines[1].waiting_for() == std::vector<int>{0});
-        while (!received->done) CHECK(machines[0].advance() && machines[1].advance());
-        while (!sent->done) CHECK(machines[0].advance());
-    }
-}
-
-TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
-    const auto streams = std::make_shared<ByteStreams>(2);
-    Reluctant one(streams, 0), other(streams, 1);
-    Matcher sender(one, 0, 2), receiver(other, 1, 2);
-    auto sent = content(1, Matcher::least_offered_bytes);
-    std::vector<std::byte> found(sent.size());
-    const auto receive =
-        std::make_shared<Exchange>(Message{.peer = 0, .tag = 5, .data = found.data(), .num_bytes = found.size()});
-    receiver.post(receive);
-    sender.post(std::make_shared<Exchange>(
-        Message{.sends = true, .peer = 1, .tag = 5, .data = sent.data(), .num_bytes = sent.size()}));
-    for (bool moved = true; moved;) {
-        moved = sender.advance();
-        moved = receiver.advance() || moved;
-    }
-    CHECK(receive->done && found == sent);
 }
