@@ -210,10 +210,10 @@ class Executor {
     /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
     static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
     static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
-    /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
-    static constexpr std::size_t most_fetched_by_several = 4;
     /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
     static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
+    /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
+    static constexpr std::size_t most_fetched_by_several = 4;
     static constexpr int max_looks = 16; // about a microsecond
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.

@@ -51,10 +51,8 @@ bool Buffer::is_intact() const {
                        [](std::byte byte) { return byte == canary; });
 }
 
-Pages pages_of(const Buffer &memory) { return PageMap().of(memory.bytes()); }
-
 void need(Pages pages, const Buffer &memory) {
-    if (pages_of(memory) == pages) return;
+    if (PageMap().of(memory.bytes()) == pages) return;
     throw Skipped(pages == Pages::huge ? "there are no huge pages" : "there are no small pages");
 }
 

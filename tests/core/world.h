@@ -39,9 +39,7 @@ class Buffer {
     std::size_t num_bytes_ = 0;
 };
 
-/// What the system tells of them; a test that needs huge pages, or small ones, is skipped where it gets, or is told,
-/// none.
-Pages pages_of(const Buffer &memory);
+/// A test that needs huge pages, or small ones, is skipped where it gets others, or the system does not tell.
 void need(Pages pages, const Buffer &memory);
 
 struct Rank {
