@@ -59,19 +59,21 @@ struct Exchange : Message {
 /// beyond is announced too. How many were asked for the peer sees at once, so it is never too careful.
 class Matcher {
   public:
-    static constexpr std::size_t eager_bytes = std::size_t{64} << 10;
+    static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
     static constexpr std::uint8_t max_unmatched = 32;
     /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
+    static_assert(eager_bytes <= max_unmatched * unit_bytes, "the longest can be kept");
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
     // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
     // quick copies are (Transport::pays_to_attach).
 
     /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
-    /// system's one. In huge pages all are that are announced for their length.
+    /// system's one, or than to wait for the receiver with registered memory.
     static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
-    static constexpr std::size_t least_fetched_in_huge_pages = eager_bytes + 1;
+    static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
+    static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
     /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
     /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
     /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
@@ -218,6 +220,7 @@ class Matcher {
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool pays_to_offer(Bytes message);
+    bool is_to_be_fetched(Bytes message);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);

@@ -22,8 +22,8 @@ bool Matcher::send_at_once(Exchange &send) {
     Outgoing &out = to(send.peer);
     const Bytes bytes(send.data, send.num_bytes);
     const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
-    if (!is_free || bytes.empty() || bytes.size() > eager_bytes) return false;
-    if (!has_credit(send.peer, bytes.size()) || may_be_lent(bytes)) return false;
+    if (!is_free || bytes.empty() || bytes.size() > piece_bytes) return false;
+    if (!has_credit(send.peer, bytes.size()) || may_be_lent(bytes) || is_to_be_fetched(bytes)) return false;
     const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
     if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
@@ -77,15 +77,18 @@ bool Matcher::pays_to_offer(Bytes message) {
     return transport_.pays_to_attach(message, least_offered_in_huge_pages, least_offered_bytes);
 }
 
-/// Where the receiver had better copy a message alone, from where it lies, tells it of that place before it announces
-/// the message: then each end waits for the other once only, and the cores that they share with other ranks have one
-/// copy to make instead of two.
+/// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with
+/// other ranks have one copy to make instead of two.
+bool Matcher::is_to_be_fetched(Bytes message) {
+    if (message.size() < least_fetched_registered || message.size() >= least_uncached_bytes) return false;
+    if (!transport_.shares_cores() || transport_.copies_faster(message.size(), SIZE_MAX)) return false;
+    const std::size_t least = transport_.could_lend(message) ? least_fetched_registered : least_fetched_bytes;
+    return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);
+}
+
+/// Tells the receiver of the place of such a message before it announces it: so each end waits for the other once only.
 bool Matcher::offer(int peer, Exchange &send) {
-    if (!transport_.shares_cores() || send.offered) return false;
-    if (send.num_bytes <= eager_bytes || send.num_bytes >= least_uncached_bytes) return false;
-    const Bytes message(send.data, send.num_bytes);
-    if (!transport_.pays_to_attach(message, least_fetched_in_huge_pages, least_fetched_bytes)) return false;
-    if (transport_.copies_faster(send.num_bytes, SIZE_MAX)) return false;
+    if (send.offered || !is_to_be_fetched(Bytes(send.data, send.num_bytes))) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
@@ -127,7 +130,7 @@ bool Matcher::begin_frame(int peer) {
 void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
     Outgoing &out = to(peer);
     const Bytes bytes(exchange->data, exchange->num_bytes);
-    if (bytes.size() <= eager_bytes && has_credit(peer, bytes.size())) {
+    if (!exchange->offered && bytes.size() <= eager_bytes && has_credit(peer, bytes.size())) {
         out.num_eager += units_of(bytes.size());
         const Header header = header_of(*exchange, Kind::eager);
         put_frame(peer, header, std::move(exchange), bytes);

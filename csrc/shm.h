@@ -201,7 +201,7 @@ class ShmTransport final : public Transport {
     /// In the word of an offer: an address in this process, and not an offset in its arena.
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
     /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
-    static constexpr std::size_t max_parts = 4;
+    static constexpr std::size_t max_parts = 8;
     /// The same where the reader's cache is another: stores past the caches have to be over before it is told of a
     /// part, and the line that tells it takes long.
     static constexpr std::size_t least_far_part = std::size_t{32} << 10;

@@ -298,10 +298,11 @@ TEST(match_does_not_trust_a_peer) {
     CHECK(flooding.answer_to(flood).empty());
     CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
     Liar generous;
-    std::vector<std::byte> bytes(70'000);
+    constexpr std::size_t size = Matcher::eager_bytes + 1;
+    std::vector<std::byte> bytes(size);
     generous.machines.receive(0, 1, 1, bytes);
-    CHECK(generous.answer_to({word(announce, 0, 0), 1, 70'000}).empty());
-    const std::string found = generous.answer_to({word(data, 0, 0), 0, 70'001});
+    CHECK(generous.answer_to({word(announce, 0, 0), 1, size}).empty());
+    const std::string found = generous.answer_to({word(data, 0, 0), 0, size + 1});
     CHECK(found.find("more bytes than were asked for") != std::string::npos, found);
     Liar greedy;
     std::vector<std::byte> one(1);
@@ -316,7 +317,7 @@ TEST(match_does_not_trust_a_peer) {
     Liar inviting;
     inviting.machines.receive(0, 1, 1, bytes);
     CHECK(inviting.answer_to({word(offer, 0, 0), 1, 0}).empty());
-    CHECK(inviting.answer_to({word(announce, 0, 0), 1, 70'000}).find("outside of its memory") != std::string::npos);
+    CHECK(inviting.answer_to({word(announce, 0, 0), 1, size}).find("outside of its memory") != std::string::npos);
 }
 
 // Random traffic ------------------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ class Growing final : public Transport {
     std::uint64_t released(int peer) const override { return inner_.released(peer); }
     View view(int peer) override {
         View view = inner_.view(peer);
-        if (view.bytes.size() < Matcher::eager_bytes) return view;
+        if (view.bytes.size() < piece_bytes) return view;
         view.bytes = view.bytes.first(2 * Endpoint::cell_bytes);
-        view.num_coming = Matcher::eager_bytes - view.bytes.size();
+        view.num_coming = piece_bytes - view.bytes.size();
         return view;
     }
     void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
@@ -107,9 +107,9 @@ TEST(match_sees_credit_though_the_channel_back_is_full) {
 TEST(match_receives_on_what_is_still_growing) {
     Machines machines(2, Over::processes);
     auto *transport = dynamic_cast<ShmTransport *>(machines.transports[0].get());
-    auto sent = content(1, Matcher::eager_bytes), received = sent;
+    auto sent = content(1, piece_bytes), received = sent;
     constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
-    constexpr int num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / Matcher::eager_bytes;
+    constexpr int num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / piece_bytes;
     for (int message = 0; message < num_messages; ++message) { // so many have to have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
@@ -132,7 +132,7 @@ TEST(match_gives_credit_for_what_has_grown_while_it_was_received_at_once) {
     Machines machines(2, Over::processes);
     Growing growing(*machines.transports[1]);
     Matcher reader(growing, 1, 2);
-    auto sent = content(1, Matcher::eager_bytes), received = sent;
+    auto sent = content(1, piece_bytes), received = sent;
     for (int message = 0; message < 12; ++message) { // more than there is credit for
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);

@@ -36,7 +36,8 @@ TEST(match_fetches_where_ranks_share_cores) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
     for (const Memory memory : {Memory::huge, Memory::registered}) {
-        const std::size_t least = memory == Memory::huge ? Matcher::eager_bytes + 1 : Matcher::least_fetched_bytes;
+        const bool is_huge = memory == Memory::huge;
+        const std::size_t least = is_huge ? Matcher::least_fetched_in_huge_pages : Matcher::least_fetched_registered;
         for (const std::size_t size : {least, Matcher::least_uncached_bytes - 1}) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
@@ -62,15 +63,15 @@ TEST(match_fetches_where_ranks_share_cores) {
     }
 }
 
-/// One that has just the length up to which a message goes unasked is sent so: an offer would be taken for the next
+/// What is offered is announced, though it is short enough to go unasked: else its offer would be taken for the next
 /// one's.
-TEST(match_offers_only_what_it_announces) {
+TEST(match_announces_what_it_offers) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
     std::vector<std::unique_ptr<Buffer>> given;
     std::vector<std::vector<std::byte>> found;
     std::vector<std::shared_ptr<Exchange>> all;
-    for (const std::size_t size : {std::size_t{1} << 20, Matcher::eager_bytes, std::size_t{100'000}}) {
+    for (const std::size_t size : {std::size_t{1} << 20, Matcher::eager_bytes, Matcher::eager_bytes + 1}) {
         const std::size_t number = given.size();
         given.push_back(std::make_unique<Buffer>(arena, number < 2 ? Memory::huge : Memory::small, size));
         std::ranges::copy(content(number, size), given.back()->data());
