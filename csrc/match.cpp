@@ -174,8 +174,8 @@ bool Matcher::receive_at_once(Exchange &receive) {
     const unsigned units = units_of(header.num_bytes);
     if (header.kind != Kind::eager || header.num_bytes == 0 || header.num_bytes > eager_bytes ||
         header.num_bytes != receive.num_bytes || header.dtype != receive.dtype || !accepts(receive, peer, header) ||
-        (header.scope == Scope::user && header.tag > max_user_tag) ||
-        in.num_eager - in.num_matched + units > max_unmatched) {
+        (header.scope == Scope::user && header.tag > max_user_tag) || in.place != 0 ||
+        !may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) {
         return false;
     }
     in.num_eager += units;
@@ -244,8 +244,8 @@ void Matcher::take_frame(int peer, const Header &header) {
     case Kind::eager:
         if (header.num_bytes > eager_bytes) refuse(peer, "one too long to come unasked");
         if (in.place != 0) refuse(peer, "one unasked that it has offered");
+        if (!may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) refuse(peer, "more than it had credit for");
         in.num_eager += units_of(header.num_bytes);
-        if (in.num_eager - in.num_matched > max_unmatched) refuse(peer, "more than it had credit for");
         return take_envelope(peer, header);
     case Kind::announce: return take_envelope(peer, header);
     case Kind::clear: {

@@ -55,15 +55,18 @@ struct Exchange : Message {
 /// Per source and tag, messages are received in the order in which they were sent, by receives in the order in which
 /// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
 /// waits until it is asked for, and goes in pieces that take turns with those of others and may be lent. So that
-/// nobody fills a rank's memory, a peer may have `max_unmatched` short ones there that nobody has asked for; what goes
-/// beyond is announced too. How many were asked for the peer sees at once, so it is never too careful.
+/// nobody fills a rank's memory, a peer may have only so many short ones there that nobody has asked for
+/// (`may_be_kept`); what goes beyond is announced too. How many were asked for the peer sees at once, so it is never
+/// too careful.
 class Matcher {
   public:
     static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
-    static constexpr std::uint8_t max_unmatched = 32;
     /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
-    static_assert(eager_bytes <= max_unmatched * unit_bytes, "the longest can be kept");
+    /// Unmatched messages, and how many of them there may be behind a longer one: else that would leave no credit to
+    /// short ones, which programs send behind it and expect to wait for nobody.
+    static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
+    static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
     // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
@@ -71,7 +74,7 @@ class Matcher {
 
     /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
     /// system's one, or than to wait for the receiver with registered memory.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{256} << 10;
+    static constexpr std::size_t least_fetched_bytes = eager_bytes + 1;
     static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
     static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
     /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
@@ -148,6 +151,11 @@ class Matcher {
     /// How many short messages one counts as.
     static unsigned units_of(std::size_t num_bytes) {
         return static_cast<unsigned>(std::max<std::size_t>((num_bytes + unit_bytes - 1) / unit_bytes, 1));
+    }
+    /// Whether one may go unasked behind so many that are unmatched.
+    static bool may_be_kept(std::size_t num_bytes, std::uint64_t num_unmatched) {
+        const unsigned units = units_of(num_bytes);
+        return num_unmatched + units <= (units > 1 ? max_unmatched_longer : max_unmatched);
     }
 
     /// Tells the sender of an announced message that it was asked for. A receive that has all by then is done only when

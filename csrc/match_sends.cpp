@@ -43,7 +43,7 @@ bool Matcher::may_be_lent(Bytes message) {
 /// is looked at when what was seen of it last is not enough.
 bool Matcher::has_credit(int peer, std::size_t num_bytes) {
     Outgoing &out = to(peer);
-    const auto has_room = [&] { return out.num_eager - out.num_matched + units_of(num_bytes) <= max_unmatched; };
+    const auto has_room = [&] { return may_be_kept(num_bytes, out.num_eager - out.num_matched); };
     if (has_room()) return true;
     out.num_matched = transport_.told(peer);
     if (out.num_matched > out.num_eager) refuse(peer, "it asked for more than it was sent");

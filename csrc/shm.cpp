@@ -185,10 +185,10 @@ bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
 void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
                                 bool other_cache) {
     std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const std::size_t least_part = other_cache ? least_far_part : Endpoint::cell_bytes;
-    const std::size_t num_parts = stays_near ? 1 : max_parts;
-    const std::size_t part_bytes =
-        std::max(least_part, round_up((bytes.size() + num_parts - 1) / num_parts, Endpoint::cell_bytes));
+    const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
+    const std::size_t part_bytes = stays_near    ? bytes.size()
+                                   : other_cache ? std::max(quarter, least_far_part)
+                                                 : std::min(quarter, most_near_part);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
         if (other_cache) copy_to_other_cache(place + begin, part);

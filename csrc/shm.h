@@ -200,9 +200,10 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t least_lent_bytes = 4096;
     /// In the word of an offer: an address in this process, and not an offset in its arena.
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
-    /// So many parts of a slot are written, and its readers told of them, one after another: none is under a cell.
-    static constexpr std::size_t max_parts = 8;
-    /// The same where the reader's cache is another: stores past the caches have to be over before it is told of a
+    /// The parts of a slot are written, and its readers told of them, one after another. Each is a quarter of it, but
+    /// no longer than this.
+    static constexpr std::size_t most_near_part = std::size_t{16} << 10;
+    /// Nor shorter where the reader's cache is another: stores past the caches have to be over before it is told of a
     /// part, and the line that tells it takes long.
     static constexpr std::size_t least_far_part = std::size_t{32} << 10;
     /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was

@@ -10,7 +10,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Shows of a longest message first two cells, and at the next look the rest.
+/// Shows of a message of one full piece first two cells, and at the next look the rest.
 class Growing final : public Transport {
   public:
     explicit Growing(Transport &inner) : inner_(inner) {}
@@ -40,7 +40,7 @@ class Growing final : public Transport {
 
 TEST(match_receives_at_once_only_what_comes_next) {
     for (Over over : {Over::threads, Over::processes}) {
-        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U, 8193U, 65536U}) {
+        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U, 8193U, 65536U, 131072U}) {
             Machines machines(2, over);
             auto first = content(1, size), second = content(2, size);
             std::vector<std::byte> a(size), b(size), longer(size + 1);
@@ -66,7 +66,7 @@ TEST(match_receives_at_once_only_what_comes_next) {
 }
 
 TEST(match_gives_credit_for_what_was_received_at_once) {
-    constexpr int half = Matcher::max_unmatched / 2; // as many as a channel holds
+    constexpr int half = ring_size_of(Lane::messages); // as many as a channel holds
     Machines machines(2, Over::threads);
     auto sent = content(1, 8), received = sent;
     const auto send_half = [&] {
@@ -78,18 +78,18 @@ TEST(match_gives_credit_for_what_was_received_at_once) {
         CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive));
     }
     machines[0].advance(); // and not the other, which may be busy elsewhere
-    for (int times = 0; times < 2; ++times) {
+    for (unsigned kept = 0; kept < Matcher::max_unmatched; kept += half) {
         send_half();
         machines[1].advance();
         machines[1].advance();
         machines[1].advance();
         machines[1].advance(); // each takes so many frames
     }
-    CHECK(machines[1].num_kept_bytes() == 2 * half * sent.size());
+    CHECK(machines[1].num_kept_bytes() == Matcher::max_unmatched * sent.size());
 }
 
 TEST(match_sees_credit_though_the_channel_back_is_full) {
-    constexpr int half = Matcher::max_unmatched / 2; // as many as a channel holds
+    constexpr int half = ring_size_of(Lane::messages); // as many as a channel holds
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(2, over);
         auto sent = content(1, 8), received = sent;
@@ -109,8 +109,8 @@ TEST(match_receives_on_what_is_still_growing) {
     auto *transport = dynamic_cast<ShmTransport *>(machines.transports[0].get());
     auto sent = content(1, piece_bytes), received = sent;
     constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
-    constexpr int num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / piece_bytes;
-    for (int message = 0; message < num_messages; ++message) { // so many have to have credit
+    constexpr unsigned num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / piece_bytes;
+    for (unsigned message = 0; message < num_messages; ++message) { // so many have to have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
         auto &line =

@@ -123,7 +123,7 @@ TEST(match_ends_a_receive_when_its_sender_is_told) {
         std::ranges::copy(content(1, size), bytes.data());
         if (size > 0) need(Pages::huge, bytes);
         std::vector<std::byte> found(size);
-        for (int i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
+        for (unsigned i = 0; i < Matcher::max_unmatched; ++i) machines.send(0, 1, 6, shorts);
         machines.settle();
         const auto sent =
             machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});

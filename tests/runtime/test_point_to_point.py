@@ -13,7 +13,7 @@ from hocket import ANY_SOURCE, ANY_TAG, Recv, Send
 from hocket.errors import CollectiveTimeout
 from hocket.runtime.launch import run_ranks
 
-SIZES = (0, 1, 48, 49, 8 << 10, (8 << 10) + 1, 64 << 10, (64 << 10) + 1, (1 << 20) + 3, (8 << 20) + 5)
+SIZES = (0, 1, 48, 49, 8 << 10, (8 << 10) + 1, 64 << 10, (128 << 10) + 1, 256 << 10, (256 << 10) + 1, (8 << 20) + 5)
 PATIENCE_SECONDS = 60.0
 KINDS = ("thread", "process")
 
@@ -182,6 +182,32 @@ def test_short_messages_do_not_wait_for_the_receive(kind: str) -> None:
     run_ranks(short_messages_before_a_barrier, 2, kind=kind)
 
 
+def short_messages_behind_long_ones() -> None:
+    """What each rank sends first, and nobody asks for yet, holds up no word that it sends then."""
+    with hocket.init() as comm:
+        peer = 1 - comm.rank
+        for size in ((8 << 10) + 1, 64 << 10, 256 << 10, 1 << 20):
+            long, word = content(comm.rank, size, num_bytes=size), np.zeros(8 << 10, np.uint8)
+            works = [comm.isend(long, peer, tag=1) for _ in range(5)]
+            for number in range(32):
+                word[:] = number
+                comm.send(word, peer, tag=2)
+            for number in range(32):
+                comm.recv(word, peer, tag=2)
+                assert (word == number).all()
+            found = np.empty(size, np.uint8)
+            for _ in works:
+                comm.recv(found, peer, tag=1)
+                assert (found == content(peer, size, num_bytes=size)).all()
+            for work in works:
+                work.wait()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_messages_do_not_wait_behind_long_ones(kind: str) -> None:
+    run_ranks(short_messages_behind_long_ones, 2, kind=kind)
+
+
 def short_messages_both_ways() -> None:
     """Those of rank 1 fill its channel, which rank 0 does not read: it has to learn all the same what was received."""
     with hocket.init() as comm:
@@ -189,17 +215,17 @@ def short_messages_both_ways() -> None:
         assert other is not None
         x, y = np.zeros(1), np.zeros(1)
         for num_back in (9, 12, 16):
-            for half in range(2):
+            for turn in range(4):
                 for _ in range(16 * (comm.rank == 0)):
                     comm.send(x, 1)
                 other.barrier()
-                for _ in range(num_back * (comm.rank == 1 and half == 0)):
+                for _ in range(num_back * (comm.rank == 1 and turn == 0)):
                     comm.send(x, 0)
                 for _ in range(16 * (comm.rank == 1)):
                     comm.recv(y, 0)
                 other.barrier()
             if comm.rank == 0:
-                comm.send(x, 1)  # the 33rd, when all others are received
+                comm.send(x, 1)  # the 65th, when all others are received
             comm.barrier()
             for _ in range(num_back if comm.rank == 0 else 1):
                 comm.recv(y, 1 - comm.rank)

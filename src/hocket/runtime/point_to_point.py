@@ -2,10 +2,10 @@
 
 They run beside the collectives of the communicator, which they never disturb. A message that both ends have begun gets
 there, whatever the ranks do next. Short ones (up to 8 KiB) do not wait for the receive; longer ones may, as may those
-beyond 32 that nobody has asked for. A channel holds 16 short ones, or 4 of more than 4 KiB: the next waits until its
-receiver looks, which that does whenever it waits in a call of this communicator, be it a collective. The rules are
-MPI's: messages of one source and tag arrive in the order in which they were sent, at receives in the order in
-which they were posted. Both ends have to give the same number of elements and dtype, or all ranks get
+beyond 32 that nobody has asked for. A channel holds 16 short ones, or 4 of more than 4 KiB, or 2 of more than 128 KiB:
+the next waits until its receiver looks, which that does whenever it waits in a call of this communicator, be it a
+collective. The rules are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives
+in the order in which they were posted. Both ends have to give the same number of elements and dtype, or all ranks get
 CollectiveMismatch.
 """
 

@@ -1,0 +1,72 @@
+// What the machine that matches messages keeps of those that nobody has asked for: so many, and no more.
+
+#include "check.h"
+#include "matchers.h"
+
+using namespace hocket;
+using namespace hocket::test;
+
+TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
+    for (Over over : all_transports) {
+        Machines machines(2, over);
+        constexpr std::size_t count = 1000, size = 64;
+        std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(size));
+        std::vector<std::shared_ptr<Exchange>> sends;
+        for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, size));
+        for (auto &bytes : sent) sends.push_back(machines.send(0, 1, 0, bytes));
+        machines.settle();
+        CHECK(machines[1].num_kept_bytes() == size * Matcher::max_unmatched, machines[1].num_kept_bytes());
+        CHECK(machines[1].unmatched().size() == count);
+        for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
+        machines.settle();
+        for (const auto &send : sends) CHECK(send->done);
+        CHECK(found == sent && machines[1].num_kept_bytes() == 0);
+        machines.send(0, 1, 0, sent[0]);
+        machines.settle();
+        CHECK(machines[1].num_kept_bytes() == size, "credits have come back");
+    }
+}
+
+/// However much has gone ahead that nobody asks for yet: else ranks that first send each other much, and then a word
+/// each, would wait for ever.
+TEST(match_leaves_credit_to_short_ones) {
+    for (Over over : {Over::bytes, Over::threads, Over::processes}) {
+        for (const std::size_t size : {Matcher::eager_bytes, Matcher::unit_bytes + 1}) {
+            Machines machines(2, over);
+            auto large = content(1, size), small = content(2, 8), found = large, answer = small;
+            std::vector<std::shared_ptr<Exchange>> ahead, words;
+            for (std::size_t sum = 0; sum < 2 * Matcher::eager_bytes; sum += size) {
+                ahead.push_back(machines.send(0, 1, 1, large));
+            }
+            for (unsigned i = 0; i < Matcher::max_unmatched - Matcher::max_unmatched_longer; ++i) {
+                words.push_back(machines.send(0, 1, 2, small));
+            }
+            machines.settle();
+            for (const auto &word : words) CHECK(word->done, "it waits for nobody");
+            CHECK(ahead.front()->done && !ahead.back()->done);
+            for (std::size_t i = 0; i < words.size(); ++i) machines.receive(1, 0, 2, answer);
+            for (std::size_t i = 0; i < ahead.size(); ++i) machines.receive(1, 0, 1, found);
+            machines.settle();
+            CHECK(ahead.back()->done && answer == small && found == large);
+        }
+    }
+}
+
+TEST(match_keeps_as_many_bytes_of_longer_ones) {
+    for (Over over : {Over::threads, Over::processes}) {
+        Machines machines(2, over);
+        constexpr std::size_t count = 9, size = Matcher::eager_bytes;
+        std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(size));
+        for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, size));
+        for (int round = 0; round < 3; ++round) { // credits come back
+            for (auto &bytes : sent) machines.send(0, 1, 0, bytes);
+            machines.settle();
+            CHECK(machines[1].num_kept_bytes() == Matcher::unit_bytes * Matcher::max_unmatched_longer);
+            CHECK(machines[1].unmatched().size() == count);
+            for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
+            machines.settle();
+            CHECK(found == sent && machines[1].num_kept_bytes() == 0);
+            for (auto &bytes : found) std::ranges::fill(bytes, std::byte{});
+        }
+    }
+}
