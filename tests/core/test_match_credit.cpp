@@ -70,3 +70,24 @@ TEST(match_keeps_as_many_bytes_of_longer_ones) {
         }
     }
 }
+
+/// An eager message of two pieces may find room for the first one only.
+TEST(match_sends_the_rest_of_what_goes_unasked_once_there_is_room) {
+    Machines machines(2, Over::processes);
+    auto shorter = content(1, 5000), longer = content(2, 200'000);
+    for (int i = 0; i < 3; ++i) CHECK(machines.send(0, 1, 1, shorter)->done);
+    const auto sent = machines.send(0, 1, 2, longer);
+    machines[0].advance();
+    CHECK(!sent->done, "four pieces of it are unread");
+    machines[1].advance();
+    machines[0].advance();
+    CHECK(sent->done, "though nobody has asked for it");
+    machines.settle();
+    CHECK(machines[1].num_kept_bytes() == 3 * shorter.size() + longer.size());
+    std::vector<std::byte> found(longer.size());
+    const auto received = machines.receive(1, 0, 2, found);
+    CHECK(received->done && found == longer);
+    found.resize(shorter.size());
+    for (int i = 0; i < 3; ++i) CHECK(machines.receive(1, 0, 1, found)->done && found == shorter);
+    CHECK(machines[1].num_kept_bytes() == 0);
+}
