@@ -301,10 +301,11 @@ void Matcher::take_envelope(int peer, const Header &header) {
         receives_, [&](const std::shared_ptr<Exchange> &receive) { return accepts(*receive, peer, header); });
     if (found == receives_.end()) {
         const auto arrival = std::make_shared<Arrival>(
-            Arrival{.source = peer, .header = header, .ordinal = ordinal, .place = place, .kept = {}, .receive = {}});
+            Arrival{.source = peer, .header = header, .ordinal = ordinal, .place = place, .memory = {}, .receive = {}});
         arrivals_.push_back(arrival);
         if (header.kind == Kind::announce) return;
-        arrival->kept.resize(header.num_bytes);
+        arrival->memory = std::make_unique_for_overwrite<std::byte[]>(header.num_bytes);
+        arrival->kept = {arrival->memory.get(), header.num_bytes};
         in.target = arrival->kept.data();
         in.arrival = arrival;
     } else {

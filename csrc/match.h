@@ -142,8 +142,9 @@ class Matcher {
         int source = 0;
         Header header;
         std::uint64_t ordinal = 0;
-        std::uint64_t place = 0; // of an announced one: where it can be fetched, or 0
-        std::vector<std::byte> kept;
+        std::uint64_t place = 0;             // of an announced one: where it can be fetched, or 0
+        std::unique_ptr<std::byte[]> memory; // which nobody fills with zeros first
+        std::span<std::byte> kept{};         // in it
         bool complete = false;
         std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
     };
