@@ -63,8 +63,8 @@ class Matcher {
     static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
     /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
-    /// Unmatched messages, and how many of them there may be behind a longer one: else that would leave no credit to
-    /// short ones, which programs send behind it and expect to wait for nobody.
+    /// So many short messages may be unmatched, and so many of all with a longer one: else that would leave no credit
+    /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
     static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
     /// Up to here a message and its header are one piece of the transport, whichever that is.

@@ -65,6 +65,28 @@ TEST(match_receives_at_once_only_what_comes_next) {
     }
 }
 
+TEST(match_receives_at_once_what_comes_in_two_pieces) {
+    for (const bool is_late : {false, true}) {
+        Machines machines(2, Over::processes);
+        auto shorter = content(1, 5000), longer = content(2, 200'000), found = shorter;
+        for (int i = 0; i < 3 * is_late; ++i) machines.send(0, 1, 1, shorter); // with them one piece has room
+        const auto sent = machines.send(0, 1, 1, longer);
+        machines[0].advance();
+        CHECK(sent->done == !is_late);
+        for (int i = 0; i < 3 * is_late; ++i) {
+            Exchange first({.peer = 0, .tag = 1, .data = found.data(), .num_bytes = found.size()});
+            CHECK(machines[1].receive_at_once(first) && first.done && found == shorter);
+        }
+        found.assign(longer.size(), std::byte{});
+        Exchange receive({.peer = 0, .tag = 1, .data = found.data(), .num_bytes = found.size()});
+        CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive));
+        CHECK(receive.done == !is_late);
+        machines[0].advance();
+        machines[1].receive_on(receive);
+        CHECK(receive.done && sent->done && found == longer && machines[1].num_kept_bytes() == 0);
+    }
+}
+
 TEST(match_gives_credit_for_what_was_received_at_once) {
     constexpr int half = ring_size_of(Lane::messages); // as many as a channel holds
     Machines machines(2, Over::threads);
@@ -94,7 +116,7 @@ TEST(match_sees_credit_though_the_channel_back_is_full) {
         Machines machines(2, over);
         auto sent = content(1, 8), received = sent;
         for (int i = 0; i < half; ++i) CHECK(machines.send(1, 0, 1, sent)->done, "which nobody reads");
-        for (int times = 0; times < 4; ++times) {
+        for (unsigned before = 0; before < 2 * Matcher::max_unmatched; before += half) {
             for (int i = 0; i < half; ++i) CHECK(machines.send(0, 1, 1, sent)->done, "all before was received");
             for (int i = 0; i < half; ++i) {
                 Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});

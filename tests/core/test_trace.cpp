@@ -206,7 +206,8 @@ TEST(messages_have_the_same_number_at_both_ends) {
     world.run([&](Rank &rank) {
         Recorder &recorder = *rank.context->recorder();
         PointToPoint &messages = rank.communicator().messages();
-        std::vector<std::byte> data(100'000);
+        constexpr std::size_t announced = Matcher::eager_bytes + 1;
+        std::vector<std::byte> data(announced);
         const auto exchange = [&](std::uint64_t tag, std::size_t num_bytes) {
             const Message message{.sends = rank.rank == 0,
                                   .peer = 1 - rank.rank,
@@ -218,9 +219,9 @@ TEST(messages_have_the_same_number_at_both_ends) {
         exchange(1, 8); // before the trace: it counts
         recorder.start(false);
         if (rank.rank == 0) {
-            for (std::uint64_t tag : {5U, 7U, 6U}) exchange(tag, tag == 6 ? 100'000 : 8);
+            for (std::uint64_t tag : {5U, 7U, 6U}) exchange(tag, tag == 6 ? announced : 8);
         } else {
-            for (std::uint64_t tag : {7U, 5U, 6U}) exchange(tag, tag == 6 ? 100'000 : 8);
+            for (std::uint64_t tag : {7U, 5U, 6U}) exchange(tag, tag == 6 ? announced : 8);
         }
         taken[static_cast<std::size_t>(rank.rank)] = recorder.take();
     });

@@ -142,7 +142,7 @@ def test_sendrecv_knows_its_two_tags_and_arrays() -> None:
 def repeat() -> None:
     with hocket.init() as comm:
         missed, other = count_misses(comm), 1 - comm.rank
-        for size in (0, 1, 6, 8, 2048, 2049, 20_000, 65_536, 65_537, 200_000, 9 << 20):
+        for size in (0, 1, 6, 8, 2048, 2049, 20_000, 65_536, 65_537, 200_000, 300_000, 9 << 20):
             for turn in range(4):
                 x, y = np.full(size, turn + comm.rank, "u1"), np.zeros(size, "u1")
                 for sender in (0, 1):
