@@ -35,7 +35,7 @@ std::uint64_t process_token() {
 Context::Context(std::shared_ptr<Arena> arena, std::size_t max_slots, bool may_attach,
                  std::shared_ptr<Recorder> recorder, std::unique_ptr<Link> link)
     : arena_(std::move(arena)), recorder_(std::move(recorder)), token_(process_token()), may_attach_(may_attach),
-      link_(std::move(link)), max_slots_(max_slots) {
+      link_(std::move(link)), max_slots_(max_slots), room_(max_slots) {
     presence_offset_ = arena_->allocate(sizeof(Presence));
     presence_ = new (arena_->mapping()->base() + presence_offset_) Presence{};
     presence_->process.store(token_, std::memory_order_relaxed);
@@ -95,7 +95,8 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     for (const int other : beside) ranks.at(static_cast<std::size_t>(other)).is_beside = true;
     // What a rank stages takes 2 MiB, with the slots that are reserved for its peers.
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
-    max_slots_ = std::min(max_slots_, std::max(most_slots - num_reserved, least_pool));
+    room_ = std::max(most_slots - num_reserved, least_pool);
+    max_slots_ = std::min(max_slots_, room_);
     near_bytes_ = piece_bytes / (1 + beside.size());
     rank_ = rank;
     shares_cores_ = shares_cores;
@@ -153,6 +154,9 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     endpoint->slots = std::move(slots);
     const auto is_retired = [](const OwnEndpoint &own) { return own.has_ended != nullptr; };
     if (!std::ranges::all_of(endpoints_, is_retired)) return;
+    for (OwnEndpoint &own : endpoints_) {
+        if (own.has_ended()) take_back_slots(own);
+    }
     for (const Slot &slot : free_slots_) arena_->free(slot.offset); // nobody is left to stage anything
     num_slots_ -= free_slots_.size();
     free_slots_.clear();
@@ -162,6 +166,15 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
 void Context::take_back_slots(OwnEndpoint &ended) {
     for (std::size_t offset : ended.slots) free_slots_.push_back({.offset = offset});
     ended.slots.clear();
+}
+
+/// With the lock held. Without memory for more, those that are there have to do.
+void Context::add_slot() {
+    if (num_slots_ >= max_slots_ || num_slots_ + num_shared_out_ >= room_) return;
+    try {
+        free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
+        ++num_slots_;
+    } catch (const Failure &) { room_ = num_slots_ + num_shared_out_; }
 }
 
 std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
@@ -174,14 +187,7 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
         slot = {.offset = slot.offset, .was_far = slot.is_far};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
-    if (wants_another && num_slots_ < max_slots_) {
-        try {
-            free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
-            ++num_slots_;
-        } catch (const Failure &) { // no memory for more: those that are there have to do
-            max_slots_ = num_slots_;
-        }
-    }
+    if (wants_another) add_slot();
     if (free_slots_.empty()) {
         for (OwnEndpoint &endpoint : endpoints_) {
             if (!endpoint.slots.empty() && endpoint.has_ended()) take_back_slots(endpoint);
@@ -191,6 +197,40 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
     const Slot slot = free_slots_.back();
     free_slots_.pop_back();
     return slot;
+}
+
+std::optional<std::size_t> Context::take_slot_to_share_out() {
+    if (!may_share_out_.load(std::memory_order_relaxed)) return std::nullopt; // as for most that ask: no lock
+    const std::scoped_lock lock(mutex_);
+    if (room_ - num_shared_out_ <= least_pool) {
+        may_share_out_.store(false, std::memory_order_relaxed);
+        return std::nullopt;
+    }
+    std::size_t offset = 0;
+    if (num_slots_ + num_shared_out_ < room_) {
+        try {
+            offset = arena_->allocate(piece_bytes);
+        } catch (const Failure &) {
+            room_ = num_slots_ + num_shared_out_;
+            return std::nullopt;
+        }
+    } else if (!free_slots_.empty()) {
+        offset = free_slots_.front().offset; // whose turn is last
+        free_slots_.erase(free_slots_.begin());
+        --num_slots_;
+    } else {
+        return std::nullopt;
+    }
+    ++num_shared_out_;
+    return offset;
+}
+
+void Context::end_sharing_out(std::size_t num_taken, std::span<const std::size_t> home) {
+    const std::scoped_lock lock(mutex_);
+    for (const std::size_t offset : home) arena_->free(offset);
+    num_shared_out_ -= num_taken;
+    num_slots_ += num_taken - home.size();
+    may_share_out_.store(true, std::memory_order_relaxed);
 }
 
 void Context::return_slot(Slot slot) {

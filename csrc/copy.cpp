@@ -41,8 +41,13 @@ constexpr std::size_t least_bytes_by_lines = 2048;
 
 bool is_string(Bytes source) { return has_string_moves && source.size() >= least_string_bytes; }
 
+/// How far ahead the lines of another core's cache are asked for: those behind the source, too, as its rest will come
+/// there, though that may be written just then.
+constexpr std::size_t bytes_ahead = 2048;
+
 /// Copies by whole lines of the destination, two stores each; what is before and behind them plainly.
-template <bool past_caches> [[gnu::target("avx2")]] void copy_lines(std::byte *destination, Bytes source) {
+template <bool past_caches, bool asks_ahead = false>
+[[gnu::target("avx2")]] void copy_lines(std::byte *destination, Bytes source) {
     const auto ahead = static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(destination) % cache_line);
     const std::size_t head = std::min(ahead, source.size());
     std::memcpy(destination, source.data(), head);
@@ -51,6 +56,7 @@ template <bool past_caches> [[gnu::target("avx2")]] void copy_lines(std::byte *d
     for (; source.size() >= cache_line; source = source.subspan(cache_line), destination += cache_line) {
         const auto *from = reinterpret_cast<const __m256i *>(source.data());
         auto *to = reinterpret_cast<__m256i *>(destination);
+        if constexpr (asks_ahead) __builtin_prefetch(source.data() + bytes_ahead);
         const __m256i first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
         if constexpr (past_caches) {
             _mm256_stream_si256(to, first);
@@ -101,6 +107,13 @@ void copy_to_other_cache(std::byte *destination, Bytes source) {
     if (is_string(source)) return copy_string(destination, source);
 #endif
     copy_past_caches(destination, source);
+}
+
+void copy_from_other_cache(std::byte *destination, Bytes source) {
+#if defined(__x86_64__)
+    if (is_string(source)) return copy_lines<false, true>(destination, source); // quicker than string moves just there
+#endif
+    copy_bytes(destination, source);
 }
 
 } // namespace hocket

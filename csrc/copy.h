@@ -15,6 +15,9 @@ void copy_past_caches(std::byte *destination, Bytes source);
 /// Copies bytes to where a core reads that shares no cache with this one. Ordered likewise.
 void copy_to_other_cache(std::byte *destination, Bytes source);
 
+/// Copies bytes that a core has written which shares no cache with this one, to memory that this one's own cache holds.
+void copy_from_other_cache(std::byte *destination, Bytes source);
+
 /// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
 bool has_quick_string_moves();
 

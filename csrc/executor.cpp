@@ -220,6 +220,8 @@ void Executor::store(const Task &task, const Fold &what, std::byte *destination,
         return;
     } else if (what.past_caches) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
+    } else if (instruction.sources[0].space == Space::remote && transport_.takes_from_other_caches(footprint_)) {
+        copy_from_other_cache(destination, Bytes(operands_[0], num_bytes));
     } else {
         copy_bytes(destination, Bytes(operands_[0], num_bytes));
     }

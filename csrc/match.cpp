@@ -192,7 +192,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
         num_taken = payload.size();
     }
     if (payload.size() == receive.num_bytes) {
-        copy_bytes(receive.data, payload);
+        write(receive, receive.data, payload);
         transport_.release(peer, num_taken);
         finish(receive);
         return true;
@@ -232,9 +232,16 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     const Incoming &in = from(peer);
     if (view.attached) return transport_.copy(peer, in.target, bytes.size());
     if (bytes.data() == in.target) return true; // the sender has put it there
-    if (in.receive && in.receive->num_bytes >= least_uncached_bytes) copy_past_caches(in.target, bytes);
+    if (in.receive) write(*in.receive, in.target, bytes);
     else copy_bytes(in.target, bytes);
     return true;
+}
+
+/// Into the memory of a receive, which as much of slots goes through a cache with.
+void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
+    if (receive.num_bytes >= least_uncached_bytes) copy_past_caches(place, bytes);
+    else if (transport_.takes_from_other_caches(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
+    else copy_bytes(place, bytes);
 }
 
 void Matcher::take_frame(int peer, const Header &header) {

@@ -217,6 +217,7 @@ class Matcher {
     void receive_from(int peer, std::size_t max_frames);
     std::size_t take_header(int peer, Bytes bytes);
     bool write_payload(int peer, const View &view, Bytes bytes);
+    void write(const Exchange &receive, std::byte *place, Bytes bytes);
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
     void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,

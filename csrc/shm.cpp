@@ -77,7 +77,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
                            Lane lane)
     : context_(context), members_(std::move(members)), rank_(rank), lane_(lane), ring_size_(ring_size_of(lane)),
       offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
-      reserved_committed_(members_.size()) {
+      reserved_committed_(members_.size()),
+      part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
     const int size = static_cast<int>(members_.size());
     for (int i = 0; i < size; ++i) {
         const Mapping &mapping = context.mapping(members_[static_cast<std::size_t>(i)]);
@@ -109,9 +110,9 @@ ShmTransport::~ShmTransport() {
 }
 
 std::vector<std::size_t> ShmTransport::leave() {
-    std::vector<std::size_t> unread;
-    if (std::exchange(has_left_, true)) return unread;
+    if (std::exchange(has_left_, true)) return {};
     collect(true);
+    std::vector<std::size_t> unread = end_handing();
     for (const Staged &slot : staged_) {
         if (slot.reserved_for < 0) unread.push_back(slot.slot.offset);
     }
@@ -172,41 +173,21 @@ void ShmTransport::prepare(int peer, std::size_t num_bytes) {
 #endif
 }
 
+namespace {
+bool fits_own_cache(std::size_t footprint) {
+    static const std::size_t own_cache_bytes = bytes_of_own_cache();
+    return footprint <= own_cache_bytes;
+}
+} // namespace
+
 bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
     // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
     // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
-    static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return num_bytes >= least_watched_bytes && (footprint <= own_cache_bytes || stores_are_slow());
+    return num_bytes >= least_watched_bytes && (fits_own_cache(footprint) || stores_are_slow());
 }
 
-/// Fills a slot, whose readers are told with the first part, and so work on what is there while the rest comes.
-/// `stays_near`: they share this core, and so look at it when this rank has made room for them. `other_cache`: a core
-/// that shares no cache with this one reads it, or did so in the turn before.
-void ShmTransport::post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                                bool other_cache) {
-    std::byte *place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
-    const std::size_t part_bytes = stays_near    ? bytes.size()
-                                   : other_cache ? std::max(quarter, least_far_part)
-                                                 : std::min(quarter, most_near_part);
-    for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
-        const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (other_cache) copy_to_other_cache(place + begin, part);
-        else copy_bytes(place + begin, part);
-        const bool is_last = begin + part.size() == bytes.size();
-        const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
-        for (int peer : peers) {
-            const std::uint16_t there = is_last ? Endpoint::Line::all_cells : num_cells;
-            if (begin == 0) {
-                post(peer, message, there);
-                continue;
-            }
-            Peer &to = peer_at(peer);
-            to.outgoing[at(to.posted - 1)].num_cells.store(there, std::memory_order_release);
-            to.may_await = may_await_ = true;
-        }
-        if (begin == 0) ring_early(bytes.size());
-    }
+bool ShmTransport::takes_from_other_caches(std::size_t footprint) const {
+    return stores_are_slow() && fits_own_cache(footprint);
 }
 
 void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
@@ -307,26 +288,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
         message.elsewhere.address = bytes.data();
         published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
     } else {
-        auto staged = take_slot(peers, published.num_bytes);
-        if (!staged) return {};
-        Context::Slot &slot = staged->slot;
-        message.tier = Endpoint::Tier::arena;
-        message.elsewhere.offset = slot.offset + slot.used + staged->packed;
-        const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
-        const bool is_near = std::ranges::all_of(peers, is_beside), stays_near = lane_ == Lane::messages && is_near;
-        slot.is_far = slot.is_far || !is_near;
-        const bool other_cache = !stays_near && stores_are_slow() && (slot.is_far || slot.was_far);
-        const std::size_t taken = round_up(published.num_bytes, cache_line);
-        if (published.num_bytes <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
-        else if (!stays_near) slot.used += taken;
-        for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
-        staged_.push_back(std::move(*staged));
-        message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
-        if (published.num_bytes >= least_watched_bytes) {
-            post_filling(peers, message, bytes.first(published.num_bytes), stays_near, other_cache);
-            return published;
-        }
-        copy_bytes(arena.base() + message.elsewhere.offset, bytes);
+        return stage(peers, message, bytes.first(published.num_bytes)) ? published : Published{};
     }
     message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
     for (int peer : peers) post(peer, message);
@@ -377,6 +339,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         start = address;
         break;
     case Endpoint::Tier::arena:
+    case Endpoint::Tier::kept:
     case Endpoint::Tier::put: {
         const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
         const std::size_t limit = memory.num_bytes();
@@ -384,6 +347,11 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         start = memory.base() + offset;
         break;
     }
+    case Endpoint::Tier::handed:
+    case Endpoint::Tier::handed_back:
+        if (num_bytes > part_bytes_) refuse(peer);
+        start = show_handed(from, {offset, tier == Endpoint::Tier::handed_back});
+        break;
     case Endpoint::Tier::attach:
         if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
         start = address;
@@ -427,6 +395,8 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     if (from.consumed < all) return;
     from.consumed = 0;
     ++from.received;
+    from.answers = from.answers || line.tier == Endpoint::Tier::kept;
+    if (from.shown) take_over(from);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;

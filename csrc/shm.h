@@ -1,8 +1,8 @@
-// The transport between ranks of one host. Six ways for a message, one interface: up to 48 bytes travel inside the
+// The transport between ranks of one host. Some ways for a message, one interface: up to 48 bytes travel inside the
 // flag's cache line; registered memory and the memory of the same process are lent where they lie, or written by the
 // sender where the reader wants them; so is private memory between two processes that may attach to each other; all
 // other memory is copied once into a staging slot that all readers share, and which they read while it is still being
-// filled.
+// filled; what goes to one rank alone, if that answers, into one that it then writes its answer in.
 #pragma once
 
 #include "context.h"
@@ -39,7 +39,8 @@ class Endpoint {
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(largest_ring + 1 < ControlPage::history);
 
-    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put };
+    /// `kept`: as arena, in a slot that could as well have been handed.
+    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put, kept, handed, handed_back };
 
     /// One message. `number` grows by one with each message of the channel and is stored last, but for `num_cells`.
     struct alignas(cache_line) Line {
@@ -55,7 +56,7 @@ class Endpoint {
             std::array<std::byte, inline_bytes> bytes;
             struct {
                 union {
-                    std::uint64_t offset;     // arena: in the publisher's arena; put: in the reader's
+                    std::uint64_t offset;     // arena, kept, handed: in the publisher's arena; else in the reader's
                     const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
                 };
                 std::uint64_t released; // messages of the reader, so that it need not fetch the counter
@@ -146,6 +147,7 @@ class ShmTransport final : public Transport {
     void prepare(int peer, std::size_t num_bytes) override;
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
     bool stores_are_slow() const override { return line_time_ > slow_line; }
+    bool takes_from_other_caches(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
@@ -226,6 +228,16 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
+    /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
+    /// come are worth more.
+    static constexpr std::size_t max_shared_out = 3, max_shared_out_by_turns = 1;
+
+    /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
+    /// next.
+    struct Handed {
+        std::size_t offset = 0;
+        bool is_own = false; // in this rank's arena; else in the peer's
+    };
 
     struct Peer {
         const Mapping *mapping = nullptr;
@@ -250,7 +262,16 @@ class ShmTransport final : public Transport {
         const Endpoint::Board *its_board = nullptr;
         std::vector<Window> windows; // what it grants, for the call of this number, as on the board
         std::uint64_t windows_of = 0;
+        std::vector<Handed> handed;     // that are here: the next messages to the peer may be written in them
+        std::vector<std::size_t> given; // own ones that the peer has
+        std::size_t num_own_parts = 0;  // here or there
+        std::optional<Handed> shown;    // with the message at hand
+        bool answers = false;           // by something that it kept since it was given the last new one
     };
+
+    /// How a slot is filled: as a whole, as its readers share this core, and so look at it when this rank has made room
+    /// for them; or part by part, past the caches where another core's hold its lines, which shares none with this one.
+    enum class Filling : std::uint8_t { whole, near, past_caches };
 
     /// A slot that readers may still look at.
     struct Staged {
@@ -288,8 +309,13 @@ class ShmTransport final : public Transport {
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
-    void post_filling(std::span<const int> peers, const Endpoint::Line &message, Bytes bytes, bool stays_near,
-                      bool other_cache);
+    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes);
+    std::optional<Handed> take_handed(int peer);
+    bool hand(int peer, Endpoint::Line &message, Bytes bytes);
+    const std::byte *show_handed(Peer &from, Handed slot) const;
+    void take_over(Peer &from);
+    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how);
+    std::vector<std::size_t> end_handing();
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);
     Staged make_staged(Context::Slot slot, int reserved_for);
@@ -303,8 +329,10 @@ class ShmTransport final : public Transport {
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
     std::vector<Staged> staged_;
-    std::vector<Staged> done_; // their lists of readers are used again
+    std::vector<Staged> done_;            // their lists of readers are used again
+    std::vector<std::size_t> shared_out_; // slots of which each peer has a part
     std::vector<bool> reserved_in_use_, reserved_committed_;
+    std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
     unsigned num_watchable_ = 0;
     mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const

@@ -82,6 +82,10 @@ class Transport {
     /// Whether it is known that stores into what lies in another core's cache are slow just now, as loads of it are.
     virtual bool stores_are_slow() const { return false; }
 
+    /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
+    /// a call or message.
+    virtual bool takes_from_other_caches(std::size_t /*footprint*/) const { return false; }
+
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;

@@ -93,7 +93,9 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
     }
     CHECK(outputs[1].back() != 0 || collective == "reduce_scatter");
     for (const auto &buffer : buffers) need(memory == Memory::huge ? Pages::huge : Pages::small, *buffer);
-    return pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
+    const auto tier = pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
+    const bool is_staged = tier >= Endpoint::Tier::kept; // to and fro or not
+    return is_staged ? Endpoint::Tier::arena : tier;
 }
 
 } // namespace

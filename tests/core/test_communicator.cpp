@@ -131,7 +131,7 @@ TEST(communicator_progresses_without_the_shared_pool) {
     // Another user holds the whole pool, so each channel lives on its own slot.
     World world(3, {.as_processes = true});
     world.run([](Rank &rank) {
-        while (rank.context->take_slot()) continue;
+        while (rank.context->take_slot() || rank.context->take_slot_to_share_out()) continue;
         for (const char *algorithm : {"ring", "direct", "direct_two_shot", "halving_doubling"}) {
             run_and_check(rank.communicator(), fixture("all_reduce", algorithm, 3), rank, 50'000);
         }
@@ -147,6 +147,7 @@ TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
             const Fixture &plans = fixture("all_reduce", algorithm, 2);
             const auto first = static_cast<std::size_t>(rank.rank);
             Reduction begun(plans, rank, 300'000);
+            while (rank.context->take_slot_to_share_out()) continue;
             const auto work = rank.communicators[first]->submit(begun.call());
             for (auto slot = rank.context->take_slot(); slot; slot = rank.context->take_slot()) {
                 rank.context->return_slot(*slot);
@@ -166,6 +167,7 @@ TEST(communicators_in_opposite_order_on_two_threads_of_each_rank) {
     // one thread alone, with the other one done, would call both in an order that others do not.
     World world(3, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
     world.run([](Rank &rank) {
+        while (rank.context->take_slot_to_share_out()) continue;
         constexpr std::size_t num_threads = 2;
         std::vector<std::exception_ptr> errors(num_threads);
         std::vector<std::thread> threads;

@@ -42,6 +42,8 @@ TEST(copies_past_the_caches_are_exact) { check_copies(copy_past_caches); }
 
 TEST(copies_to_another_cache_are_exact) { check_copies(copy_to_other_cache); }
 
+TEST(copies_from_another_cache_are_exact) { check_copies(copy_from_other_cache); }
+
 #if defined(__x86_64__)
 TEST(string_moves_are_exact) { check_copies(copy_string); } // under sanitizers the others make none
 #endif

@@ -182,7 +182,7 @@ TEST(messages_beside_calls_of_the_same_communicator) {
 TEST(messages_progress_without_the_shared_pool) {
     World world(3, {.as_processes = true});
     world.run([](Rank &rank) {
-        while (rank.context->take_slot()) continue;
+        while (rank.context->take_slot() || rank.context->take_slot_to_share_out()) continue;
         const int next = (rank.rank + 1) % 3, before = (rank.rank + 2) % 3;
         for (std::size_t size : {5000U, 500'000U}) {
             const Buffer out(rank.arena, Memory::owned, size), in(rank.arena, Memory::owned, size);

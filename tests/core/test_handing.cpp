@@ -1,0 +1,301 @@
+// Slots that two ranks hand to each other: who has read a message in one writes the next one there.
+
+#include "check.h"
+#include "shm.h"
+#include "world.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <random>
+#include <set>
+#include <thread>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+using Tier = Endpoint::Tier;
+
+constexpr std::uint32_t tag = 7;
+constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, but for the one that is reserved
+
+ShmTransport &transport_of(World &world, int rank) { return world[rank].communicator().transport(); }
+
+std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first) {
+    std::vector<std::byte> bytes(num_bytes);
+    for (std::size_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<std::byte>((first + i) % 251);
+    return bytes;
+}
+
+/// Sends one message and returns its line.
+Endpoint::Line &send(World &world, int from, int to, std::size_t num_bytes = 1000, std::size_t first = 0) {
+    ShmTransport &transport = transport_of(world, from);
+    const std::uint64_t number = transport.posted(to);
+    CHECK(transport.publish(std::span(&to, 1), counted(num_bytes, first), tag, false).num_bytes == num_bytes);
+    return transport.endpoint(from).ring(Lane::collectives, to)[number % largest_ring];
+}
+
+/// Reads one message.
+void receive(World &world, int at, int from, std::size_t num_bytes = 1000, std::size_t first = 0) {
+    ShmTransport &transport = transport_of(world, at);
+    CHECK(std::ranges::equal(transport.view(from).bytes, counted(num_bytes, first)), at, from);
+    transport.release(from, num_bytes);
+}
+
+/// `other` sends something in a slot that it keeps, so that `one` may hand out its own.
+void greet(World &world, int one = 0, int other = 1) {
+    CHECK(send(world, other, one).tier == Tier::kept);
+    receive(world, one, other);
+}
+
+} // namespace
+
+TEST(handing_lets_each_write_where_it_has_just_read) {
+    World world(2, {.spin = true, .as_processes = true});
+    greet(world);
+    const Endpoint::Line &first = send(world, 0, 1, piece_bytes);
+    CHECK(first.tier == Tier::handed);
+    const std::uint64_t place = first.elsewhere.offset;
+    receive(world, 1, 0, piece_bytes);
+    for (std::size_t i = 0; i < 50; ++i) {
+        const Endpoint::Line &answer = send(world, 1, 0, 100 + i, i);
+        CHECK(answer.tier == Tier::handed_back && answer.elsewhere.offset == place, i);
+        receive(world, 0, 1, 100 + i, i);
+        const Endpoint::Line &next = send(world, 0, 1, 5000 + i, i);
+        CHECK(next.tier == Tier::handed && next.elsewhere.offset == place, i);
+        receive(world, 1, 0, 5000 + i, i);
+    }
+}
+
+TEST(handing_is_for_those_that_answer_with_slots) {
+    World world(2, {.spin = true, .as_processes = true});
+    for (int i = 0; i < 50; ++i) {
+        CHECK(send(world, 0, 1).tier == Tier::kept, i);
+        receive(world, 1, 0);
+        CHECK(send(world, 1, 0, 8).tier == Tier::in_line, i);
+        receive(world, 0, 1, 8);
+    }
+}
+
+TEST(handing_needs_answers_that_could_have_been_handed) {
+    World world(3, {.spin = true, .as_processes = true});
+    const std::array both{0, 2};
+    const auto data = counted(1000, 0);
+    const Buffer lent(world[1].arena, Memory::registered, 5000);
+    std::ranges::fill(std::span(lent.data(), 5000), std::byte{1});
+    for (int i = 0; i < 5; ++i) {
+        CHECK(send(world, 0, 1).tier == Tier::kept, i);
+        receive(world, 1, 0);
+        ShmTransport &peer = transport_of(world, 1);
+        if (i == 0) CHECK(peer.publish(both, data, tag, false).num_bytes == 1000);
+        if (i == 1) CHECK(send(world, 1, 0, piece_bytes / 2 + 1).tier == Tier::arena);
+        if (i == 2) CHECK(peer.publish(std::span(both).first(1), lent.bytes(), tag, true).lent);
+        if (i == 3) CHECK(send(world, 1, 0, 8).tier == Tier::in_line);
+        if (i < 4) transport_of(world, 0).release(1, transport_of(world, 0).view(1).bytes.size());
+    }
+}
+
+TEST(handing_goes_along_with_messages_that_have_a_head) {
+    World world(2, {.spin = true, .as_processes = true});
+    const auto head = counted(24, 7), data = counted(piece_bytes, 0);
+    for (int i = 0; i < 20; ++i) {
+        for (const int from : {0, 1}) {
+            ShmTransport &sender = transport_of(world, from), &reader = transport_of(world, 1 - from);
+            const std::uint64_t number = sender.posted(1 - from);
+            CHECK(sender.publish_behind(head, 1 - from, data, tag, false).num_bytes == data.size());
+            const Tier tier = sender.endpoint(from).ring(Lane::collectives, 1 - from)[number % largest_ring].tier;
+            const Tier next = from == 1 ? Tier::handed : Tier::handed_back;
+            CHECK(tier == (i == 0 && from == 0 ? Tier::kept : next), i, from);
+            CHECK(std::ranges::equal(reader.view(from).bytes, head));
+            reader.release(from, head.size());
+            for (const std::size_t part : {std::size_t{100}, data.size() - 100}) { // is its slot only when all is read
+                const Bytes rest = reader.view(from).bytes;
+                CHECK(std::ranges::equal(rest, std::span(data).last(rest.size())) && rest.size() >= part);
+                reader.release(from, part);
+            }
+        }
+    }
+}
+
+TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
+    for (const bool spin : {true, false}) {
+        World world(2, {.spin = spin, .as_processes = true});
+        const std::size_t most = spin ? 3 : 1; // where ranks share cores, one is enough
+        std::set<std::uint64_t> places;
+        for (std::size_t i = 0; i < most + 2; ++i) {
+            CHECK(send(world, 0, 1).tier == Tier::kept, i, spin);
+            receive(world, 1, 0);
+            const Endpoint::Line &line = send(world, 1, 0); // which is not read yet
+            CHECK(line.tier == (i < most ? Tier::handed : Tier::kept), i, spin);
+            if (i < most) places.insert(line.elsewhere.offset);
+        }
+        CHECK(places.size() == most, places.size());
+        for (std::size_t i = 0; i < most + 2; ++i) receive(world, 0, 1);
+        for (std::size_t i = 0; i < most; ++i) { // all of them come back, each once
+            const Endpoint::Line &line = send(world, 0, 1);
+            CHECK(line.tier == Tier::handed_back && places.erase(line.elsewhere.offset) == 1, i, spin);
+        }
+        CHECK(send(world, 0, 1).tier == Tier::handed, "the other has sent in slots that it kept");
+        CHECK(send(world, 0, 1).tier == Tier::kept, "but nothing since then");
+    }
+}
+
+TEST(handing_gives_each_peer_a_part_of_a_slot) {
+    World world(4, {.spin = true, .as_processes = true});
+    constexpr std::size_t part = piece_bytes / 3 / cache_line * cache_line;
+    std::vector<std::uint64_t> places;
+    for (int peer : {1, 2, 3}) {
+        greet(world, 0, peer);
+        const Endpoint::Line &line = send(world, 0, peer, part);
+        CHECK(line.tier == Tier::handed, peer);
+        places.push_back(line.elsewhere.offset);
+    }
+    CHECK(places[1] == places[0] + part && places[2] == places[0] + 2 * part);
+    for (int peer : {1, 2, 3}) receive(world, peer, 0, part);
+    CHECK(send(world, 1, 0, part + 1).tier == Tier::arena, "it is too long");
+    CHECK(send(world, 1, 0, part).tier == Tier::handed_back);
+    CHECK(send(world, 2, 3).tier == Tier::kept && send(world, 3, 2).tier == Tier::kept, "another pair");
+    for (int i = 0; i < 3; ++i) { // to oneself there is no other end
+        CHECK(send(world, 1, 1).tier == Tier::arena);
+        receive(world, 1, 1);
+    }
+}
+
+TEST(handing_leaves_the_least_of_a_pool_to_all_others) {
+    World world(2, {.spin = true, .as_processes = true, .max_slots = 100});
+    Context &context = *world[0].context;
+    greet(world);
+    CHECK(send(world, 0, 1).tier == Tier::handed);
+    std::size_t num_shared_out = 1, num_pooled = 0;
+    while (context.take_slot_to_share_out()) ++num_shared_out;
+    while (context.take_slot()) ++num_pooled;
+    CHECK(num_pooled == 7 && num_shared_out + num_pooled == num_slots, num_shared_out, num_pooled);
+}
+
+TEST(handing_takes_from_the_pool_what_is_left_of_no_room) {
+    World world(2, {.as_processes = true, .max_slots = 100});
+    Context &context = *world[0].context;
+    std::vector<Context::Slot> pool;
+    while (const auto slot = context.take_slot()) pool.push_back(*slot);
+    CHECK(pool.size() == num_slots && !context.take_slot_to_share_out(), pool.size());
+    for (const Context::Slot &slot : pool) context.return_slot(slot);
+    std::set<std::size_t> places;
+    while (const auto slot = context.take_slot_to_share_out()) places.insert(*slot);
+    CHECK(places.size() == num_slots - 7, places.size());
+    while (const auto slot = context.take_slot()) places.insert(slot->offset);
+    CHECK(places.size() == num_slots, "none of them twice");
+}
+
+TEST(handing_ends_when_both_have_left) {
+    for (const bool is_away : {true, false}) {
+        World world(2, {.num_communicators = 2, .spin = true, .as_processes = true, .max_slots = 100});
+        Context &context = *world[0].context;
+        greet(world);
+        CHECK(send(world, 0, 1).tier == Tier::handed);
+        receive(world, 1, 0);
+        if (!is_away) {
+            CHECK(send(world, 1, 0).tier == Tier::handed_back);
+            receive(world, 0, 1);
+        }
+        world[0].communicators.front().reset();
+        std::size_t num_pooled = 0;
+        while (context.take_slot()) ++num_pooled;
+        CHECK(num_pooled == (is_away ? num_slots - 1 : num_slots), num_pooled, "the other may still write there");
+        world[1].communicators.front().reset();
+        CHECK(context.take_slot().has_value() == is_away && !context.take_slot());
+    }
+}
+
+TEST(handing_trusts_no_word_of_a_peer) {
+    const auto refuses = [](bool is_back, const std::function<void(Endpoint::Line &)> &falsify) {
+        World world(2, {.spin = true, .as_processes = true});
+        greet(world);
+        Endpoint::Line *line = &send(world, 0, 1);
+        if (is_back) {
+            receive(world, 1, 0);
+            line = &send(world, 1, 0);
+        }
+        CHECK(line->tier == (is_back ? Tier::handed_back : Tier::handed));
+        falsify(*line);
+        const int reader = is_back ? 0 : 1;
+        return failure_of([&] { transport_of(world, reader).view(1 - reader); }).has_value();
+    };
+    for (const bool is_back : {true, false}) {
+        CHECK(!refuses(is_back, [](Endpoint::Line &) {}));
+        CHECK(refuses(is_back, [](Endpoint::Line &line) { line.elsewhere.offset = std::uint64_t{1} << 60; }), is_back);
+        CHECK(refuses(is_back, [](Endpoint::Line &line) { line.elsewhere.offset = ~std::uint64_t{0}; }), is_back);
+        CHECK(refuses(is_back, [](Endpoint::Line &line) { line.num_bytes = piece_bytes + 1; }), is_back);
+        CHECK(refuses(is_back, [](Endpoint::Line &line) { line.elsewhere.offset += 1; }), is_back);
+    }
+    CHECK(refuses(true, [](Endpoint::Line &line) { line.elsewhere.offset += cache_line; }), "it was not given that");
+    CHECK(refuses(false, [](Endpoint::Line &line) { line.tier = Tier::handed_back; }), "nor anything yet");
+
+    World world(2, {.spin = true, .as_processes = true});
+    greet(world);
+    const std::uint64_t place = send(world, 0, 1).elsewhere.offset;
+    receive(world, 1, 0);
+    const auto is_refused = [&](Endpoint::Line &line, std::uint64_t offset) {
+        line.tier = Tier::handed;
+        line.elsewhere.offset = offset;
+        return failure_of([&] { transport_of(world, 1).view(0); }).has_value();
+    };
+    for (std::size_t i = 1; i <= 3; ++i) { // it has one already
+        Endpoint::Line &line = send(world, 0, 1);
+        CHECK(is_refused(line, place), "it has that");
+        CHECK(is_refused(line, world[0].arena->mapping()->num_bytes() - page), "beyond the end");
+        CHECK(is_refused(line, place + i * piece_bytes) == (i == 3), i, "more than there may be");
+        if (i < 3) transport_of(world, 1).release(0, 1000);
+    }
+}
+
+TEST(handing_both_ways_at_a_time_mixes_nothing_up) {
+    constexpr std::size_t num_messages = 300, longest = 70'000; // with three ranks more than a part
+    struct Progress {
+        std::size_t num_sent = 0, num_read = 0, num_bytes = 0; // of the one that is being read
+    };
+    const auto message = [](int from, int to, std::size_t number) {
+        return counted(number * 7919 % longest + 1, number + static_cast<std::size_t>(3 * from + to) * 50);
+    };
+    for (const auto &[num_ranks, spin] : {std::pair(2, true), std::pair(2, false), std::pair(3, true)}) {
+        World world(num_ranks, {.spin = spin, .as_processes = true});
+        std::atomic<int> num_handed{0};
+        world.run([&](Rank &rank) {
+            ShmTransport &transport = transport_of(world, rank.rank);
+            std::mt19937 random(static_cast<unsigned>(rank.rank));
+            std::vector<Progress> with(static_cast<std::size_t>(num_ranks));
+            with[static_cast<std::size_t>(rank.rank)] = {num_messages, num_messages, 0};
+            const auto send_one = [&](int peer, Progress &of) {
+                const Endpoint::Line *const ring = transport.endpoint(rank.rank).ring(Lane::collectives, peer);
+                const Endpoint::Line &line = ring[transport.posted(peer) % largest_ring];
+                const auto data = message(rank.rank, peer, of.num_sent);
+                if (transport.publish(std::span(&peer, 1), data, tag, false).num_bytes == 0) return;
+                ++of.num_sent;
+                num_handed += line.tier == Tier::handed || line.tier == Tier::handed_back;
+            };
+            const auto read_some = [&](int peer, Progress &of) {
+                const Bytes found = transport.view(peer).bytes;
+                if (found.empty()) return std::this_thread::yield();
+                const auto expected = message(peer, rank.rank, of.num_read);
+                CHECK(std::ranges::equal(found, std::span(expected).subspan(of.num_bytes, found.size())), of.num_read);
+                transport.release(peer, found.size());
+                if ((of.num_bytes += found.size()) < expected.size()) return;
+                ++of.num_read;
+                of.num_bytes = 0;
+            };
+            const auto is_done = [&](const Progress &of) {
+                return of.num_sent == num_messages && of.num_read == num_messages;
+            };
+            while (!std::ranges::all_of(with, is_done)) {
+                CHECK(!world.has_failed());
+                const int peer = static_cast<int>(random() % static_cast<unsigned>(num_ranks));
+                Progress &of = with[static_cast<std::size_t>(peer)];
+                if (of.num_sent < num_messages && random() % 2 == 0) send_one(peer, of);
+                else if (of.num_read < num_messages) read_some(peer, of);
+            }
+        });
+        CHECK(num_handed > num_ranks * 50, num_handed.load(), num_ranks);
+    }
+}
