@@ -237,7 +237,7 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     return true;
 }
 
-/// Into the memory of a receive, which as much of slots goes through a cache with.
+/// Into the memory of a receive, which shares this core's own cache with as much of slots.
 void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
     if (receive.num_bytes >= least_uncached_bytes) copy_past_caches(place, bytes);
     else if (transport_.takes_from_other_caches(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);

@@ -63,15 +63,22 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
     std::vector<Variant> found;
     if (bytes <= most_lined) { found.push_back({.way = Way::lined, .pauses = bytes > line_bytes}); }
     if (bytes <= line_bytes) { return found; }
-    for (const bool past_caches : {false, true}) {
+    const auto add = [&](const Variant &like) {
         for (const std::size_t piece : pieces_of(bytes)) {
-            found.push_back({.way = Way::staged, .piece_bytes = piece, .slots_past_caches = past_caches});
+            found.push_back(like);
+            found.back().piece_bytes = piece;
         }
         for (const std::size_t piece : pieces_of(bytes / 2)) {
             if (task.operation != "all_reduce") { break; }
-            found.push_back({.way = Way::two_steps, .piece_bytes = piece, .slots_past_caches = past_caches});
+            found.push_back(like);
+            found.back().way = Way::two_steps;
+            found.back().piece_bytes = piece;
         }
-    }
+    };
+    add({.way = Way::staged});
+    add({.way = Way::staged, .slots_past_caches = true});
+    const bool is_one_way = task.operation == "reduce" || task.operation == "broadcast";
+    if (!is_one_way) { add({.way = Way::staged, .ring_bytes = most_ring_bytes / 4, .swaps = true}); }
     if (bytes >= least_attached && task.memory != "staged") {
         for (const Variant &each : variants_of_attaching(task, bytes)) { found.push_back(each); }
     }

@@ -35,6 +35,7 @@ struct Variant {
     std::size_t lag = 1;                      // so many pieces are given before the first is taken
     bool slots_past_caches = false;
     bool results_past_caches = false;
+    bool swaps = false;     // each writes its pieces where it has just read
     bool pauses = true;     // of more ranks: looks half a microsecond before it yields to those on its core
     bool lingers = false;   // of more ranks: looks four
     bool by_memcpy = false; // of more ranks: copies as the C library does
@@ -47,8 +48,8 @@ constexpr const char *names_of_ways[] = {"turns",         "lined",          "sta
                                          "posted_shares", "chained",        "fetched",  "fetched_shares"};
 constexpr const char *names_of_sides[] = {"taker", "both", "giver"};
 
-// WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, p that it pauses, l
-// that it lingers, and m that it copies by memcpy.
+// WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, x that slots change
+// hands, p that it pauses, l that it lingers, and m that it copies by memcpy.
 inline std::string in_words(const Variant &variant) {
     std::string words = names_of_ways[static_cast<int>(variant.way)];
     words.append(":").append(names_of_sides[static_cast<int>(variant.side)]);
@@ -58,6 +59,7 @@ inline std::string in_words(const Variant &variant) {
     words += ':';
     if (variant.slots_past_caches) { words += 's'; }
     if (variant.results_past_caches) { words += 'r'; }
+    if (variant.swaps) { words += 'x'; }
     if (variant.pauses) { words += 'p'; }
     if (variant.lingers) { words += 'l'; }
     if (variant.by_memcpy) { words += 'm'; }
@@ -66,12 +68,13 @@ inline std::string in_words(const Variant &variant) {
 
 // The variant in such words. What in_words did not write ends the program.
 inline Variant variant_of(const std::string &words) {
-    char flags[6] = "";
+    char flags[7] = "";
     Variant variant{};
-    std::sscanf(words.c_str(), "%*[^:]:%*[^:]:%zu:%zu:%zu:%5s", &variant.piece_bytes, &variant.ring_bytes, &variant.lag,
+    std::sscanf(words.c_str(), "%*[^:]:%*[^:]:%zu:%zu:%zu:%6s", &variant.piece_bytes, &variant.ring_bytes, &variant.lag,
                 flags);
     variant.slots_past_caches = std::strchr(flags, 's') != nullptr;
     variant.results_past_caches = std::strchr(flags, 'r') != nullptr;
+    variant.swaps = std::strchr(flags, 'x') != nullptr;
     variant.pauses = std::strchr(flags, 'p') != nullptr;
     variant.lingers = std::strchr(flags, 'l') != nullptr;
     variant.by_memcpy = std::strchr(flags, 'm') != nullptr;

@@ -18,6 +18,7 @@ class Ring {
         slot_bytes_ = round_up(std::clamp<std::size_t>(longest, 1, variant.piece_bytes), line_bytes);
         num_slots_ = std::clamp<std::size_t>(variant.ring_bytes / slot_bytes_, 2, most_ring_bytes / slot_bytes_);
         pauses_ = variant.pauses;
+        swaps_ = variant.swaps;
     }
 
     // So many pieces the writer is ahead at most: in a ring that is full it would write what was just read, which is
@@ -27,14 +28,14 @@ class Ring {
     // fill(slot) writes the next piece.
     template <class Fill> void give(Fill fill) {
         await_room(lead());
-        fill(out_.ring + given_ % num_slots_ * slot_bytes_);
+        fill(slot_of(given_, out_, in_));
         tell(out_.written, given_);
     }
 
     // use(slot) reads the next piece.
     template <class Use> void take(Use use) {
         await(in_.written.number, ++taken_, pauses_);
-        use(in_.ring + taken_ % num_slots_ * slot_bytes_);
+        use(slot_of(taken_, in_, out_));
         tell(in_.taken, taken_);
     }
 
@@ -61,6 +62,12 @@ class Ring {
     }
 
   private:
+    // Of the writer's lane; or, if both give as much as they take, of each lane in turn: so it has just read there.
+    std::byte *slot_of(std::uint64_t number, Lane &lane, Lane &back) const {
+        Lane &turn = swaps_ && number / num_slots_ % 2 == 1 ? back : lane;
+        return turn.ring + number % num_slots_ * slot_bytes_;
+    }
+
     static std::size_t lines_of(Bytes message) { return (message.size() - 1) / sizeof(Line::payload) + 1; }
 
     static std::size_t depth_of(std::size_t count, std::size_t ring_bytes) {
@@ -79,6 +86,7 @@ class Ring {
     std::size_t slot_bytes_ = 0;
     std::size_t num_slots_ = 0;
     bool pauses_ = true;
+    bool swaps_ = false;
     std::uint64_t given_ = 0;
     std::uint64_t taken_ = 0;
     std::uint64_t seen_taken_ = 0;

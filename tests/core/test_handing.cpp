@@ -189,6 +189,37 @@ TEST(handing_takes_from_the_pool_what_is_left_of_no_room) {
     CHECK(places.size() == num_slots, "none of them twice");
 }
 
+TEST(handing_does_without_more_memory) {
+    Context context(std::make_shared<Arena>(std::size_t{1} << 20), 100);
+    std::size_t num_shared_out = 0;
+    while (context.take_slot_to_share_out()) ++num_shared_out;
+    CHECK(num_shared_out > 0 && num_shared_out < 8, num_shared_out);
+    CHECK(!context.take_slot() && !context.take_slot_to_share_out());
+}
+
+TEST(handing_of_one_communicator_leaves_others_to_go_without) {
+    constexpr std::size_t num_communicators = 10, num_shared_out = num_slots - 7;
+    World world(2, {.num_communicators = static_cast<int>(num_communicators), .spin = true, .as_processes = true});
+    std::set<std::size_t> with;
+    for (int i = 0; i < 20; ++i) {
+        for (std::size_t which = 0; which < num_communicators; ++which) {
+            for (const int from : {0, 1}) { // both have sent before either reads
+                ShmTransport &sender = world[from].communicators[which]->transport();
+                const int to = 1 - from;
+                CHECK(sender.publish(std::span(&to, 1), counted(1000, which), tag, false).num_bytes == 1000);
+                const Endpoint::Line *const ring = sender.endpoint(from).ring(Lane::collectives, to);
+                if (ring[(sender.posted(to) - 1) % largest_ring].tier == Tier::handed) with.insert(which);
+            }
+            for (const int at : {0, 1}) {
+                ShmTransport &reader = world[at].communicators[which]->transport();
+                CHECK(std::ranges::equal(reader.view(1 - at).bytes, counted(1000, which)), i, which);
+                reader.release(1 - at, 1000);
+            }
+        }
+    }
+    CHECK(with.size() == num_shared_out, with.size());
+}
+
 TEST(handing_ends_when_both_have_left) {
     for (const bool is_away : {true, false}) {
         World world(2, {.num_communicators = 2, .spin = true, .as_processes = true, .max_slots = 100});
