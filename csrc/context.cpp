@@ -117,7 +117,7 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
         return old.committed == committed && old.reserved == reserved && old.has_ended && old.has_ended();
     };
     if (const auto old = std::ranges::find_if(endpoints_, fits); old != endpoints_.end()) {
-        take_back_slots(*old);
+        take_back_slots();
         old->has_ended = nullptr;
         std::memset(base + old->offset + sizeof(ControlPage), 0, committed - sizeof(ControlPage));
         reinterpret_cast<ControlPage *>(base + old->offset)->renew();
@@ -154,27 +154,38 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     endpoint->slots = std::move(slots);
     const auto is_retired = [](const OwnEndpoint &own) { return own.has_ended != nullptr; };
     if (!std::ranges::all_of(endpoints_, is_retired)) return;
-    for (OwnEndpoint &own : endpoints_) {
-        if (own.has_ended()) take_back_slots(own);
-    }
+    take_back_slots();
     for (const Slot &slot : free_slots_) arena_->free(slot.offset); // nobody is left to stage anything
     num_slots_ -= free_slots_.size();
     free_slots_.clear();
 }
 
+/// With the lock held: those of endpoints that have ended.
+void Context::take_back_slots() {
+    for (OwnEndpoint &own : endpoints_) {
+        if (own.slots.empty() || !own.has_ended()) continue;
+        for (const std::size_t offset : own.slots) {
+            if (shared_out_.contains(offset)) end_sharing_out(offset);
+            else free_slots_.push_back({.offset = offset});
+        }
+        own.slots.clear();
+    }
+}
+
 /// With the lock held.
-void Context::take_back_slots(OwnEndpoint &ended) {
-    for (std::size_t offset : ended.slots) free_slots_.push_back({.offset = offset});
-    ended.slots.clear();
+bool Context::has_room() {
+    const auto is_full = [this] { return num_slots_ + shared_out_.size() >= room_; };
+    if (is_full()) take_back_slots();
+    return !is_full();
 }
 
 /// With the lock held. Without memory for more, those that are there have to do.
 void Context::add_slot() {
-    if (num_slots_ >= max_slots_ || num_slots_ + num_shared_out_ >= room_) return;
+    if (num_slots_ >= max_slots_ || !has_room()) return;
     try {
         free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
         ++num_slots_;
-    } catch (const Failure &) { room_ = num_slots_ + num_shared_out_; }
+    } catch (const Failure &) { room_ = num_slots_ + shared_out_.size(); }
 }
 
 std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
@@ -188,11 +199,7 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
     if (wants_another) add_slot();
-    if (free_slots_.empty()) {
-        for (OwnEndpoint &endpoint : endpoints_) {
-            if (!endpoint.slots.empty() && endpoint.has_ended()) take_back_slots(endpoint);
-        }
-    }
+    if (free_slots_.empty()) take_back_slots();
     if (free_slots_.empty()) return std::nullopt;
     const Slot slot = free_slots_.back();
     free_slots_.pop_back();
@@ -202,16 +209,18 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
 std::optional<std::size_t> Context::take_slot_to_share_out() {
     if (!may_share_out_.load(std::memory_order_relaxed)) return std::nullopt; // as for most that ask: no lock
     const std::scoped_lock lock(mutex_);
-    if (room_ - num_shared_out_ <= least_pool) {
+    const auto leaves_too_few = [this] { return room_ - shared_out_.size() <= least_pool; };
+    if (leaves_too_few()) take_back_slots();
+    if (leaves_too_few()) {
         may_share_out_.store(false, std::memory_order_relaxed);
         return std::nullopt;
     }
     std::size_t offset = 0;
-    if (num_slots_ + num_shared_out_ < room_) {
+    if (has_room()) {
         try {
             offset = arena_->allocate(piece_bytes);
         } catch (const Failure &) {
-            room_ = num_slots_ + num_shared_out_;
+            room_ = num_slots_ + shared_out_.size();
             return std::nullopt;
         }
     } else if (!free_slots_.empty()) {
@@ -221,16 +230,20 @@ std::optional<std::size_t> Context::take_slot_to_share_out() {
     } else {
         return std::nullopt;
     }
-    ++num_shared_out_;
+    shared_out_.insert(offset);
     return offset;
 }
 
-void Context::end_sharing_out(std::size_t num_taken, std::span<const std::size_t> home) {
-    const std::scoped_lock lock(mutex_);
-    for (const std::size_t offset : home) arena_->free(offset);
-    num_shared_out_ -= num_taken;
-    num_slots_ += num_taken - home.size();
+/// With the lock held.
+void Context::end_sharing_out(std::size_t offset) {
+    shared_out_.erase(offset);
+    arena_->free(offset);
     may_share_out_.store(true, std::memory_order_relaxed);
+}
+
+void Context::end_sharing_out(std::span<const std::size_t> home) {
+    const std::scoped_lock lock(mutex_);
+    for (const std::size_t offset : home) end_sharing_out(offset);
 }
 
 void Context::return_slot(Slot slot) {

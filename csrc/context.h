@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <vector>
@@ -108,8 +109,8 @@ class Context {
     /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
     /// pool could then no longer have what it has at least.
     std::optional<std::size_t> take_slot_to_share_out();
-    /// Of so many that were taken, `home` are free; the others return to the pool with the endpoint.
-    void end_sharing_out(std::size_t num_taken, std::span<const std::size_t> home);
+    /// Of those that were taken these are free; the others are so with the endpoint whose slots they are.
+    void end_sharing_out(std::span<const std::size_t> home);
 
   private:
     struct Rank {
@@ -128,8 +129,10 @@ class Context {
     };
 
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-    void take_back_slots(OwnEndpoint &ended);
+    void take_back_slots();
+    bool has_room();
     void add_slot();
+    void end_sharing_out(std::size_t offset);
     void guard();
     void watch();
     void report_death(int rank);
@@ -150,7 +153,8 @@ class Context {
     std::vector<OwnEndpoint> endpoints_;
     std::size_t max_slots_, room_; // of the pool; for those that are shared out, too
     std::vector<Slot> free_slots_; // the next one last
-    std::size_t num_slots_ = 0, num_shared_out_ = 0;
+    std::size_t num_slots_ = 0;
+    std::set<std::size_t> shared_out_;
     std::atomic<bool> may_share_out_{true}; // more of them
     std::size_t near_bytes_ = piece_bytes;  // of a slot
     std::atomic<std::uint32_t> phase_{0};   // futex between this object and its guard: see context.cpp

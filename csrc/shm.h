@@ -1,4 +1,4 @@
-// The transport between ranks of one host. Seven ways for a message, one interface: up to 48 bytes travel inside the
+// The transport between ranks of one host. Eight ways for a message, one interface: up to 48 bytes travel inside the
 // flag's cache line; registered memory and the memory of the same process are lent where they lie, or written by the
 // sender where the reader wants them; so is private memory between two processes that may attach to each other; all
 // other memory is copied once into a staging slot that all readers share, and which they read while it is still being

@@ -236,7 +236,7 @@ std::vector<std::size_t> ShmTransport::end_handing() {
         });
     };
     const auto home = std::ranges::partition(shared_out_, is_away);
-    context_.end_sharing_out(shared_out_.size(), {home.begin(), home.end()});
+    context_.end_sharing_out({home.begin(), home.end()});
     shared_out_.erase(home.begin(), home.end());
     return std::move(shared_out_);
 }

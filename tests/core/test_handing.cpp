@@ -240,6 +240,31 @@ TEST(handing_ends_when_both_have_left) {
     }
 }
 
+TEST(handing_that_has_ended_leaves_the_pool_as_it_was) {
+    constexpr std::size_t num_communicators = 12;
+    World world(2, {.num_communicators = static_cast<int>(num_communicators) + 1, .spin = true, .as_processes = true});
+    Context &context = *world[0].context;
+    for (std::size_t i = 0; i < num_communicators; ++i) {
+        ShmTransport &one = world[0].communicators[i]->transport(), &other = world[1].communicators[i]->transport();
+        const std::array zero{0}, peer{1};
+        const auto data = counted(1000, i);
+        CHECK(other.publish(zero, data, tag, false).num_bytes == data.size());
+        one.release(1, one.view(1).bytes.size());
+        CHECK(one.publish(peer, data, tag, false).num_bytes == data.size());
+        CHECK(one.endpoint(0).ring(Lane::collectives, 1)[0].tier == Tier::handed, i);
+        world[0].communicators[i].reset(); // while the other has the slot
+        if (i % 2 == 1) {                  // two are away at a time, at most
+            world[1].communicators[i - 1].reset();
+            world[1].communicators[i].reset();
+        }
+    }
+    std::size_t num_pooled = 0, num_shared_out = 0;
+    while (context.take_slot()) ++num_pooled;
+    while (context.take_slot_to_share_out()) ++num_shared_out;
+    CHECK(num_pooled == 8 && num_shared_out == num_slots - 8, num_pooled,
+          num_shared_out); // of the 8 that a World gives
+}
+
 TEST(handing_trusts_no_word_of_a_peer) {
     const auto refuses = [](bool is_back, const std::function<void(Endpoint::Line &)> &falsify) {
         World world(2, {.spin = true, .as_processes = true});
