@@ -82,6 +82,7 @@ class Matcher {
     /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
     static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
     static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
+    static constexpr std::size_t least_offered_registered = eager_bytes + 1; // whatever is announced
     /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received

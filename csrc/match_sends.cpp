@@ -74,7 +74,8 @@ bool Matcher::pays_to_offer(Bytes message) {
     if (transport_.shares_cores()) {
         return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
     }
-    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least_offered_bytes);
+    const std::size_t least = transport_.could_lend(message) ? least_offered_registered : least_offered_bytes;
+    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least);
 }
 
 /// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with
