@@ -152,6 +152,7 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     const auto endpoint = std::ranges::find(endpoints_, offset, &OwnEndpoint::offset);
     endpoint->has_ended = std::move(has_ended);
     endpoint->slots = std::move(slots);
+    if (!endpoint->slots.empty()) ++num_with_slots_;
     const auto is_retired = [](const OwnEndpoint &own) { return own.has_ended != nullptr; };
     if (!std::ranges::all_of(endpoints_, is_retired)) return;
     take_back_slots();
@@ -160,8 +161,10 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     free_slots_.clear();
 }
 
-/// With the lock held: those of endpoints that have ended.
+/// With the lock held: those of endpoints that have ended. Most programs open many and close none, and a full pool asks
+/// at each turn of a slot.
 void Context::take_back_slots() {
+    if (num_with_slots_ == 0) return;
     for (OwnEndpoint &own : endpoints_) {
         if (own.slots.empty() || !own.has_ended()) continue;
         for (const std::size_t offset : own.slots) {
@@ -169,6 +172,7 @@ void Context::take_back_slots() {
             else free_slots_.push_back({.offset = offset});
         }
         own.slots.clear();
+        --num_with_slots_;
     }
 }
 

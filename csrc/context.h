@@ -151,8 +151,9 @@ class Context {
     std::vector<Rank> ranks_; // written by join() before `phase_` tells the guard
     std::mutex mutex_;        // guards the endpoints and the slots
     std::vector<OwnEndpoint> endpoints_;
-    std::size_t max_slots_, room_; // of the pool; for those that are shared out, too
-    std::vector<Slot> free_slots_; // the next one last
+    std::size_t num_with_slots_ = 0; // of them, retired, whose members may still read some
+    std::size_t max_slots_, room_;   // of the pool; for those that are shared out, too
+    std::vector<Slot> free_slots_;   // the next one last
     std::size_t num_slots_ = 0;
     std::set<std::size_t> shared_out_;
     std::atomic<bool> may_share_out_{true}; // more of them
