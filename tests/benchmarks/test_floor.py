@@ -223,6 +223,12 @@ def test_the_floor_of_a_cell() -> None:
     assert staged.floor("hocket") == [3.0, 4.0]
 
 
+def test_an_mpi_that_attaches_is_no_proof_for_what_does_without() -> None:
+    cell = row(impi=[2.0], hocket=[8.0], no_cma=[8.0], floor_private=[4.0], floor_staged=[5.0])
+    assert goals.PRIVATE.at_most(cell) == 1.0
+    assert goals.STAGED.at_most(cell) == 0.4
+
+
 def test_the_floor_of_a_cell_of_more_ranks() -> None:
     bounds = {"floor_turns": [2.0, 1.0], "floor_registered": [1.0, 4.0]}
     cell = row(num_ranks=4, impi=[8.0, 8.0], floor_private=[6.0, 4.5], **bounds)
