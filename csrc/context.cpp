@@ -161,8 +161,8 @@ void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ende
     free_slots_.clear();
 }
 
-/// With the lock held: those of endpoints that have ended. Most programs open many and close none, and a full pool asks
-/// at each turn of a slot.
+/// With the lock held: those of endpoints that have ended. A full pool asks at each turn of a slot, so endpoints are
+/// looked at only where some have any.
 void Context::take_back_slots() {
     if (num_with_slots_ == 0) return;
     for (OwnEndpoint &own : endpoints_) {

@@ -82,7 +82,7 @@ class Matcher {
     /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
     static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
     static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
-    static constexpr std::size_t least_offered_registered = eager_bytes + 1; // whatever is announced
+    static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
@@ -230,7 +230,8 @@ class Matcher {
     bool has_credit(int peer, std::size_t num_bytes);
     bool has_to_send(int peer) const;
     void send_to(int peer);
-    bool pays_to_offer(Bytes message);
+    bool pays_to_offer(Bytes memory);
+    bool pays_to_attach(Bytes message);
     bool is_to_be_fetched(Bytes message);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);

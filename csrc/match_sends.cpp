@@ -69,13 +69,19 @@ void Matcher::send_to(int peer) {
     }
 }
 
-/// Whether one end had better let the other reach an announced message, which it has here.
-bool Matcher::pays_to_offer(Bytes message) {
+/// Whether the receiver had better let the sender write some of an announced message. Memory that needs no system calls
+/// for that is worth it sooner.
+bool Matcher::pays_to_offer(Bytes memory) {
+    if (transport_.shares_cores() || !transport_.could_lend(memory)) return pays_to_attach(memory);
+    return memory.size() >= least_offered_registered;
+}
+
+/// Whether the two ends had better attach to each other for an announced message, of which this one's side is given.
+bool Matcher::pays_to_attach(Bytes message) {
     if (transport_.shares_cores()) {
         return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
     }
-    const std::size_t least = transport_.could_lend(message) ? least_offered_registered : least_offered_bytes;
-    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least);
+    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least_offered_bytes);
 }
 
 /// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with

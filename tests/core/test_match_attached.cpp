@@ -114,6 +114,41 @@ TEST(match_moves_one_half_at_each_end) {
     }
 }
 
+/// Of registered memory that is announced the receiver lets the sender write some, whatever that sends from; what goes
+/// the other way, from registered to private memory, is attached no sooner than it ever was.
+TEST(match_lets_the_sender_write_registered_memory) {
+    struct Case {
+        Memory from, to;
+        std::size_t size;
+        bool is_put;
+    };
+    const std::size_t least = Matcher::least_offered_registered;
+    for (const auto &[from, to, size, is_put] :
+         {Case{Memory::registered, Memory::registered, least, true},
+          Case{Memory::owned, Memory::registered, least, true},
+          Case{Memory::registered, Memory::registered, least - 1, false},
+          Case{Memory::owned, Memory::owned, least, false},
+          Case{Memory::registered, Memory::huge, Matcher::least_offered_in_huge_pages, false}}) {
+        Machines machines(2, Over::apart);
+        const Buffer given((*machines.world)[0].arena, from, size), got((*machines.world)[1].arena, to, size);
+        if (to == Memory::huge) need(Pages::huge, got);
+        std::ranges::copy(content(size, size), given.data());
+        const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
+        const auto sent =
+            machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = given.data(), .num_bytes = size});
+        machines.settle();
+        CHECK(received->done && sent->done && std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
+        const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
+        const std::span lines(transport.endpoint(0).ring(Lane::messages, 1), transport.posted(1));
+        const auto is_put_line = [](const Endpoint::Line &line) { return line.tier == Endpoint::Tier::put; };
+        const auto is_attached = [](const Endpoint::Line &line) {
+            return line.tier == Endpoint::Tier::attach || line.tier == Endpoint::Tier::attached_put;
+        };
+        CHECK(std::ranges::any_of(lines, is_put_line) == is_put && std::ranges::none_of(lines, is_attached), size);
+        CHECK(!transport.may_be_used_by(1));
+    }
+}
+
 /// Whoever has received may never come back.
 TEST(match_ends_a_receive_when_its_sender_is_told) {
     for (const std::size_t size : {std::size_t{0}, Matcher::least_fetched_bytes}) {
