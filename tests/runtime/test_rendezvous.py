@@ -168,6 +168,20 @@ def test_another_threads_failure_ends_the_wait(address: str) -> None:
         assert "another rank failed" in str(error)
 
 
+def test_a_rank_that_ends_as_another_failed_is_not_blamed(address: str) -> None:
+    cancel = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        host = pool.submit(attend, place(0, 3, address, cancel=cancel))
+        with connect(address) as member:
+            hello = gathering.Hello(gathering.PROTOCOL, gathering.VERSION, 1, 3, {"rank": 1})
+            messages.send(member, gathering.encode(hello), [0])
+            member.recv(gathering.MAX_MESSAGE_BYTES)  # Pending: it is a member now
+            cancel.set()
+        (error,) = errors_of([host])
+    assert "another rank failed" in str(error)
+    assert error.missing == (2,)
+
+
 # --- strangers -----------------------------------------------------------------------------------------------------
 
 

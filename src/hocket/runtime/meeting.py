@@ -90,8 +90,7 @@ class Meeting:
             now = time.monotonic()
             if gathering.failure is None and now >= deadline:
                 gathering.expire(self.environment.timeout_seconds)
-            if gathering.failure is None and cancelled(self.environment):
-                gathering.fail("another rank failed before it came to the rendezvous", gathering.missing)
+            self._heed_cancel()
             if gathering.failure is not None:
                 self._tell_failure(gathering.failure)
                 linger_until = linger_until or min(deadline, now + LINGER_SECONDS)
@@ -113,6 +112,10 @@ class Meeting:
             else:
                 self._turn(min(notice_at, pending_at, deadline))
         self._tell(protocol.Go())
+
+    def _heed_cancel(self) -> None:
+        if self.gathering.failure is None and cancelled(self.environment):
+            self.gathering.fail("another rank failed before it came to the rendezvous", self.gathering.missing)
 
     def _turn(self, until: float) -> None:
         """Waits at most until that time, then serves what is there."""
@@ -167,6 +170,7 @@ class Meeting:
             return
         except OSError:
             data, descriptors = None, []
+        self._heed_cancel()  # first: a thread rank that ends for that reason is not to blame
         if peer.rank is None and data is not None:
             peer.rank = self.gathering.arrive(data, peer.process)
             if self.gathering.failure is None and peer.rank is not None:
