@@ -269,7 +269,7 @@ bool Executor::try_fold(Task &task, std::size_t index) {
             check_sizes(task);
         } else if (attached) {
             if (!fetch(task, num_shown, available)) return progress;
-        } else if (is_short_ || !store_and_put(task, what, available)) {
+        } else if (is_short_ || !store_and_send(task, what, available)) {
             store(task, what, next_destination(task), available);
         }
         for (Remote &used : task.remotes) {

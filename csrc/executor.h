@@ -168,7 +168,8 @@ class Executor {
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
     void store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes);
-    bool store_and_put(Task &task, const Fold &what, std::size_t num_bytes);
+    bool is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const;
+    bool store_and_send(Task &task, const Fold &what, std::size_t num_bytes);
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
     bool run_ready();
@@ -189,6 +190,7 @@ class Executor {
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_targets(Task &task, const Task *folding = nullptr);
+    bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;
     bool is_to_wait(Task &task) const;
     std::size_t share_of(const Task &task) const;
@@ -212,8 +214,11 @@ class Executor {
     static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
     /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
     static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
+    static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
     /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
     static constexpr std::size_t most_fetched_by_several = 4;
+    /// Of all ranks, when what a fold makes goes to its slot in the same pass.
+    static constexpr std::size_t least_made_in_slots = std::size_t{2} << 20;
     static constexpr int max_looks = 16; // about a microsecond
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.

@@ -6,6 +6,7 @@
 // folded piece k of that message, so the only access that had to come before the copy has come. Whatever has to come
 // after it waits for the copy as ever, which the receiver counts as done when the message is there.
 
+#include "copy.h"
 #include "executor.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace hocket {
 
 void Executor::grant() {
     if (is_short_) return;
-    const std::size_t in_huge_pages = transport_.shares_cores() ? least_bytes_past_caches_ : least_shared_in_huge_pages;
-    const std::size_t least_shared = std::min(in_huge_pages, least_bytes_past_caches_);
+    const std::size_t of_own_cores = transport_.shares_cores() ? least_bytes_past_caches_ : least_shared_registered;
+    const std::size_t least_shared = std::min(of_own_cores, least_bytes_past_caches_);
     for (const Cursor &cursor : receives_) {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {
@@ -68,7 +69,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 bool Executor::find_targets(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task)) return false;
     const bool is_shared = sends_[task.cursors[0]].is_shared;
-    const bool is_worth_it = task.instruction->is_fresh || task.num_bytes >= least_bytes_past_caches_;
+    const bool is_worth_it = task.instruction->is_fresh || is_to_share(task);
     if (!is_worth_it && !(is_shared && pays_to_share(task.sources[0], task))) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
@@ -91,6 +92,14 @@ std::size_t Executor::share_of(const Task &task) const {
     return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
+/// Whether each of the two ends had better move every second piece, between memories that both can reach.
+bool Executor::is_to_share(const Task &task) const {
+    if (task.num_bytes >= least_bytes_past_caches_) return true;
+    if (task.num_bytes < least_shared_registered || task.peers.size() > 1) return false;
+    if (!sends_[task.cursors[0]].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
+    return transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
+}
+
 /// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
 bool Executor::is_to_put(const Task &task) const {
     // Between two processes each moves one half, at the same time.
@@ -99,25 +108,43 @@ bool Executor::is_to_put(const Task &task) const {
     // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves one half;
     // of less, a write would have to take lines away from the cache of the reader, which is slower than its reading.
     if (task.instruction->is_fresh) return true;
-    return task.num_bytes >= least_bytes_past_caches_ && task.done % 2 == 1;
+    return is_to_share(task) && task.done % 2 == 1;
 }
 
-/// Folds what operands_ point to, and in the same pass writes the result where the peers that it is sent to next let
-/// this rank. False: not now, and nothing was done.
-bool Executor::store_and_put(Task &task, const Fold &what, std::size_t num_bytes) {
+/// Whether so many bytes, which are yet to be folded, had better be sent through a slot by the fold itself: whole
+/// pieces alone, so that there are no more messages for it. Of what a core's own cache holds, or none, string moves are
+/// quicker.
+bool Executor::is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const {
+    if (total_bytes_ < least_made_in_slots || total_bytes_ >= least_bytes_past_caches_) return false;
+    if (num_bytes != piece_size(task) || at_header(task) || task.num_bytes_ahead > 0) return false;
+    return !transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
+}
+
+/// Folds what operands_ point to, and in the same pass writes the result where the peers that it is sent to next will
+/// read it: where they let this rank, or in a slot. False: not now, and nothing was done.
+bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_bytes) {
     if (task.instruction->onward < 0 || what.op == Op::custom) return false; // which is not called for every part
     const auto index = static_cast<std::size_t>(task.instruction->onward);
     Task &next = tasks_[index];
     if (next.done != task.done || next.within != task.within || !at_turn(next, index)) return false;
-    if (!find_targets(next, &task) || targets_[0].attached) return false;
+    const bool puts = find_targets(next, &task);
+    if (puts ? targets_[0].attached : !is_to_be_made_in_slot(next, num_bytes)) return false;
     std::byte *destination = next_destination(task);
     const std::size_t element = size_of(what.dtype);
-    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
-        fold(what, destination + begin, operands_, task.instruction->raw, part_bytes / element);
+    // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
+    const bool is_near = launch_.input == launch_.output || !outgrows_caches(task);
+    Fold both = what;
+    const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
+        both.also = is_near ? also : nullptr;
+        fold(both, destination + begin, operands_, task.instruction->raw, part_bytes / element);
+        if (also != both.also) copy_bytes(also, Bytes(destination + begin, part_bytes));
         for (const std::byte *&operand : operands_) operand += part_bytes;
     };
     const std::uint64_t begin = recorder_ == nullptr ? 0 : ticks();
-    if (!transport_.put(next.peers, targets_, Bytes(destination, num_bytes), launch_.tag, false, make)) return false;
+    const Bytes made(destination, num_bytes);
+    const bool sends = puts ? transport_.put(next.peers, targets_, made, launch_.tag, false, make)
+                            : transport_.publish_made(next.peers, made, launch_.tag, make);
+    if (!sends) return false;
     next.within += num_bytes;
     if (recorder_ != nullptr) record_move(next, index, begin, next.done, num_bytes, next.within == piece_size(next));
     return true;

@@ -12,7 +12,9 @@ bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
     if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
     if (piece_start(task) + task.within > 0 || task.num_looks >= max_looks) return false;
-    if (!transport_.may_grant(cursor.peer, cursor.num_posted) || !pays_to_share(task.sources[0], task)) return false;
+    if (!transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
+    const bool attaches = transport_.can_attach(cursor.peer) && pays_to_share(task.sources[0], task);
+    if (!attaches && !is_to_share(task)) return false;
     ++task.num_looks;
     return true;
 }
@@ -112,11 +114,13 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         rest = Bytes(rest.data(), std::min(most, share_of(task)));
     }
     if (is_to_put(task)) {
-        const bool past_caches = !task.instruction->is_fresh;
+        const bool past_caches = !task.instruction->is_fresh && task.num_bytes >= least_bytes_past_caches_;
         if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
         return {.num_bytes = rest.size()};
     }
-    if (!attached) return publish(task, rest);
+    // Its reader takes this piece while this rank copies the next: in whatever cache it lies, unless lines come slowly.
+    if (!attached && (task.instruction->staged || transport_.stores_are_slow())) return publish(task, rest);
+    if (!attached) return transport_.publish(task.peers, rest, launch_.tag, true);
     if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }

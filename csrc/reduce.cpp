@@ -59,10 +59,16 @@ void fold(const Fold &what, std::byte *destination, Sources sources, std::span<c
             const std::array twice{sources[0], sources[0]}; // "or" of a value with itself makes it true or false
             return kernel_of(Op::lor, what.dtype, kernel_set)(what, destination, twice, {}, n);
         }
-        if (destination != sources[0]) copy_bytes(destination, Bytes(sources[0], n * size_of(what.dtype)));
+        const Bytes source(sources[0], n * size_of(what.dtype));
+        if (what.also != nullptr) copy_bytes(what.also, source);
+        if (destination != source.data()) copy_bytes(destination, source);
         return;
     }
-    if (what.op == Op::custom) return (*what.custom)(destination, sources, n);
+    if (what.op == Op::custom) {
+        (*what.custom)(destination, sources, n);
+        if (what.also != nullptr) copy_bytes(what.also, Bytes(destination, n * size_of(what.dtype)));
+        return;
+    }
     // Where nothing is scaled, a premul_sum is a sum.
     const Op op = what.op == Op::premul_sum && !scales ? Op::sum : what.op;
     const Kernel kernel = kernel_of(op, what.dtype, kernel_set);

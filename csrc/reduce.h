@@ -25,7 +25,8 @@ struct Fold {
     int divisor = 1; ///< the number of ranks where an average is completed by this fold, else 1
     Factor factor{};
     const CustomFold *custom = nullptr;
-    bool past_caches = false; ///< nobody reads the result soon: where the processor can, its stores leave caches alone
+    std::byte *also = nullptr; ///< where the result goes besides, in the same pass; aligned to the element
+    bool past_caches = false; ///< nobody reads it soon: where the processor can, stores to one place leave caches alone
 };
 
 /// Whether the reduction exists for the type: no order on complex numbers, no bits of floats, no average of integers.

@@ -17,18 +17,19 @@ template <typename Format, typename Operation> class Pass {
     using Part = typename Format::Part;
 
     Pass(const Fold &what, std::byte *to, Sources sources, std::span<const bool> raw)
-        : to_(to), sources_(sources), raw_(raw), divisor_(static_cast<Part>(what.divisor)),
+        : to_(to), also_(what.also), sources_(sources), raw_(raw), divisor_(static_cast<Part>(what.divisor)),
           past_caches_(what.past_caches) {
         if constexpr (scales) spread(factor_, what.factor);
     }
 
     void run(std::size_t num_bytes) {
         constexpr std::size_t at_once = max_accumulators * sizeof(Vector<Part>) / sizeof(Accumulator);
-        // To a boundary of the destination, as a store across lines costs more than a load. Complex numbers may begin
-        // in the middle of one.
-        const std::size_t before = -reinterpret_cast<std::uintptr_t>(to_) % vector_bytes;
+        // To a boundary of the destination, as a store across lines costs more than a load; of the one that another
+        // core reads, if there are two. Complex numbers may begin in the middle of a line.
+        const std::byte *const aligned = also_ == nullptr ? to_ : also_;
+        const std::size_t before = -reinterpret_cast<std::uintptr_t>(aligned) % vector_bytes;
         const bool aligns = num_bytes >= 16 * vector_bytes && before % Format::num_bytes == 0;
-        past_caches_ = past_caches_ && aligns;
+        past_caches_ = past_caches_ && aligns && also_ == nullptr;
         std::size_t at = 0;
         for (std::size_t less = aligns ? before : 0;; less = num_bytes - at) {
             if (less > 0) some(at, less);
@@ -59,12 +60,17 @@ template <typename Format, typename Operation> class Pass {
         } else {
             for (std::size_t i = 0; i < num_vectors; ++i) store(to + i * vector_bytes, results[i]);
         }
+        if (also_ == nullptr) return;
+        for (std::size_t i = 0; i < num_vectors; ++i) store(also_ + at + i * vector_bytes, results[i]);
     }
 
     /// Less than a vector.
     void some(std::size_t at, std::size_t num_bytes) {
         fold<1>([&](std::size_t source, std::size_t) { return load_some<Stored>(sources_[source] + at, num_bytes); },
-                [&](Stored result, std::size_t) { store_some(to_ + at, result, num_bytes); });
+                [&](Stored result, std::size_t) {
+                    store_some(to_ + at, result, num_bytes);
+                    if (also_ != nullptr) store_some(also_ + at, result, num_bytes);
+                });
     }
 
     template <std::size_t num_vectors, typename Load, typename Store> void fold(const Load &load, const Store &store) {
@@ -88,7 +94,7 @@ template <typename Format, typename Operation> class Pass {
         }
     }
 
-    std::byte *to_;
+    std::byte *to_, *also_;
     Sources sources_;
     std::span<const bool> raw_;
     Part divisor_;

@@ -166,6 +166,7 @@ class ShmTransport final : public Transport {
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
+    bool publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) override;
     bool may_grant(int peer, std::uint64_t num_posted) const override;
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
@@ -309,12 +310,13 @@ class ShmTransport final : public Transport {
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
-    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes);
+    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make = {});
     std::optional<Handed> take_handed(int peer);
-    bool hand(int peer, Endpoint::Line &message, Bytes bytes);
+    bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
     const std::byte *show_handed(Peer &from, Handed slot) const;
     void take_over(Peer &from);
-    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how);
+    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
+              const Making &make);
     std::vector<std::size_t> end_handing();
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);

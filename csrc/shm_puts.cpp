@@ -10,7 +10,7 @@ namespace hocket {
 void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
-    const bool shares = attached && can_attach(peer);
+    const bool may_attach = attached && can_attach(peer);
     std::uint32_t num_windows = 0;
     for (const Window &window : windows) {
         if (num_windows == Endpoint::Board::max_windows) break;
@@ -26,13 +26,13 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
             entry.tier = Endpoint::Tier::arena;
             entry.place = static_cast<std::uint64_t>(place - arena.base());
         } else if (!to.shares_process) {
-            if (!shares) continue;
+            if (!may_attach) continue;
             entry.tier = Endpoint::Tier::attach;
             to.attachable.emplace_back(place, window.num_bytes);
         }
         to.board->entries[num_windows++] = entry;
     }
-    if (num_windows == 0 && !shares) return;
+    if (num_windows == 0 && !attached) return; // the peer may wait to be told that there is none
     to.board->tag = tag;
     to.board->num_windows = num_windows;
     to.may_write = num_windows > 0;
@@ -94,10 +94,11 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     const std::size_t part_bytes = make ? made_bytes : bytes.size();
     // To several, memory would have to take the same bytes several times.
     const bool other_cache = targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow();
+    const bool in_one_pass = make && !past_caches && !other_cache && !targets[0].attached;
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (make) make(begin, part.size());
-        for (std::size_t i = 0; i < peers.size(); ++i) {
+        if (make) make(begin, part.size(), in_one_pass ? targets[0].place + begin : nullptr);
+        for (std::size_t i = in_one_pass ? 1 : 0; i < peers.size(); ++i) {
             const auto [place, attached] = targets[i];
             if (attached) {
                 if (!write_attached(peer_at(peers[i]).process_id, place + begin, part)) return false;
@@ -129,8 +130,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
 }
 
 bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
-    return can_attach(peer) && !stores_are_slow() &&
-           peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
+    return !stores_are_slow() && peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
 }
 
 bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) {

@@ -109,10 +109,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     return make_staged({.offset = offset}, owner);
 }
 
-/// Copies a piece into a slot and posts it. False: there is none.
-bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes) {
+/// Copies a piece into a slot, or makes it there, and posts it. False: there is none.
+bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make) {
     const bool may_hand = peers.size() == 1 && peers.front() != rank_ && bytes.size() <= part_bytes_;
-    if (may_hand && hand(peers.front(), message, bytes)) return true;
+    if (may_hand && hand(peers.front(), message, bytes, make)) return true;
     auto staged = take_slot(peers, bytes.size());
     if (!staged) return false;
     Context::Slot &slot = staged->slot;
@@ -128,14 +128,26 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
     staged_.push_back(std::move(*staged));
     std::byte *const place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    fill(peers, message, place, bytes, whole ? Filling::whole : other_cache ? Filling::past_caches : Filling::near);
+    fill(peers, message, place, bytes,
+         whole         ? Filling::whole
+         : other_cache ? Filling::past_caches
+                       : Filling::near,
+         make);
     return true;
+}
+
+bool ShmTransport::publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) {
+    // Where lines come slowly, string moves of what is made bring them sooner than the stores of whoever makes it.
+    if (stores_are_slow() || !has_room(peers)) return false;
+    Endpoint::Line message{};
+    message.tag = tag;
+    return stage(peers, message, bytes, make);
 }
 
 /// Fills a place in a slot, whose readers are told with the first part, and so work on what is there while the rest
 /// comes.
-void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes,
-                        Filling how) {
+void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
+                        const Making &make) {
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
     const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
     std::size_t part_bytes = bytes.size();
@@ -144,7 +156,8 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
     else if (how == Filling::past_caches) part_bytes = std::max(quarter, least_far_part);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
+        if (make) make(begin, part.size(), place + begin);
+        else if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
         else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
@@ -190,7 +203,7 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
 }
 
 /// stage() in such a slot. False: there is none here.
-bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
+bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make) {
     const auto slot = take_handed(peer);
     if (!slot) return false;
     if (!staged_.empty()) collect(false); // which take_slot() would do
@@ -200,7 +213,7 @@ bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
     message.elsewhere.offset = slot->offset;
     const Mapping &memory = slot->is_own ? *context_.arena().mapping() : *to.mapping;
     fill({&peer, 1}, message, memory.base() + slot->offset, bytes,
-         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near);
+         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near, make);
     return true;
 }
 

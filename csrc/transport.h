@@ -128,23 +128,28 @@ class Transport {
     // earlier calls, and by their number the two know which call is meant.
 
     /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
-    /// ones `attached` only: then both sides are to move a part of each message.
+    /// ones `attached` only: then both sides are to move a part of each message, and `peer` is told even of none.
     virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/) {}
     /// All messages of the call have come: nobody writes any more where it was let.
     virtual void revoke() {}
     /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its
     /// last message of this call is posted. Empty: nothing, or nothing yet.
     virtual std::span<const Window> granted(int, std::uint32_t, std::uint64_t) { return {}; }
-    /// Whether `peer` may yet grant an attached window for this call.
+    /// Whether `peer` may yet grant windows for this call, so soon that it is worth a moment.
     virtual bool may_grant(int /*peer*/, std::uint64_t /*num_posted*/) const { return false; }
-    /// Makes the bytes [begin, begin + num_bytes) of what is put.
-    using Making = std::function<void(std::size_t begin, std::size_t num_bytes)>;
+    /// Makes the bytes [begin, begin + num_bytes) of what is sent, and where `also` is given writes them there, too.
+    using Making = std::function<void(std::size_t begin, std::size_t num_bytes, std::byte *also)>;
     /// Writes `bytes` to one place of each peer, inside a window that it has granted, and posts that: its view will
     /// show the place itself. `past_caches`: nobody reads them soon. Where they have still to be made, that is done
     /// part by part, each of which is written while it is hot. False: no credit now, or it was withdrawn; nothing was
     /// made.
     virtual bool put(std::span<const int> /*peers*/, std::span<const Target>, Bytes, std::uint32_t /*tag*/,
                      bool /*past_caches*/, const Making & /*make*/ = {}) {
+        return false;
+    }
+    /// Publishes `bytes`, at most `piece_bytes`, that have still to be made, and could not be lent: each part is made
+    /// as it is written for its readers. False: no credit now, or it is quicker to make them first; nothing was made.
+    virtual bool publish_made(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/, const Making &) {
         return false;
     }
     /// Whether ranks share cores. Then both ends of a copy had better not work on it at a time, each waiting for the

@@ -121,7 +121,8 @@ TEST(attached_puts_write_what_is_made_part_by_part) {
     const Target target = pair.granted()[0].target;
     const int peer = 0;
     std::size_t num_parts = 0;
-    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
+    const auto make = [&](std::size_t begin, std::size_t part_bytes, const std::byte *also) {
+        CHECK(also == nullptr, "out of reach");
         std::fill_n(pair.data.data() + begin, part_bytes, static_cast<std::byte>(++num_parts));
     };
     CHECK(pair.writer().put(std::span(&peer, 1), std::span(&target, 1), pair.data.bytes(), tag, false, make));

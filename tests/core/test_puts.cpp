@@ -84,10 +84,12 @@ TEST(puts_write_what_is_made_part_by_part) {
     const Target target{pair.writer().granted(0, tag, 0)[0].target};
     const int peer = 0;
     std::size_t made = 0;
-    const auto make = [&](std::size_t begin, std::size_t part_bytes) {
+    const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
+        CHECK(also == target.place + begin, "where the reader is, in the same pass");
         CHECK(begin == made && part_bytes <= num_bytes - made);
         for (std::size_t i = 0; i < made; ++i) CHECK(pair.memory.data()[i] == std::byte{5}, i, made, "written by now");
         std::fill_n(pair.data.data() + begin, part_bytes, std::byte{5});
+        std::fill_n(also, part_bytes, std::byte{5});
         made += part_bytes;
     };
     const auto put = [&] {

@@ -192,12 +192,16 @@ void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape, st
         fold(what, reinterpret_cast<std::byte *>(place), sources,
              raw == 0 ? std::span<const bool>{} : std::span<const bool>(flags.get(), num_sources), n, kernel_set);
     };
-    std::vector<Stored> elsewhere(n + skew, Stored{77});
+    std::vector<Stored> elsewhere(n + skew, Stored{77}), besides(n + 2 * skew + 1, Stored{77});
     what.past_caches = true;
     fold_to(elsewhere.data() + skew);
-    what.past_caches = false;
+    what.past_caches = n % 2 == 0;
+    what.also = reinterpret_cast<std::byte *>(besides.data() + 2 * skew); // which begins elsewhere in a vector
     fold_to(to);
+    CHECK(besides.back() == Stored{77} && (skew == 0 || besides[2 * skew - 1] == Stored{77}), "wrote around it");
     for (std::size_t i = 0; i < n; ++i) {
+        CHECK(std::memcmp(&to[i], &besides[i + 2 * skew], sizeof(Stored)) == 0, "the same values", name_of(op),
+              "element", i, "of", n, "kernels", kernel_set_names()[kernel_set]);
         CHECK(same_stored<Model>(to[i], elsewhere[i + skew]), "past caches", name_of(op), "of", num_sources,
               "sources of", name_of(dtype), "element", i, "of", n, "kernels", kernel_set_names()[kernel_set]);
         CHECK(same(Model::widen(to[i]), Model::rounded(expected[i])), name_of(op), "of", num_sources, "sources of",
@@ -296,11 +300,13 @@ TEST(fold_by_a_user_s_function_sees_stored_values) {
         ++calls;
         std::memcpy(destination, given.back(), n * sizeof(std::uint16_t));
     };
-    const Fold what{.dtype = Dtype::float16, .op = Op::custom, .custom = &last};
+    std::uint16_t besides[] = {0, 0, 0};
+    const Fold what{.dtype = Dtype::float16, .op = Op::custom, .custom = &last, .also = bytes_of(besides)};
     fold(what, bytes_of(to), sources, {}, 3);
-    CHECK(calls == 1 && std::memcmp(to, b, sizeof b) == 0);
+    CHECK(calls == 1 && std::memcmp(to, b, sizeof b) == 0 && std::memcmp(besides, b, sizeof b) == 0);
     fold(what, bytes_of(to), std::span(sources).first(1), {}, 3);
     CHECK(calls == 1 && std::memcmp(to, a, sizeof a) == 0, "one source is copied");
+    CHECK(std::memcmp(besides, a, sizeof a) == 0, "to both places");
 }
 
 TEST(fold_refuses_what_has_no_meaning) {
