@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 using namespace hocket;
@@ -182,5 +183,71 @@ TEST(puts_wait_until_what_lay_there_has_been_folded) {
             }
         }
         CHECK(has_put);
+    }
+}
+
+// Of what goes one way, where each end has a core for it. Who begins first waits a moment, to know whether it may
+// write.
+TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
+    struct Run {
+        const char *what;
+        std::size_t num_bytes;
+        Memory root = Memory::registered, reader = Memory::registered;
+        bool shares_cores = false, waits = true, is_shared = true;
+    };
+    const Fixture &direct = fixture("broadcast", "direct", 2, 0, true);
+    for (const Run &run : {
+             Run{.what = "long", .num_bytes = std::size_t{768} << 10},
+             Run{.what = "odd", .num_bytes = (std::size_t{1} << 20) + 8},
+             Run{.what = "short", .num_bytes = std::size_t{760} << 10, .waits = false, .is_shared = false},
+             Run{.what = "from private memory",
+                 .num_bytes = std::size_t{1} << 20,
+                 .root = Memory::owned,
+                 .waits = false,
+                 .is_shared = false},
+             Run{.what = "to private memory",
+                 .num_bytes = std::size_t{1} << 20,
+                 .reader = Memory::owned,
+                 .is_shared = false},
+             Run{.what = "on shared cores",
+                 .num_bytes = std::size_t{1} << 20,
+                 .shares_cores = true,
+                 .waits = false,
+                 .is_shared = false},
+         }) {
+        World world(2, {.spin = !run.shares_cores, .as_processes = true});
+        ShmTransport &root = world[0].communicator().transport();
+        std::vector<std::unique_ptr<Buffer>> memories;
+        std::vector<std::unique_ptr<Executor>> executors;
+        const std::size_t block = run.num_bytes / sizeof(std::int64_t);
+        const auto start = [&](int rank) {
+            auto &memory = memories.emplace_back(
+                std::make_unique<Buffer>(world[rank].arena, rank == 0 ? run.root : run.reader, run.num_bytes));
+            auto *const values = reinterpret_cast<std::int64_t *>(memory->data());
+            std::iota(values, values + block, rank == 0 ? 5 : -7);
+            executors
+                .emplace_back(std::make_unique<Executor>(*direct.plans[static_cast<std::size_t>(rank)],
+                                                         world[rank].communicator().transport()))
+                ->start({.dtype = Dtype::int64,
+                         .block = block,
+                         .input = memory->data(),
+                         .output = memory->data(),
+                         .tag = 1});
+        };
+        start(0);
+        CHECK(!executors[0]->advance() && (root.posted(1) == 0) == run.waits, run.what);
+        start(1);
+        executors[0]->advance();
+        CHECK(root.posted(1) > 0, run.what, "it has been told");
+        for (bool done = false; !done;) {
+            done = true;
+            for (const auto &executor : executors) done = executor->advance() && done;
+        }
+        const Endpoint::Line *const ring = root.endpoint(0).ring(Lane::collectives, 1);
+        for (std::uint64_t i = 0; i < root.posted(1); ++i) {
+            CHECK((ring[i].tier == Endpoint::Tier::put) == (run.is_shared && i % 2 == 1), run.what, i);
+        }
+        CHECK(std::memcmp(memories[0]->data(), memories[1]->data(), run.num_bytes) == 0, run.what);
+        CHECK(memories[1]->is_intact() && memories[1]->data()[0] == std::byte{5}, run.what);
     }
 }
