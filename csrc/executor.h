@@ -223,6 +223,9 @@ class Executor {
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
     static constexpr std::size_t least_chunks = 2;
+    /// The place that a chunk is put to is in them, if its reader has just used it: so many times what else outgrows
+    /// them.
+    static constexpr std::size_t least_put_past_caches = 2;
     /// Where they are not shared, there are at least so many.
     static constexpr std::size_t least_separate_caches = 2;
 

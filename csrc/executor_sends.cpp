@@ -114,7 +114,8 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         rest = Bytes(rest.data(), std::min(most, share_of(task)));
     }
     if (is_to_put(task)) {
-        const bool past_caches = !task.instruction->is_fresh && task.num_bytes >= least_bytes_past_caches_;
+        const bool past_caches =
+            !task.instruction->is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;
         if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
         return {.num_bytes = rest.size()};
     }
