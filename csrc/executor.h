@@ -5,6 +5,7 @@
 #include "reduce.h"
 #include "trace.h"
 #include "transport.h"
+#include "waiting.h"
 
 #include <memory>
 #include <optional>
@@ -43,8 +44,8 @@ class Executor {
   public:
     /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
     /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it;
-    /// where lines come slowly, and so cores have caches of their own, of twice as much.
-    /// Of copies that go one way each end moves one half.
+    /// where lines come slowly, and so cores have caches of their own, of twice as much, as in a peer's memory. Of so
+    /// long copies that go one way each end moves one half, and of shorter ones where that was found to pay.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
@@ -125,15 +126,15 @@ class Executor {
         std::uint64_t num_elements = 0; // of the whole chunk
         std::size_t num_bytes = 0;
         std::size_t pieces = 0;
-        std::size_t done = 0;                   // pieces sent or folded
-        std::size_t settled = 0;                // pieces whose dependants may run
-        std::size_t within = 0;                 // bytes of the current piece that are done
-        std::size_t num_bytes_ahead = 0;        // lent or fetched already, behind them
-        bool is_awaited = false;                // by other tasks
-        bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
-        std::vector<std::size_t> comes_after;   // places in that order
-        int num_looks = 0;                      // for a window, in vain
-        std::vector<const std::byte *> sources; // local ones; where remote, nothing
+        std::size_t done = 0;                         // pieces sent or folded
+        std::size_t settled = 0;                      // pieces whose dependants may run
+        std::size_t within = 0;                       // bytes of the current piece that are done
+        std::size_t num_bytes_ahead = 0;              // lent or fetched already, behind them
+        bool is_awaited = false;                      // by other tasks
+        bool holds_up_rest = false;                   // in one order, all behind it wait for it, or for one that does
+        std::vector<std::size_t> comes_after;         // places in that order
+        std::optional<Clock::time_point> waits_until; // for a window
+        std::vector<const std::byte *> sources;       // local ones; where remote, nothing
         std::byte *destination = nullptr;
         std::vector<std::size_t> cursors;   // of its channels
         std::vector<Remote> remotes;        // in the order of its remote sources
@@ -190,6 +191,7 @@ class Executor {
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_targets(Task &task, const Task *folding = nullptr);
+    bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;
     bool is_to_wait(Task &task) const;
@@ -214,12 +216,14 @@ class Executor {
     static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
     /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
     static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
+    /// Of one in registered memory.
     static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
     /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
     static constexpr std::size_t most_fetched_by_several = 4;
     /// Of all ranks, when what a fold makes goes to its slot in the same pass.
     static constexpr std::size_t least_made_in_slots = std::size_t{2} << 20;
-    static constexpr int max_looks = 16; // about a microsecond
+    /// For the word of a reader that begins as this rank does.
+    static constexpr std::chrono::microseconds longest_wait{1};
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
     static constexpr std::size_t least_chunks = 2;

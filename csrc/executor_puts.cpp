@@ -92,12 +92,17 @@ std::size_t Executor::share_of(const Task &task) const {
     return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
-/// Whether each of the two ends had better move every second piece, between memories that both can reach.
-bool Executor::is_to_share(const Task &task) const {
-    if (task.num_bytes >= least_bytes_past_caches_) return true;
-    if (task.num_bytes < least_shared_registered || task.peers.size() > 1) return false;
-    if (!sends_[task.cursors[0]].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
+/// Whether two ranks that each have a core, and nothing to do but this chunk of registered memory, had better copy
+/// every second piece each.
+bool Executor::is_halved_early(const Task &task) const {
+    if (task.num_bytes < least_shared_registered || sends_.size() > 1 || !receives_.empty()) return false;
+    if (!sends_[0].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
     return transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
+}
+
+/// Whether each of the two ends had better copy every second piece.
+bool Executor::is_to_share(const Task &task) const {
+    return task.num_bytes >= least_bytes_past_caches_ || is_halved_early(task);
 }
 
 /// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
@@ -116,7 +121,8 @@ bool Executor::is_to_put(const Task &task) const {
 /// quicker.
 bool Executor::is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const {
     if (total_bytes_ < least_made_in_slots || total_bytes_ >= least_bytes_past_caches_) return false;
-    if (num_bytes != piece_size(task) || at_header(task) || task.num_bytes_ahead > 0) return false;
+    if (num_bytes < least_put_bytes || num_bytes != piece_size(task)) return false;
+    if (at_header(task) || task.num_bytes_ahead > 0) return false;
     return !transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
 }
 
@@ -132,10 +138,10 @@ bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_byte
     std::byte *destination = next_destination(task);
     const std::size_t element = size_of(what.dtype);
     // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
-    const bool is_near = launch_.input == launch_.output || !outgrows_caches(task);
+    const bool in_one_pass = launch_.input == launch_.output || !outgrows_caches(task);
     Fold both = what;
     const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
-        both.also = is_near ? also : nullptr;
+        both.also = in_one_pass ? also : nullptr;
         fold(both, destination + begin, operands_, task.instruction->raw, part_bytes / element);
         if (also != both.also) copy_bytes(also, Bytes(destination + begin, part_bytes));
         for (const std::byte *&operand : operands_) operand += part_bytes;

@@ -11,12 +11,13 @@ namespace hocket {
 bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
     if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
-    if (piece_start(task) + task.within > 0 || task.num_looks >= max_looks) return false;
+    if (piece_start(task) + task.within > 0) return false;
     if (!transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
     const bool attaches = transport_.can_attach(cursor.peer) && pays_to_share(task.sources[0], task);
-    if (!attaches && !is_to_share(task)) return false;
-    ++task.num_looks;
-    return true;
+    if (!attaches && !is_halved_early(task)) return false;
+    const auto now = Clock::now(); // as a look may be a turn of others that want this core
+    if (!task.waits_until) task.waits_until = now + longest_wait;
+    return now < *task.waits_until;
 }
 
 /// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
@@ -119,9 +120,11 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
         return {.num_bytes = rest.size()};
     }
-    // Its reader takes this piece while this rank copies the next: in whatever cache it lies, unless lines come slowly.
-    if (!attached && (task.instruction->staged || transport_.stores_are_slow())) return publish(task, rest);
-    if (!attached) return transport_.publish(task.peers, rest, launch_.tag, true);
+    if (!attached) {
+        if (!is_halved_early(task) || task.instruction->staged) return publish(task, rest);
+        // Its reader takes this piece while this rank copies the next, in whatever cache it lies.
+        return transport_.publish(task.peers, rest, launch_.tag, true);
+    }
     if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }

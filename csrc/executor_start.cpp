@@ -66,7 +66,7 @@ void Executor::rewind() {
     first_unsettled_ = 0;
     for (Task &task : tasks_) {
         task.done = task.settled = task.within = task.num_bytes_ahead = 0;
-        task.num_looks = 0;
+        task.waits_until.reset();
         task.tickets.clear();
         task.places.clear();
         for (Remote &remote : task.remotes) {

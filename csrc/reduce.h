@@ -26,7 +26,7 @@ struct Fold {
     Factor factor{};
     const CustomFold *custom = nullptr;
     std::byte *also = nullptr; ///< where the result goes besides, in the same pass; aligned to the element
-    bool past_caches = false; ///< nobody reads it soon: where the processor can, stores to one place leave caches alone
+    bool past_caches = false;  ///< nobody reads it soon: its stores leave caches alone, where they can; not with `also`
 };
 
 /// Whether the reduction exists for the type: no order on complex numbers, no bits of floats, no average of integers.

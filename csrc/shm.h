@@ -223,7 +223,7 @@ class ShmTransport final : public Transport {
     static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
-    /// Of what is made while it is put: a part that stays in the nearest cache until it is written.
+    /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
     static constexpr std::size_t made_bytes = std::size_t{8} << 10;
     /// After so much a sleeping peer is not kept waiting for the end of a round.
     static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;

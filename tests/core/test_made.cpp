@@ -57,7 +57,7 @@ TEST(made_is_what_a_fold_sends_on_if_it_is_staged) {
     const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
     for (const Run &run : {
              Run{.what = "all ranks have 2 MiB", .block = num_elements, .is_made = true},
-             Run{.what = "and of an odd number of bytes", .block = num_elements + 101, .is_made = true},
+             Run{.what = "and of an odd number of bytes", .block = num_elements + 1101, .is_made = true},
              Run{.what = "own caches hold it", .block = num_elements - 8},
              Run{.what = "no cache does", .block = num_elements, .least_bytes_past_caches = std::size_t{2} << 20},
              Run{.what = "it is lent", .block = num_elements, .lends = true},

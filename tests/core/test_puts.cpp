@@ -194,6 +194,7 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
         std::size_t num_bytes;
         Memory root = Memory::registered, reader = Memory::registered;
         bool shares_cores = false, waits = true, is_shared = true;
+        std::size_t least_bytes_past_caches = std::size_t{16} << 20;
     };
     const Fixture &direct = fixture("broadcast", "direct", 2, 0, true);
     for (const Run &run : {
@@ -214,6 +215,12 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
                  .shares_cores = true,
                  .waits = false,
                  .is_shared = false},
+             Run{.what = "on shared cores, though it outgrows caches",
+                 .num_bytes = std::size_t{1} << 20,
+                 .shares_cores = true,
+                 .waits = false,
+                 .is_shared = false,
+                 .least_bytes_past_caches = std::size_t{1} << 20},
          }) {
         World world(2, {.spin = !run.shares_cores, .as_processes = true});
         ShmTransport &root = world[0].communicator().transport();
@@ -227,7 +234,8 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
             std::iota(values, values + block, rank == 0 ? 5 : -7);
             executors
                 .emplace_back(std::make_unique<Executor>(*direct.plans[static_cast<std::size_t>(rank)],
-                                                         world[rank].communicator().transport()))
+                                                         world[rank].communicator().transport(),
+                                                         run.least_bytes_past_caches))
                 ->start({.dtype = Dtype::int64,
                          .block = block,
                          .input = memory->data(),

@@ -195,12 +195,16 @@ void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape, st
     std::vector<Stored> elsewhere(n + skew, Stored{77}), besides(n + 2 * skew + 1, Stored{77});
     what.past_caches = true;
     fold_to(elsewhere.data() + skew);
+    what.past_caches = false;
+    fold_to(separate.data() + skew);
     what.past_caches = n % 2 == 0;
     what.also = reinterpret_cast<std::byte *>(besides.data() + 2 * skew); // which begins elsewhere in a vector
     fold_to(to);
     CHECK(besides.back() == Stored{77} && (skew == 0 || besides[2 * skew - 1] == Stored{77}), "wrote around it");
     for (std::size_t i = 0; i < n; ++i) {
         CHECK(std::memcmp(&to[i], &besides[i + 2 * skew], sizeof(Stored)) == 0, "the same values", name_of(op),
+              "element", i, "of", n, "kernels", kernel_set_names()[kernel_set]);
+        CHECK(aliased < 0 || same_stored<Model>(separate[i + skew], elsewhere[i + skew]), "plainly", name_of(op),
               "element", i, "of", n, "kernels", kernel_set_names()[kernel_set]);
         CHECK(same_stored<Model>(to[i], elsewhere[i + skew]), "past caches", name_of(op), "of", num_sources,
               "sources of", name_of(dtype), "element", i, "of", n, "kernels", kernel_set_names()[kernel_set]);
