@@ -141,6 +141,7 @@ class Executor {
         std::vector<int> peers;             // it sends to
         std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
         std::vector<Place> places;          // where its peers, as far as they have said so, let this rank write
+        const Task *kept = nullptr;         // the copy of the same for this rank, piece by piece just before each put
     };
 
     std::size_t elements_of(const Instruction &instruction) const;
@@ -191,6 +192,8 @@ class Executor {
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_targets(Task &task, const Task *folding = nullptr);
+    const Task *kept_copy(const Task &task) const;
+    bool is_to_wait_for_window(const Task &task) const;
     bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;
@@ -218,6 +221,8 @@ class Executor {
     static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
     /// Of one in registered memory.
     static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
+    /// Of one in registered memory that its sender copies for itself, too.
+    static constexpr std::size_t least_kept = std::size_t{128} << 10;
     /// What all ranks have, in so many times what outgrows the caches, when several had better still fetch one chunk.
     static constexpr std::size_t most_fetched_by_several = 4;
     /// Of all ranks, when what a fold makes goes to its slot in the same pass.
@@ -251,6 +256,7 @@ class Executor {
     std::vector<Target> targets_;                           // of the put at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
+    bool keeps_copies_ = false;    // of what it sends, as the plan has it
     Recorder *recorder_ = nullptr; // of moves,
     std::uint32_t lane_ = 0;       // and where they belong
     std::uint64_t sequence_ = 0;

@@ -12,7 +12,7 @@ bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
     if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
     if (piece_start(task) + task.within > 0) return false;
-    if (!transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
+    if (transport_.stores_are_slow() || !transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
     const bool attaches = transport_.can_attach(cursor.peer) && pays_to_share(task.sources[0], task);
     if (!attaches && !is_halved_early(task)) return false;
     const auto now = Clock::now(); // as a look may be a turn of others that want this core
@@ -82,8 +82,9 @@ Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
     Published published{.num_bytes = task.num_bytes_ahead, .lent = true};
     if (published.num_bytes == 0) {
+        if (task.kept != nullptr && !at_header(task) && task.kept->done <= task.done) return {};
         if (find_targets(task)) published = send_to_targets(task, rest);
-        else if (!is_to_wait(task)) published = publish(task, rest);
+        else if (!is_to_wait_for_window(task) && !is_to_wait(task)) published = publish(task, rest);
     }
     const std::size_t num_bytes = std::min(rest.size(), published.num_bytes);
     task.num_bytes_ahead = published.num_bytes - num_bytes;

@@ -79,6 +79,7 @@ void Executor::rewind() {
         cursor.rewind();
     }
     for (Cursor &cursor : receives_) cursor.rewind();
+    for (Task &task : tasks_) task.kept = kept_copy(task);
     grant();
 }
 

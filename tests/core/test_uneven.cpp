@@ -18,11 +18,10 @@ std::int64_t value_of(std::int32_t block, std::size_t element) {
 
 /// A call of int64 in which this rank takes blocks to be as long as it is told; each element encodes its block.
 struct Uneven {
-    Uneven(const Fixture &plans, Rank &rank, const Lengths &lengths)
+    Uneven(const Fixture &plans, Rank &rank, const Lengths &lengths, Memory memory = Memory::owned)
         : shape(plans.plans[static_cast<std::size_t>(rank.rank)]->shape()),
           input_counts(counts_of(shape.input_blocks, lengths)), output_counts(counts_of(shape.output_blocks, lengths)),
-          input(rank.arena, Memory::owned, bytes_of(input_counts)),
-          output(rank.arena, Memory::owned, bytes_of(output_counts)),
+          input(rank.arena, memory, bytes_of(input_counts)), output(rank.arena, memory, bytes_of(output_counts)),
           call(call_of(plans, rank.rank, Dtype::int64, Op::sum, 0, input.data(), output.data())) {
         auto *next = reinterpret_cast<std::int64_t *>(input.data());
         for (std::size_t i = 0; i < input_counts.size(); ++i) {
@@ -102,6 +101,22 @@ TEST(uneven_calls_with_blocks_of_nothing) {
             }
         }
     }
+}
+
+// Whose headers are written by nobody else.
+TEST(uneven_blocks_are_put_behind_the_copy_that_a_rank_keeps) {
+    const Fixture &plans = fixture("all_gather_v", "direct", 2);
+    World world(2, {.spin = true, .as_processes = true});
+    world.run([&](Rank &rank) {
+        for (const Lengths &lengths : {Lengths{100'003, 70'001}, {16'384, 300'000}, {0, 100'000}, {5, 16'385}}) {
+            for (int call = 0; call < 5; ++call) {
+                Uneven uneven(plans, rank, lengths, Memory::registered);
+                rank.communicator().run(uneven.call, do_nothing);
+                uneven.check(1);
+            }
+        }
+        rank.communicator().close(do_nothing);
+    });
 }
 
 TEST(uneven_lengths_that_two_ranks_differ_about_name_both) {
