@@ -21,13 +21,15 @@ bool Executor::is_to_wait(Task &task) const {
 }
 
 /// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
-/// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would.
+/// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would. Two
+/// cores are quicker through slots with what outgrows the caches: one fills them while the other reads.
 bool Executor::pays_to_share(const std::byte *memory, const Task &task) const {
+    const Bytes chunk(memory, task.num_bytes);
+    const bool has_core = !transport_.shares_cores();
     const bool is_whole = task.peers.empty() || is_one_message(task); // as far as a receiver knows
-    const bool is_quick = is_whole && !transport_.shares_cores();
-    return transport_.pays_to_attach(Bytes(memory, task.num_bytes),
-                                     is_quick ? least_shared_in_huge_pages : least_bytes_past_caches_,
-                                     least_bytes_past_caches_);
+    if (has_core && task.num_bytes >= least_bytes_past_caches_ && !transport_.could_lend(chunk)) return false;
+    return transport_.pays_to_attach(
+        chunk, has_core && is_whole ? least_shared_in_huge_pages : least_bytes_past_caches_, least_bytes_past_caches_);
 }
 
 /// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.

@@ -226,34 +226,50 @@ TEST(attaching_says_what_the_kernel_refuses) {
 
 // The reader begins first, so that the sender sees its window.
 TEST(each_end_moves_one_half_of_what_goes_one_way) {
-    constexpr std::size_t count = 100'003; // of int64: seven pieces, the last one odd
-    constexpr std::size_t num_bytes = count * sizeof(std::int64_t), half = round_up((num_bytes + 1) / 2, cache_line);
-    const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
-    Pair pair;
-    const Buffer given(pair.world[0].arena, Memory::huge, num_bytes), got(pair.world[1].arena, Memory::huge, num_bytes);
-    for (const Buffer *buffer : {&given, &got}) need(Pages::huge, *buffer);
-    const std::span values(reinterpret_cast<std::int64_t *>(given.data()), count);
-    std::iota(values.begin(), values.end(), 5);
-    const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
-    const auto run_of = [&](const Buffer &memory) {
-        Launch run = launch;
-        run.output = memory.data();
-        run.input = run.output;
-        return run;
-    };
+    constexpr std::size_t short_one = 100'003, long_one = 1 << 18; // of int64: whole pieces, and for one an odd one
     constexpr std::size_t least = std::size_t{64} << 10;
-    Executor reader(*broadcast.plans[1], pair.world[1].communicator().transport(), least);
-    Executor sender(*broadcast.plans[0], pair.world[0].communicator().transport(), least);
-    reader.start(run_of(got));
-    sender.start(run_of(given));
-    for (bool sent = false, read = false; !sent || !read;) {
-        if (!sent) sent = sender.advance();
-        if (!read) read = reader.advance();
+    struct Run {
+        std::size_t count, least_bytes_past_caches;
+        bool has_cores, is_shared;
+    };
+    for (const Run &run : {Run{short_one, least, false, true}, Run{short_one, 8 * short_one + 1, false, false},
+                           Run{long_one, 8 * long_one + 1, true, true}, Run{long_one, 8 * long_one, true, false},
+                           Run{short_one, 8 * short_one + 1, true, false}}) {
+        const std::size_t num_bytes = run.count * sizeof(std::int64_t), half = round_up(num_bytes / 2, cache_line);
+        const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
+        Pair pair(true, run.has_cores);
+        ShmTransport &root = pair.world[0].communicator().transport();
+        const Buffer given(pair.world[0].arena, Memory::huge, num_bytes),
+            got(pair.world[1].arena, Memory::huge, num_bytes);
+        for (const Buffer *buffer : {&given, &got}) need(Pages::huge, *buffer);
+        const std::span values(reinterpret_cast<std::int64_t *>(given.data()), run.count);
+        std::iota(values.begin(), values.end(), 5);
+        const auto call_on = [&](const Buffer &memory) {
+            return Launch{.dtype = Dtype::int64,
+                          .op = Op::sum,
+                          .block = run.count,
+                          .input = memory.data(),
+                          .output = memory.data(),
+                          .tag = tag};
+        };
+        Executor reader(*broadcast.plans[1], pair.world[1].communicator().transport(), run.least_bytes_past_caches);
+        Executor sender(*broadcast.plans[0], root, run.least_bytes_past_caches);
+        reader.start(call_on(got));
+        sender.start(call_on(given));
+        for (bool sent = false, read = false; !sent || !read;) {
+            if (!sent) sent = sender.advance();
+            if (!read) read = reader.advance();
+        }
+        CHECK(std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact(), run.count);
+        const Endpoint::Line *const ring = root.endpoint(0).ring(Lane::collectives, 1);
+        // Where lines come slowly, cores write into no private memory.
+        const bool is_shared = run.is_shared && !(run.has_cores && root.stores_are_slow());
+        const auto is_half = [&](const Endpoint::Line &line, Endpoint::Tier tier, std::size_t found) {
+            return line.tier == tier && line.num_bytes == found;
+        };
+        CHECK(is_half(ring[0], Endpoint::Tier::attach, half) == is_shared, run.count, run.has_cores);
+        CHECK(is_half(ring[1], Endpoint::Tier::attached_put, num_bytes - half) == is_shared, run.count, run.has_cores);
     }
-    CHECK(std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
-    const Endpoint::Line *ring = pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1);
-    CHECK(ring[0].tier == Endpoint::Tier::attach && ring[0].num_bytes == half);
-    CHECK(ring[1].tier == Endpoint::Tier::attached_put && ring[1].num_bytes == num_bytes - half);
 }
 
 TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
