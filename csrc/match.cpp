@@ -239,9 +239,17 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
 
 /// Into the memory of a receive, which shares this core's own cache with as much of slots.
 void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
-    if (receive.num_bytes >= least_uncached_bytes) copy_past_caches(place, bytes);
+    const bool is_registered = transport_.could_lend(Bytes(receive.data, receive.num_bytes));
+    if (outgrows_caches(receive.num_bytes, is_registered)) copy_past_caches(place, bytes);
     else if (transport_.takes_from_other_caches(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
     else copy_bytes(place, bytes);
+}
+
+/// Whether a message outlasts the caches until it is read. One that each of two cores copies a half of, straight from
+/// memory to memory, leaves more room in them than one that goes through slots.
+bool Matcher::outgrows_caches(std::size_t num_bytes, bool is_registered) const {
+    const bool is_halved = is_registered && !transport_.shares_cores();
+    return num_bytes >= (is_halved ? least_uncached_halved : least_uncached_bytes);
 }
 
 void Matcher::take_frame(int peer, const Header &header) {

@@ -85,6 +85,7 @@ class Matcher {
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
+    static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
     /// in its own: there private memory is not written by the sender.
     static constexpr std::size_t most_cached_bytes = std::size_t{16} << 20;
@@ -219,6 +220,7 @@ class Matcher {
     std::size_t take_header(int peer, Bytes bytes);
     bool write_payload(int peer, const View &view, Bytes bytes);
     void write(const Exchange &receive, std::byte *place, Bytes bytes);
+    bool outgrows_caches(std::size_t num_bytes, bool is_registered) const;
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
     void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,

@@ -187,7 +187,7 @@ bool Matcher::push_payload(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
     if (out.target && out.puts) {
-        const bool past_caches = out.exchange->num_bytes >= least_uncached_bytes;
+        const bool past_caches = outgrows_caches(out.exchange->num_bytes, !out.target->attached);
         if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, past_caches)) return false;
         out.payload = {};
     } else if (out.target && out.target->attached) {
