@@ -183,22 +183,23 @@ bool Matcher::receive_at_once(Exchange &receive) {
     receive.ordinal = ++in.num_messages;
     receive.source = peer;
     receive.found_tag = header.tag;
-    Bytes payload = view.bytes.subspan(sizeof header);
-    std::size_t num_taken = view.bytes.size();
-    if (payload.size() != receive.num_bytes) { // it lies elsewhere
-        transport_.release(peer, sizeof header);
-        const View rest = transport_.view(peer);
-        payload = rest.attached ? Bytes() : rest.bytes;
-        num_taken = payload.size();
-    }
-    if (payload.size() == receive.num_bytes) {
-        write(receive, receive.data, payload);
-        transport_.release(peer, num_taken);
-        finish(receive);
-        return true;
-    }
     receive.moved = in.payload_left = receive.num_bytes;
     in.target = receive.data;
+    std::size_t num_before = sizeof header;
+    for (Bytes shown = view.bytes.subspan(sizeof header);;) { // in this line, and then in the next one or elsewhere
+        const Bytes payload = shown.first(std::min(shown.size(), in.payload_left));
+        write(receive, in.target, payload);
+        in.target += payload.size();
+        in.payload_left -= payload.size();
+        transport_.release(peer, std::exchange(num_before, 0) + payload.size());
+        if (in.payload_left == 0) {
+            finish(receive);
+            return true;
+        }
+        const View rest = transport_.view(peer);
+        if (rest.bytes.empty() || rest.attached) break;
+        shown = rest.bytes;
+    }
     in.receive = std::shared_ptr<Exchange>(std::shared_ptr<void>(), &receive);
     receive_on(receive);
     return true;

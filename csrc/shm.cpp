@@ -160,17 +160,19 @@ std::uint64_t ShmTransport::look_at_released(const Peer &to) {
     return released;
 }
 
-/// Takes the line of a message in line away from its last reader while the call begins, instead of waiting for it with
-/// what is written there. Longer messages, and ranks that let others run first, are no quicker by that.
+/// Takes the lines of a message in line away from their last reader while the call begins, instead of waiting for them
+/// with what is written there. Longer messages, and ranks that let others run first, are no quicker by that.
 void ShmTransport::prepare(int peer, std::size_t num_bytes) {
-    if (num_bytes > Endpoint::inline_bytes || context_.shares_cores()) return;
+    if (num_bytes > most_bytes_in_lines || context_.shares_cores()) return;
     const Peer &to = peer_at(peer);
-    const Endpoint::Line &line = to.outgoing[at(to.posted)];
+    for (std::uint64_t i = 0; i < num_lines_of(num_bytes); ++i) {
+        const Endpoint::Line &line = to.outgoing[at(to.posted + i)];
 #if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(line)); // which gcc's own means without -mprfchw does not ask for
+        asm volatile("prefetchw %0" : : "m"(line)); // which gcc's own means without -mprfchw does not ask for
 #else
-    __builtin_prefetch(&line, 1);
+        __builtin_prefetch(&line, 1);
 #endif
+    }
 }
 
 namespace {
@@ -249,26 +251,32 @@ bool ShmTransport::could_lend(Bytes bytes) const {
     return context_.arena().mapping()->contains(bytes.data(), bytes.size());
 }
 
-bool ShmTransport::has_room(std::span<const int> peers) {
-    return std::ranges::all_of(peers, [this](int peer) {
+bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {
+    const std::uint64_t most = ring_size_ - num_lines;
+    return std::ranges::all_of(peers, [this, most](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);
-        if (to.posted - to.seen_released >= ring_size_) to.seen_released = look_at_released(to);
-        return to.posted - to.seen_released < ring_size_;
+        if (to.posted - to.seen_released > most) to.seen_released = look_at_released(to);
+        return to.posted - to.seen_released <= most;
     });
 }
 
 Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                     bool may_lend) {
-    if (!has_room(peers)) return {};
-    if (head.size() + bytes.size() > Endpoint::inline_bytes) {
-        return publish_elsewhere(head, peers, bytes, tag, may_lend);
+    const std::size_t num_bytes = head.size() + bytes.size();
+    if (num_bytes > most_bytes_in_lines) {
+        return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{};
     }
-    for (int peer : peers) post_in_line(peer, head, bytes, tag);
+    if (!has_room(peers, num_lines_of(num_bytes))) return {};
+    const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - head.size());
+    for (int peer : peers) {
+        post_in_line(peer, head, bytes.first(in_first), tag);
+        if (in_first < bytes.size()) post_in_line(peer, {}, bytes.subspan(in_first), tag);
+    }
     return {.num_bytes = bytes.size()};
 }
 
-/// What does not fit into a line, where there is one.
+/// What does not fit into lines, where there is one.
 Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                           bool may_lend) {
     Endpoint::Line message{};

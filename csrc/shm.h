@@ -1,8 +1,9 @@
 // The transport between ranks of one host. Eight ways for a message, one interface: up to 48 bytes travel inside the
-// flag's cache line; registered memory and the memory of the same process are lent where they lie, or written by the
-// sender where the reader wants them; so is private memory between two processes that may attach to each other; all
-// other memory is copied once into a staging slot that all readers share, and which they read while it is still being
-// filled; what goes to one rank alone, if that answers, into one that it then writes its answer in.
+// flag's cache line, up to 96 as two such messages; registered memory and the memory of the same process are lent where
+// they lie, or written by the sender where the reader wants them; so is private memory between two processes that may
+// attach to each other; all other memory is copied once into a staging slot that all readers share, and which they read
+// while it is still being filled; what goes to one rank alone, if that answers, into one that it then writes its answer
+// in.
 #pragma once
 
 #include "context.h"
@@ -199,6 +200,12 @@ class ShmTransport final : public Transport {
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
   private:
+    /// What goes as one message in line, or as two: they come one behind the other, while of a slot only the flag tells
+    /// where to ask for it. Three lines have won nothing.
+    static constexpr std::size_t most_bytes_in_lines = 2 * Endpoint::inline_bytes;
+    static constexpr std::uint64_t num_lines_of(std::size_t num_bytes) {
+        return num_bytes > Endpoint::inline_bytes ? 2 : 1;
+    }
     /// Below this, copying is cheaper than waiting for the readers at the end.
     static constexpr std::size_t least_lent_bytes = 4096;
     /// In the word of an offer: an address in this process, and not an offset in its arena.
@@ -288,12 +295,15 @@ class ShmTransport final : public Transport {
     /// more before it sleeps.
     bool has_come(const Peer &from) const { return from.is_watched ? watch(from) : is_there(from); }
     bool is_there(const Peer &from) const {
+        // A message may go on in the next line: who waits for both has them come together. Until its peer writes there
+        // too, that line lies here, as this rank has read it a round of the ring ago.
+        __builtin_prefetch(&from.incoming[at(from.received + 1)]);
         return first_of(from).number.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(from.received + 1);
     }
     std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     bool attaches(int member) const;
-    bool has_room(std::span<const int> peers);
+    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     View view_elsewhere(int peer, const Endpoint::Line &line);

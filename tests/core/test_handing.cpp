@@ -22,14 +22,6 @@ using Tier = Endpoint::Tier;
 constexpr std::uint32_t tag = 7;
 constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, but for the one that is reserved
 
-ShmTransport &transport_of(World &world, int rank) { return world[rank].communicator().transport(); }
-
-std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first) {
-    std::vector<std::byte> bytes(num_bytes);
-    for (std::size_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<std::byte>((first + i) % 251);
-    return bytes;
-}
-
 /// Sends one message and returns its line.
 Endpoint::Line &send(World &world, int from, int to, std::size_t num_bytes = 1000, std::size_t first = 0) {
     ShmTransport &transport = transport_of(world, from);

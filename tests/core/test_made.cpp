@@ -17,8 +17,6 @@ namespace {
 constexpr std::uint32_t tag = 7;
 constexpr std::byte made{5};
 
-ShmTransport &transport_of(World &world, int rank) { return world[rank].communicator().transport(); }
-
 /// Shows the same bytes for ever, and takes all.
 class Endless final : public Transport {
   public:

@@ -1,5 +1,5 @@
-// Staging: slots that take turns and come back, and messages that are read while they are written; and those that need
-// no slot, as they travel in their line.
+// Staging: slots that take turns and come back, and messages that are read while they are written. Those that need no
+// slot are in test_lines.cpp.
 
 #include "check.h"
 #include "executor.h"
@@ -19,8 +19,6 @@ namespace {
 constexpr std::uint32_t tag = 7;
 constexpr std::size_t cell = Endpoint::cell_bytes;
 
-ShmTransport &transport_of(World &world, int rank) { return world[rank].communicator().transport(); }
-
 std::size_t publish(World &world, int from, int to, Bytes bytes) {
     return transport_of(world, from).publish(std::span(&to, 1), bytes, tag, false).num_bytes;
 }
@@ -28,12 +26,6 @@ std::size_t publish(World &world, int from, int to, Bytes bytes) {
 /// The line of the first message of that channel, as its writer sees it.
 Endpoint::Line &first_line(World &world, int from, int to) {
     return transport_of(world, from).endpoint(from).ring(Lane::collectives, to)[0];
-}
-
-std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first = 0) {
-    std::vector<std::byte> bytes(num_bytes);
-    for (std::size_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<std::byte>((first + i) % 251);
-    return bytes;
 }
 
 } // namespace
@@ -63,28 +55,6 @@ TEST(staging_shows_as_much_of_a_slot_as_is_there) {
     CHECK(view.bytes.size() == data.size() - cell && view.num_coming == 0, "never more than was announced");
     reader.release(1, view.bytes.size());
     CHECK(transport_of(world, 1).released(0) == 1 && reader.view(1).bytes.empty());
-}
-
-TEST(short_messages_travel_in_their_line) {
-    World world(2, {.as_processes = true});
-    ShmTransport &reader = transport_of(world, 0);
-    const auto data = counted(Endpoint::inline_bytes);
-    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty());
-    CHECK(publish(world, 1, 0, data) == data.size() && reader.may_show(1));
-    const View all = reader.view(1);
-    Endpoint::Line &line = first_line(world, 1, 0);
-    const auto *const bytes = reinterpret_cast<const std::byte *>(&line);
-    CHECK(all.tag == tag && all.num_coming == 0 && std::ranges::equal(all.bytes, data));
-    CHECK(line.tier == Endpoint::Tier::in_line && !std::ranges::search(std::span(bytes, sizeof line), data).empty());
-    reader.release(1, 40);
-    CHECK(reader.may_show(1) && std::ranges::equal(reader.view(1).bytes, std::span(data).subspan(40)));
-    for (const std::uint8_t num_bytes : {0, 39, 49, 0xff}) {
-        line.num_head_bytes = num_bytes;
-        CHECK(failure_of([&] { reader.view(1); }).has_value(), int{num_bytes}, "cannot be");
-    }
-    line.num_head_bytes = static_cast<std::uint8_t>(data.size());
-    reader.release(1, 8);
-    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty() && transport_of(world, 1).released(0) == 1);
 }
 
 TEST(staging_is_read_while_it_is_written) {
@@ -253,22 +223,6 @@ TEST(staging_shows_a_head_before_its_payload) {
     CHECK(std::ranges::equal(reader.view(1).bytes, std::span(payload).subspan(cell)));
     reader.release(1, cell);
     CHECK(writer.released(0) == 1 && reader.view(1).bytes.empty());
-}
-
-TEST(staging_joins_a_head_and_a_payload_that_fit_a_line) {
-    World world(2, {.as_processes = true});
-    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
-    const auto joined = counted(Endpoint::inline_bytes + 1);
-    const auto head = std::span(joined).first(24), payload = std::span(joined).subspan(24);
-    CHECK(writer.publish_behind(head, 0, payload.first(24), tag, true).num_bytes == 24);
-    CHECK(writer.publish_behind(head, 0, payload, tag, true).num_bytes == payload.size());
-    CHECK(std::ranges::equal(reader.view(1).bytes, std::span(joined).first(48)), "at once");
-    reader.release(1, 48);
-    CHECK(std::ranges::equal(reader.view(1).bytes, head), "one byte too much");
-    reader.release(1, head.size());
-    CHECK(std::ranges::equal(reader.view(1).bytes, payload));
-    reader.release(1, payload.size());
-    CHECK(writer.released(0) == 2);
 }
 
 TEST(staging_lends_what_is_behind_a_head) {

@@ -198,6 +198,14 @@ void Operands::check(const char *where) const {
     CHECK(first_->is_intact() && (!second_ || second_->is_intact()), "wrote behind the end:", description());
 }
 
+ShmTransport &transport_of(World &world, int rank) { return world[rank].communicator().transport(); }
+
+std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first) {
+    std::vector<std::byte> bytes(num_bytes);
+    for (std::size_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<std::byte>((first + i) % 251);
+    return bytes;
+}
+
 std::optional<Failure> failure_of(const std::function<void()> &action) {
     try {
         action();

@@ -90,6 +90,11 @@ class World {
 
 void do_nothing();
 
+/// The transport of a rank's collectives.
+ShmTransport &transport_of(World &world, int rank);
+/// Bytes of which each is one more than the one before, from `first` on.
+std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first = 0);
+
 /// A call of this fixture by one rank, which can be changed before it is run.
 Call call_of(const Fixture &fixture, int rank, Dtype dtype, Op op, std::size_t block, const std::byte *input,
              std::byte *output);

@@ -1,0 +1,100 @@
+// Messages that need no slot, as they travel in their line, or in two.
+
+#include "check.h"
+#include "world.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace hocket;
+using namespace hocket::test;
+
+namespace {
+
+constexpr std::uint32_t tag = 7;
+constexpr std::size_t in_line = Endpoint::inline_bytes;
+
+std::size_t publish(ShmTransport &writer, Bytes bytes) {
+    const int reader = 0;
+    return writer.publish(std::span(&reader, 1), bytes, tag, false).num_bytes;
+}
+
+/// Reads a message of rank 1, or a part of one, that shows just these bytes.
+void read(ShmTransport &reader, Bytes expected) {
+    const View view = reader.view(1);
+    CHECK(std::ranges::equal(view.bytes, expected) && view.tag == tag && !view.attached);
+    reader.release(1, view.bytes.size());
+}
+
+} // namespace
+
+TEST(short_messages_travel_in_their_line) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto data = counted(Endpoint::inline_bytes);
+    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty());
+    CHECK(publish(writer, data) == data.size() && reader.may_show(1));
+    const View all = reader.view(1);
+    Endpoint::Line &line = writer.endpoint(1).ring(Lane::collectives, 0)[0];
+    const auto *const bytes = reinterpret_cast<const std::byte *>(&line);
+    CHECK(all.tag == tag && all.num_coming == 0 && std::ranges::equal(all.bytes, data));
+    CHECK(line.tier == Endpoint::Tier::in_line && !std::ranges::search(std::span(bytes, sizeof line), data).empty());
+    reader.release(1, 40);
+    CHECK(reader.may_show(1) && std::ranges::equal(reader.view(1).bytes, std::span(data).subspan(40)));
+    for (const std::uint8_t num_bytes : {0, 39, 49, 0xff}) {
+        line.num_head_bytes = num_bytes;
+        CHECK(failure_of([&] { reader.view(1); }).has_value(), int{num_bytes}, "cannot be");
+    }
+    line.num_head_bytes = static_cast<std::uint8_t>(data.size());
+    reader.release(1, 8);
+    CHECK(!reader.may_show(1) && reader.view(1).bytes.empty() && writer.released(0) == 1);
+}
+
+TEST(messages_of_two_lines_come_as_two) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto data = counted(2 * in_line + 1);
+    for (const std::size_t num_bytes : {in_line + 1, 64ul, 2 * in_line}) {
+        const std::uint64_t before = writer.posted(0);
+        const auto all = std::span(data).first(num_bytes);
+        CHECK(publish(writer, all) == num_bytes && writer.posted(0) == before + 2);
+        read(reader, all.first(in_line));
+        read(reader, all.subspan(in_line));
+        CHECK(writer.released(0) == before + 2 && !reader.may_show(1));
+    }
+    const std::uint64_t before = writer.posted(0);
+    CHECK(publish(writer, data) == data.size() && writer.posted(0) == before + 1, "too long for two");
+    read(reader, data);
+}
+
+TEST(messages_of_two_lines_are_taken_whole_or_not_at_all) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto data = counted(64);
+    const auto one = std::span(data).first(1);
+    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) CHECK(publish(writer, one) == 1);
+    CHECK(publish(writer, data) == 0 && writer.posted(0) == ring_size_of(Lane::collectives) - 1, "one line is free");
+    read(reader, one);
+    CHECK(publish(writer, data) == data.size(), "two are");
+    CHECK(publish(writer, one) == 0, "none is");
+    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 2; ++i) read(reader, one);
+    read(reader, std::span(data).first(in_line));
+    read(reader, std::span(data).subspan(in_line));
+    CHECK(writer.released(0) == writer.posted(0) && !reader.may_show(1));
+}
+
+TEST(lines_join_a_head_and_a_payload) {
+    World world(2, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
+    const auto joined = counted(2 * in_line + 1);
+    const auto all = std::span(joined), head = all.first(24), payload = all.subspan(24);
+    CHECK(writer.publish_behind(head, 0, payload.first(24), tag, true).num_bytes == 24);
+    CHECK(writer.publish_behind(head, 0, payload.first(72), tag, true).num_bytes == 72);
+    CHECK(writer.publish_behind(head, 0, payload, tag, true).num_bytes == payload.size());
+    read(reader, all.first(48)); // in one line
+    read(reader, all.first(48)); // in two
+    read(reader, all.subspan(48, 48));
+    read(reader, head); // of one byte too much for two
+    read(reader, payload);
+    CHECK(writer.released(0) == 4);
+}
