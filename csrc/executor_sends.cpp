@@ -67,8 +67,11 @@ bool Executor::is_to_be_fetched(const Task &task) const {
     }
     const bool is_exchange = !sends_[task.cursors[0]].is_shared;
     if (!is_exchange || !is_one_message(task)) return false;
-    if (!transport_.pays_to_attach(chunk, least_fetched_in_huge_pages, least_fetched_bytes)) return false;
-    return has_quick_string_moves() || (!outgrows_caches(task) && !transport_.stores_are_slow());
+    const bool is_quick = has_quick_string_moves();
+    // Else nothing is won by shorter ones, and much lost where the other rank has small pages, and so stages its own.
+    const std::size_t in_huge_pages = is_quick ? least_fetched_in_huge_pages : least_fetched_bytes;
+    if (!transport_.pays_to_attach(chunk, in_huge_pages, least_fetched_bytes)) return false;
+    return is_quick || (!outgrows_caches(task) && !transport_.stores_are_slow());
 }
 
 /// Whether all pieces of a send may go as one message. Nothing may come before or between them on their channels, and

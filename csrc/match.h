@@ -81,7 +81,9 @@ class Matcher {
     /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
     /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
     static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
+    /// In huge pages: where the kernel's string moves are quick, and else.
     static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
+    static constexpr std::size_t least_offered_without_quick_moves = std::size_t{1} << 20;
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;

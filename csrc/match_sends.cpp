@@ -1,5 +1,6 @@
 // What the machine that matches messages sends to a peer: which frame is next, and how it goes.
 
+#include "copy.h"
 #include "match.h"
 
 #include <algorithm>
@@ -81,7 +82,9 @@ bool Matcher::pays_to_attach(Bytes message) {
     if (transport_.shares_cores()) {
         return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
     }
-    return transport_.pays_to_attach(message, least_offered_in_huge_pages, least_offered_bytes);
+    const std::size_t in_huge_pages =
+        has_quick_string_moves() ? least_offered_in_huge_pages : least_offered_without_quick_moves;
+    return transport_.pays_to_attach(message, in_huge_pages, least_offered_bytes);
 }
 
 /// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with

@@ -13,7 +13,7 @@ namespace hocket {
 /// where nobody has touched the memory yet, so that it has none.
 enum class Pages : std::uint8_t { unknown, small, huge };
 
-/// What Linux tells of them since 6.7. Asking takes 0.6 µs, so answers are remembered for a while.
+/// What Linux tells of them since 6.7. Asking takes a microsecond, so answers are remembered for a while.
 class PageMap {
   public:
     PageMap();
@@ -21,19 +21,21 @@ class PageMap {
     PageMap(const PageMap &) = delete;
     PageMap &operator=(const PageMap &) = delete;
 
-    /// Of what is in the middle of `memory`, which is not empty. May be called by several threads.
+    /// Of `memory`, which is not empty: huge ones if but a quarter of it at most, as at the ends of a large array, lies
+    /// in small ones. May be called by several threads.
     Pages of(Bytes memory);
 
   private:
     /// While a program goes on using memory, its pages may become huge ones, or others be put in their place.
     static constexpr int most_uses = 64;
+    static constexpr std::size_t most_part_in_small = 4; // of memory that counts as in huge pages
     struct Answer {
-        std::uintptr_t address = 0;
+        Bytes memory;
         Pages pages = Pages::unknown; // which is not remembered
         int num_uses = most_uses;
     };
 
-    Pages ask(std::uintptr_t address);
+    Pages ask(Bytes memory);
     void end();
 
     int descriptor_; // of this process's map; -1: there is none, or it does not tell

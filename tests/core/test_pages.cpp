@@ -53,9 +53,25 @@ TEST(pages_are_as_the_system_lists_them) {
         const Mapping mapping(advice);
         const Pages pages = PageMap().of(mapping.bytes());
         if (pages == Pages::unknown) throw Skipped("the system does not tell");
-        const bool is_huge = mapping.listed() > static_cast<int>(huge_page >> 10); // else at an end of it only
+        const bool is_huge = mapping.listed() >= static_cast<int>((num_bytes - num_bytes / 4) >> 10);
         CHECK((pages == Pages::huge) == is_huge, mapping.listed());
         CHECK(!is_huge || advice == MADV_HUGEPAGE);
+    }
+}
+
+TEST(pages_count_as_huge_where_few_are_small) {
+    for (const std::size_t num_small : {std::size_t{0}, huge_page / 2, 2 * huge_page}) {
+        const Mapping mapping(MADV_HUGEPAGE, false);
+        // Of what begins and ends between huge pages: a part at its front, and no more than a quarter at its back.
+        const auto begin = round_up(reinterpret_cast<std::uintptr_t>(mapping.base), huge_page);
+        const std::size_t ahead = begin - reinterpret_cast<std::uintptr_t>(mapping.base);
+        const Bytes whole = mapping.bytes().subspan(ahead, (num_bytes - ahead) / huge_page * huge_page);
+        madvise(mapping.base + ahead, num_small == 0 ? 0 : round_up(num_small, huge_page), MADV_NOHUGEPAGE);
+        std::memset(mapping.base, 1, num_bytes);
+        const Bytes memory = whole.subspan(num_small == 0 ? 0 : round_up(num_small, huge_page) - num_small);
+        const Pages back = PageMap().of(memory.last(huge_page));
+        if (back != Pages::huge) throw Skipped("there are no huge pages");
+        CHECK((PageMap().of(memory) == Pages::huge) == (num_small <= memory.size() / 4), num_small, memory.size());
     }
 }
 
