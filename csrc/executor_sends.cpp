@@ -22,12 +22,15 @@ bool Executor::is_to_wait(Task &task) const {
 
 /// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
 /// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would. Two
-/// cores are quicker through slots with what outgrows the caches: one fills them while the other reads.
+/// cores are quicker through slots with what outgrows the caches, if their string moves are quick, or the kernel has to
+/// look up small pages: one fills them while the other reads.
 bool Executor::pays_to_share(const std::byte *memory, const Task &task) const {
     const Bytes chunk(memory, task.num_bytes);
     const bool has_core = !transport_.shares_cores();
     const bool is_whole = task.peers.empty() || is_one_message(task); // as far as a receiver knows
-    if (has_core && task.num_bytes >= least_bytes_past_caches_ && !transport_.could_lend(chunk)) return false;
+    if (has_core && task.num_bytes >= least_bytes_past_caches_ && !transport_.could_lend(chunk)) {
+        return !has_quick_string_moves() && transport_.pays_to_attach(chunk, 0, SIZE_MAX);
+    }
     return transport_.pays_to_attach(
         chunk, has_core && is_whole ? least_shared_in_huge_pages : least_bytes_past_caches_, least_bytes_past_caches_);
 }
