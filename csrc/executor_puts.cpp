@@ -39,7 +39,7 @@ void Executor::grant() {
         const bool is_awaited = keeps_copies_ && longest_bytes_ >= least_kept && !transport_.shares_cores();
         const bool tells = is_awaited || (cursor.is_shared && longest_bytes_ >= least_shared);
         if (windows_.empty() && !tells) continue;
-        transport_.grant(cursor.peer, launch_.tag, windows_, tells || cursor.is_shared);
+        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared, tells || cursor.is_shared);
         has_granted_ = true;
     }
 }
@@ -95,8 +95,8 @@ std::size_t Executor::share_of(const Task &task) const {
     return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
-/// Whether the reader's own cache holds all of the call, so that stores into its memory would take line after line from
-/// there. String moves do not, and where cores share no cache whatever else could be done is slower still.
+/// Whether the reader's own cache holds all of the call, as this rank's does, so that stores into its memory would take
+/// line after line from there. String moves do not, and where cores share no cache all else is slower still.
 bool Executor::is_held_by_reader(const Task &task) const {
     return !has_quick_string_moves() && !transport_.stores_are_slow() &&
            transport_.copies_faster(task.num_bytes, footprint_);

@@ -240,8 +240,9 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
 
 /// Into the memory of a receive, which shares this core's own cache with as much of slots.
 void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
-    const bool is_registered = transport_.could_lend(Bytes(receive.data, receive.num_bytes));
-    if (outgrows_caches(receive.num_bytes, is_registered)) copy_past_caches(place, bytes);
+    const bool is_long = receive.num_bytes >= least_uncached_bytes; // else nobody need be asked
+    if (is_long && outgrows_caches(receive.num_bytes, transport_.could_lend({receive.data, receive.num_bytes})))
+        copy_past_caches(place, bytes);
     else if (transport_.takes_from_other_caches(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
     else copy_bytes(place, bytes);
 }

@@ -38,7 +38,7 @@ Pages PageMap::ask(Bytes memory) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) & ~(page - 1);
     const auto middle = reinterpret_cast<std::uintptr_t>(&memory[memory.size() / 2]) & ~(page - 1);
     const auto end = round_up(reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size(), page);
-    std::array<PageRegion, 4> found{};
+    std::array<PageRegion, 16> found{};
     PageScan scan{.begin = middle, .end = middle + page, .regions = reinterpret_cast<std::uintptr_t>(&found)};
     scan.num_regions = scan.most_pages = 1;
     scan.category_mask = is_present;

@@ -227,6 +227,10 @@ void ShmTransport::complete(Endpoint::Line &line, Peer &to) {
 void ShmTransport::commit_arrivals() {
     const std::size_t begin = endpoint(rank_).arrivals_begin();
     context_.arena().commit(offset_ + begin, Endpoint::reserved_bytes(size()) - begin);
+    // The second line of a message has no time of its own, and is not to have one of an endpoint that lay here before.
+    for (int peer = 0; peer < size(); ++peer) {
+        for (auto &arrival : endpoint(rank_).arrivals(lane_, peer)) arrival.store(0, std::memory_order_relaxed);
+    }
 }
 
 std::atomic<Clock::rep> &ShmTransport::arrival_of_next(int peer) const {

@@ -162,7 +162,7 @@ class ShmTransport final : public Transport {
         return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
     }
     void ring() override;
-    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) override;
     void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,

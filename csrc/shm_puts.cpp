@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
     const bool may_attach = attached && can_attach(peer);
@@ -32,7 +32,7 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
         }
         to.board->entries[num_windows++] = entry;
     }
-    if (num_windows == 0 && !attached) return; // the peer may wait to be told that there is none
+    if (num_windows == 0 && !tells) return; // the peer may wait to be told that there is none
     to.board->tag = tag;
     to.board->num_windows = num_windows;
     to.may_write = num_windows > 0;

@@ -128,8 +128,8 @@ class Transport {
     // earlier calls, and by their number the two know which call is meant.
 
     /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
-    /// ones `attached` only: then both sides may be to move a part of each message, and `peer` is told even of none.
-    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/) {}
+    /// ones `attached` only: then both sides may be to move a part of each message. `tells`: even of none.
+    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/, bool /*tells*/) {}
     /// All messages of the call have come: nobody writes any more where it was let.
     virtual void revoke() {}
     /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its

@@ -1,9 +1,11 @@
 // Messages that need no slot, as they travel in their line, or in two.
 
 #include "check.h"
+#include "executor.h"
 #include "world.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 using namespace hocket;
@@ -81,6 +83,45 @@ TEST(messages_of_two_lines_are_taken_whole_or_not_at_all) {
     read(reader, std::span(data).first(in_line));
     read(reader, std::span(data).subspan(in_line));
     CHECK(writer.released(0) == writer.posted(0) && !reader.may_show(1));
+}
+
+TEST(messages_of_two_lines_go_to_several) {
+    World world(3, {.as_processes = true});
+    ShmTransport &writer = transport_of(world, 1);
+    const auto data = counted(64);
+    const auto one = std::span(data).first(1);
+    const std::array<int, 2> readers{0, 2};
+    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) CHECK(publish(writer, one) == 1);
+    CHECK(writer.publish(readers, data, tag, false).num_bytes == 0 && writer.posted(2) == 0, "there is room for one");
+    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) read(transport_of(world, 0), one);
+    CHECK(writer.publish(readers, data, tag, false).num_bytes == data.size());
+    for (const int reader : readers) {
+        read(transport_of(world, reader), std::span(data).first(in_line));
+        read(transport_of(world, reader), std::span(data).subspan(in_line));
+    }
+}
+
+TEST(calls_wait_for_the_second_line) {
+    World world(2, {.as_processes = true});
+    const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
+    const auto data = counted(64);
+    auto given = data, got = counted(64, 100);
+    const auto launch = [](std::vector<std::byte> &memory) {
+        return Launch{
+            .dtype = Dtype::uint8, .block = memory.size(), .input = memory.data(), .output = memory.data(), .tag = tag};
+    };
+    Executor sender(*broadcast.plans[0], transport_of(world, 0)), reader(*broadcast.plans[1], transport_of(world, 1));
+    sender.start(launch(given));
+    sender.advance();
+    auto &second = transport_of(world, 0).endpoint(0).ring(Lane::collectives, 1)[1].number;
+    CHECK(transport_of(world, 0).posted(1) == 2 && second == 2);
+    second = 0;
+    reader.start(launch(got));
+    CHECK(!reader.advance() && reader.waiting_for() == std::vector{0});
+    CHECK(std::ranges::equal(std::span(got).first(in_line), std::span(data).first(in_line)) &&
+          got[in_line] != data[in_line]);
+    second = 2;
+    CHECK(reader.advance() && got == data && sender.advance());
 }
 
 TEST(lines_join_a_head_and_a_payload) {

@@ -40,7 +40,7 @@ class Growing final : public Transport {
 
 TEST(match_receives_at_once_only_what_comes_next) {
     for (Over over : {Over::threads, Over::processes}) {
-        for (std::size_t size : {1U, 24U, 25U, 1000U, 8192U, 8193U, 65536U, 131072U}) {
+        for (std::size_t size : {1U, 24U, 25U, 64U, 72U, 73U, 1000U, 8192U, 8193U, 65536U, 131072U}) {
             Machines machines(2, over);
             auto first = content(1, size), second = content(2, size);
             std::vector<std::byte> a(size), b(size), longer(size + 1);
@@ -63,6 +63,26 @@ TEST(match_receives_at_once_only_what_comes_next) {
             CHECK(next->done && machines[1].num_kept_bytes() == 0);
         }
     }
+}
+
+/// Of a message in two lines the second one comes later.
+TEST(match_receives_on_what_has_come_with_its_first_line) {
+    Machines machines(2, Over::processes);
+    auto given = content(1, 64);
+    std::vector<std::byte> got(given.size());
+    CHECK(machines.send(0, 1, 1, given)->done);
+    const auto &writer = static_cast<ShmTransport &>(*machines.transports[0]);
+    auto &second = writer.endpoint(0).ring(Lane::messages, 1)[1].number;
+    CHECK(writer.posted(1) == 2 && second == 2);
+    second = 0;
+    Exchange receive({.peer = 0, .tag = 1, .data = got.data(), .num_bytes = got.size()});
+    CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive) && !receive.done);
+    CHECK(got.front() == given.front() && got.back() == std::byte{0} && writer.released(1) == 1);
+    machines[1].receive_on(receive);
+    CHECK(!receive.done);
+    second = 2;
+    machines[1].receive_on(receive);
+    CHECK(receive.done && got == given && writer.released(1) == 2);
 }
 
 TEST(match_receives_at_once_what_comes_in_two_pieces) {

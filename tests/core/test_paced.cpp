@@ -55,6 +55,18 @@ TEST(paced_message_is_hidden_until_it_arrives) {
     CHECK(paced(world, 1).released(0) == 1);
 }
 
+TEST(paced_message_of_two_lines_arrives_as_one) {
+    World world(2, {.bytes_per_second = 1e9, .latency = hours});
+    CHECK(publish(world, 1, {0}, 96) == 96 && paced(world, 1).posted(0) == 2);
+    CHECK(arrival(world, 1, 0, 1) == 0 && paced(world, 0).view(1).bytes.empty());
+    arrive_now(world, 1, 0);
+    for (int line = 0; line < 2; ++line) {
+        CHECK(paced(world, 0).view(1).bytes.size() == 48, line);
+        paced(world, 0).release(1, 48);
+    }
+    CHECK(paced(world, 1).released(0) == 2);
+}
+
 TEST(paced_wait_is_as_long_as_the_first_arrival_that_was_hidden) {
     World world(3, {.bytes_per_second = 1e9, .latency = hours});
     const auto before = Clock::now();
