@@ -44,8 +44,8 @@ class Executor {
   public:
     /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
     /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it;
-    /// where lines come slowly, and so cores have caches of their own, of twice as much, as in a peer's memory. Of so
-    /// long copies that go one way each end moves one half, and of shorter ones where that was found to pay.
+    /// where lines come slowly, and so cores have caches of their own, of twice as much, as in a peer's memory. Of
+    /// copies that go one way each end moves one half where that was found to pay, of so long and of shorter ones.
     Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.

@@ -85,7 +85,8 @@ class Matcher {
     static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
     static constexpr std::size_t least_offered_without_quick_moves = std::size_t{1} << 20;
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
-    /// From here on a message stays in no cache, and is written past them; and both ends move it in any mode.
+    /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
+    /// copies a half of, from the next); and both ends move it in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
