@@ -74,7 +74,7 @@ class Matcher {
 
     /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
     /// system's one, or than to wait for the receiver with registered memory.
-    static constexpr std::size_t least_fetched_bytes = eager_bytes + 1;
+    static constexpr std::size_t least_fetched_bytes = std::size_t{4} << 20;
     static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
     static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
     /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:

@@ -157,7 +157,7 @@ TEST(match_lets_the_sender_write_registered_memory) {
 
 /// Whoever has received may never come back.
 TEST(match_ends_a_receive_when_its_sender_is_told) {
-    for (const std::size_t size : {std::size_t{0}, Matcher::least_fetched_bytes}) {
+    for (const std::size_t size : {std::size_t{0}, Matcher::eager_bytes + 1}) {
         Machines machines(2, Over::crowded);
         auto shorts = content(2, 8);
         const Buffer bytes((*machines.world)[0].arena, Memory::huge, size);
