@@ -265,12 +265,18 @@ bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines)
     });
 }
 
+/// Whether a message follows one that a peer with a core has not answered, as in a stream of them. The lines of short
+/// ones would soon be full, and each then wait for the peer's word; those that go through slots it keeps up with.
+bool ShmTransport::streams_to(std::span<const int> peers) const {
+    const Peer &to = peer_at(peers.front());
+    return lane_ == Lane::messages && !context_.shares_cores() && to.posted != to.seen_released;
+}
+
 Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                     bool may_lend) {
     const std::size_t num_bytes = head.size() + bytes.size();
-    if (num_bytes > most_bytes_in_lines) {
-        return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{};
-    }
+    const bool is_long = num_bytes > most_bytes_in_lines || (num_bytes > Endpoint::inline_bytes && streams_to(peers));
+    if (is_long) { return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{}; }
     if (!has_room(peers, num_lines_of(num_bytes))) return {};
     const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - head.size());
     for (int peer : peers) {

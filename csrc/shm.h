@@ -304,6 +304,7 @@ class ShmTransport final : public Transport {
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     bool attaches(int member) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
+    bool streams_to(std::span<const int> peers) const;
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     View view_elsewhere(int peer, const Endpoint::Line &line);

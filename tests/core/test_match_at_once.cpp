@@ -65,6 +65,33 @@ TEST(match_receives_at_once_only_what_comes_next) {
     }
 }
 
+/// A message that needs two lines and follows one without an answer, but where ranks share cores.
+TEST(match_streams_what_needs_two_lines_through_slots) {
+    for (const Over over : {Over::apart, Over::crowded}) {
+        Machines machines(2, over);
+        auto given = content(1, 64);
+        std::vector<std::byte> got(given.size());
+        const auto num_lines = [&] {
+            const std::uint64_t before = machines.transports[0]->posted(1);
+            CHECK(machines.send(0, 1, 1, given)->done);
+            return machines.transports[0]->posted(1) - before;
+        };
+        const auto receive = [&](int at, int from) {
+            std::ranges::fill(got, std::byte{0});
+            const auto received = machines.receive(at, from, 1, got);
+            machines.settle();
+            CHECK(received->done && got == given);
+        };
+        const std::uint64_t of_stream = over == Over::apart ? 1 : 2;
+        CHECK(num_lines() == 2 && num_lines() == of_stream && num_lines() == of_stream);
+        for (int i = 0; i < 3; ++i) receive(1, 0);
+        machines.send(1, 0, 1, given);
+        receive(0, 1);
+        CHECK(num_lines() == 2, "it was answered");
+        receive(1, 0);
+    }
+}
+
 /// Of a message in two lines the second one comes later.
 TEST(match_receives_on_what_has_come_with_its_first_line) {
     Machines machines(2, Over::processes);
