@@ -28,7 +28,7 @@ class PageMap {
   private:
     /// While a program goes on using memory, its pages may become huge ones, or others be put in their place.
     static constexpr int most_uses = 64;
-    static constexpr std::size_t most_part_in_small = 4; // of memory that counts as in huge pages
+    static constexpr std::size_t most_part_in_small = 4; // one in so many, of memory that counts as in huge pages
     struct Answer {
         Bytes memory;
         Pages pages = Pages::unknown; // which is not remembered
