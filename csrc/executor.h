@@ -194,7 +194,6 @@ class Executor {
     bool find_targets(Task &task, const Task *folding = nullptr);
     const Task *kept_copy(const Task &task) const;
     bool is_to_wait_for_window(const Task &task) const;
-    bool is_held_by_reader(const Task &task) const;
     bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;

@@ -95,19 +95,12 @@ std::size_t Executor::share_of(const Task &task) const {
     return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
-/// Whether the reader's own cache holds all of the call, as this rank's does, so that stores into its memory would take
-/// line after line from there. String moves do not, and where cores share no cache all else is slower still.
-bool Executor::is_held_by_reader(const Task &task) const {
-    return !has_quick_string_moves() && !transport_.stores_are_slow() &&
-           transport_.copies_faster(task.num_bytes, footprint_);
-}
-
 /// Whether two ranks that each have a core, and nothing to do but this chunk of registered memory, had better copy
 /// every second piece each.
 bool Executor::is_halved_early(const Task &task) const {
     if (task.num_bytes < least_shared_registered || sends_.size() > 1 || !receives_.empty()) return false;
     if (!sends_[0].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
-    return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !is_held_by_reader(task);
+    return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !transport_.is_held_by_cores(footprint_);
 }
 
 /// The copy to this rank's own output, which is registered, of what is sent to one peer that sends as much: a rank with
@@ -119,7 +112,8 @@ const Executor::Task *Executor::kept_copy(const Task &task) const {
     if (transport_.shares_cores() || transport_.may_show(peer)) return nullptr;
     if (std::ranges::find(receives_, peer, &Cursor::peer) == receives_.end()) return nullptr;
     const Task &copy = tasks_[static_cast<std::size_t>(task.instruction->kept)];
-    const bool pays = transport_.could_lend(Bytes(copy.destination, copy.num_bytes)) && !is_held_by_reader(task);
+    const bool pays =
+        transport_.could_lend(Bytes(copy.destination, copy.num_bytes)) && !transport_.is_held_by_cores(footprint_);
     return pays ? &copy : nullptr;
 }
 

@@ -236,7 +236,6 @@ class Matcher {
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool pays_to_offer(Bytes memory);
-    bool is_held_by_cores(std::size_t num_bytes);
     bool pays_to_attach(Bytes message);
     bool is_to_be_fetched(Bytes message);
     bool offer(int peer, Exchange &send);

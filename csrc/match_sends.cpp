@@ -74,14 +74,7 @@ void Matcher::send_to(int peer) {
 /// for that is worth it sooner.
 bool Matcher::pays_to_offer(Bytes memory) {
     if (transport_.shares_cores() || !transport_.could_lend(memory)) return pays_to_attach(memory);
-    return memory.size() >= least_offered_registered && !is_held_by_cores(memory.size());
-}
-
-/// Whether a core's own cache holds what it receives, and sends: loads and stores of the other core, but for string
-/// moves, would take line after line from there.
-bool Matcher::is_held_by_cores(std::size_t num_bytes) {
-    return !has_quick_string_moves() && !transport_.stores_are_slow() &&
-           transport_.copies_faster(num_bytes, 2 * num_bytes);
+    return memory.size() >= least_offered_registered && !transport_.is_held_by_cores(2 * memory.size());
 }
 
 /// Whether the two ends had better attach to each other for an announced message, of which this one's side is given.
@@ -209,7 +202,7 @@ bool Matcher::push_payload(int peer) {
         const bool is_long = of_all >= least_uncached_bytes;
         const bool may_lend =
             is_long || (of_all > unit_bytes && !transport_.copies_faster(out.payload.size(), 4 * of_all) &&
-                        !is_held_by_cores(of_all));
+                        !transport_.is_held_by_cores(2 * of_all));
         const Published published = out.head.empty()
                                         ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
                                         : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);

@@ -192,6 +192,10 @@ bool ShmTransport::takes_from_other_caches(std::size_t footprint) const {
     return stores_are_slow() && fits_own_cache(footprint);
 }
 
+bool ShmTransport::is_held_by_cores(std::size_t footprint) const {
+    return !has_quick_string_moves() && !stores_are_slow() && fits_own_cache(footprint);
+}
+
 void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
     Peer &to = peer_at(peer);
     Endpoint::Line &line = to.outgoing[at(to.posted)];

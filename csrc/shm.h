@@ -149,6 +149,7 @@ class ShmTransport final : public Transport {
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
     bool stores_are_slow() const override { return line_time_ > slow_line; }
     bool takes_from_other_caches(std::size_t footprint) const override;
+    bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;

@@ -85,6 +85,9 @@ class Transport {
     /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
     /// a call or message.
     virtual bool takes_from_other_caches(std::size_t /*footprint*/) const { return false; }
+    /// Whether each core's own cache holds all of that, and gives the other core line by line what it loads or stores
+    /// there: all but string moves, where those are quick.
+    virtual bool is_held_by_cores(std::size_t /*footprint*/) const { return false; }
 
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
