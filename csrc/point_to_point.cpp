@@ -126,7 +126,9 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
             Operation &next = operations[num_ended];
             const bool is_last = num_ended + 1 == operations.size(); // else others are to begin before this one ends
             if (!next.sends && !is_last) break;
-            if (!(next.sends ? send_at_once(next) : receive_at_once(next))) break;
+            const bool is_done = next.sends ? send_at_once(next)
+                                            : receive_at_once(next) || receive_behind_others(lock, next, before_wait);
+            if (!is_done) break;
             if (next.failure) throw *next.failure;
             ++num_ended;
         }
@@ -180,6 +182,17 @@ bool PointToPoint::receive_at_once(Operation &operation) {
     } catch (...) { end_with_caught(&operation); }
     stop_reading();
     return operation.finished;
+}
+
+/// Of a rank that shares its core: once the others there have run, most of what it waits for has come, and need not
+/// become pending.
+bool PointToPoint::receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait) {
+    if (spin_ || !is_idle()) return false;
+    before_wait();
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+    return is_idle() && receive_at_once(operation);
 }
 
 /// The same for all others: those that are not pending begin.
