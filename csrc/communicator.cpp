@@ -224,6 +224,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
             }
             plan_ = plan.get();
             executor_ = executor.get();
+            exchanges_ = executor_->exchanges_with(neighbours_);
         }
         if (lane_.recorder()->has_steps()) executor_->record(lane_.recorder().get(), lane_.number(), sequence_);
         else executor_->record(nullptr);
@@ -235,7 +236,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     }
     seen_moves_ = executor_->num_moves();
     patience_.renew();
-    may_linger_ = lingers_;
+    may_linger_ = lingers_ = lingers_ && exchanges_ && executor_->has_short_chunks();
     started_ = {};
     stall_told_ = false;
 }
@@ -255,7 +256,7 @@ void Communicator::end() {
 /// no other can go on while this one tries; but of what is long more has come meanwhile.
 bool Communicator::poll(const Call &call) {
     return attempt(call, [this] {
-        const unsigned most = patience_.spins() ? polls_before_wait : executor_->exchanges_with(neighbours_) ? 1 : 2;
+        const unsigned most = patience_.spins() ? polls_before_wait : lingers_ ? 1 : 2;
         for (unsigned polls = most;; relax()) {
             if (executor_->advance()) return true;
             if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);
@@ -287,11 +288,10 @@ template <typename Move> bool Communicator::attempt(const Call &call, const Move
     }
 }
 
-/// Of a rank that shares its core, and waits for no member that needs it: what is missing will come before another rank
-/// has run, which would wait for the same. Whether something has moved.
+/// Of a rank that exchanges short chunks with all that share its core, and waits for none of them: what is missing will
+/// come before another of them has run, which would wait for the same. Whether something has moved.
 bool Communicator::linger() {
-    if (!may_linger_ || executor_->was_interrupted()) return false;
-    if (!executor_->exchanges_with(neighbours_) || executor_->waits_for(neighbours_)) return false;
+    if (!may_linger_ || executor_->was_interrupted() || executor_->waits_for(neighbours_)) return false;
     const std::uint64_t moves = executor_->num_moves();
     const auto until = Clock::now() + linger_time;
     do {

@@ -183,6 +183,7 @@ class Communicator {
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
     Patience patience_;       // since the last move
+    bool exchanges_ = false;  // of the last plan: see Executor::exchanges_with
     bool lingers_ = false;    // of the call at hand, in its caller's thread
     bool may_linger_ = false; // it has not done so in vain since the last move
     Clock::time_point started_{};

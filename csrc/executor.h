@@ -74,9 +74,10 @@ class Executor {
     std::vector<int> waiting_for();
     /// Whether one of these is among them.
     bool waits_for(std::span<const int> peers) const;
-    /// Whether this rank gives short chunks to each of these, and takes such from each: then they wait for the others
-    /// as it does, and it will not be for long.
+    /// Whether this rank gives something to each of these, and takes something from each: then they wait for the others
+    /// as it does. It will not be for long where chunks are short.
     bool exchanges_with(std::span<const int> peers) const;
+    bool has_short_chunks() const { return longest_bytes_ <= most_short_bytes; }
 
   private:
     /// A position in the messages of one channel: the unfinished instruction whose turn it is.
