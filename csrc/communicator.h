@@ -184,7 +184,7 @@ class Communicator {
     std::uint64_t seen_moves_ = 0;
     Patience patience_;       // since the last move
     bool exchanges_ = false;  // of the last plan: see Executor::exchanges_with
-    bool lingers_ = false;    // of the call at hand, in its caller's thread
+    bool lingers_ = false;    // of the call at hand, in its caller's thread, if it exchanges short chunks
     bool may_linger_ = false; // it has not done so in vain since the last move
     Clock::time_point started_{};
     bool stall_told_ = false;

@@ -12,7 +12,7 @@ bool Executor::is_to_wait(Task &task) const {
     const Cursor &cursor = sends_[task.cursors[0]];
     if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
     if (piece_start(task) + task.within > 0) return false;
-    if (transport_.stores_are_slow() || !transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
+    if (transport_.shares_no_cache() || !transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
     const bool attaches = transport_.can_attach(cursor.peer) && pays_to_share(task.sources[0], task);
     if (!attaches && !is_halved_early(task)) return false;
     const auto now = Clock::now(); // as a look may be a turn of others that want this core
@@ -22,14 +22,14 @@ bool Executor::is_to_wait(Task &task) const {
 
 /// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
 /// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would. Two
-/// cores are quicker through slots with what outgrows the caches, if their string moves are quick, or the kernel has to
-/// look up small pages: one fills them while the other reads.
+/// cores are quicker through slots with what outgrows the caches, as one fills them while the other reads: if string
+/// moves are quick (and lines, which they are not on a mesh), or the kernel has to look up small pages.
 bool Executor::pays_to_share(const std::byte *memory, const Task &task) const {
     const Bytes chunk(memory, task.num_bytes);
     const bool has_core = !transport_.shares_cores();
     const bool is_whole = task.peers.empty() || is_one_message(task); // as far as a receiver knows
     if (has_core && task.num_bytes >= least_bytes_past_caches_ && !transport_.could_lend(chunk)) {
-        return !has_quick_string_moves() && transport_.pays_to_attach(chunk, 0, SIZE_MAX);
+        return (!has_quick_string_moves() || has_slow_mesh()) && transport_.pays_to_attach(chunk, 0, SIZE_MAX);
     }
     return transport_.pays_to_attach(
         chunk, has_core && is_whole ? least_shared_in_huge_pages : least_bytes_past_caches_, least_bytes_past_caches_);

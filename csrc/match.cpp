@@ -273,7 +273,7 @@ void Matcher::take_frame(int peer, const Header &header) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
             if (!send.target) refuse(peer, "an offer outside of its memory");
             const std::size_t most_staged = send.target->attached ? most_cached_bytes : least_uncached_bytes - 1;
-            const bool is_staged = send.num_bytes <= most_staged && transport_.stores_are_slow();
+            const bool is_staged = send.num_bytes <= most_staged && transport_.shares_no_cache();
             if (is_staged || (send.target->attached && !pays_to_attach(Bytes(send.data, send.num_bytes)))) {
                 send.target.reset();
             }

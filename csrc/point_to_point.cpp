@@ -120,7 +120,7 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
     Lock lock(state_->mutex, std::try_to_lock);
-    if (lock && is_idle()) {
+    if (lock && ++num_runs_ % runs_per_look != 0 && is_idle()) {
         std::size_t num_ended = 0;
         while (num_ended < operations.size()) {
             Operation &next = operations[num_ended];
@@ -138,11 +138,10 @@ void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted,
     run_all(lock, operations, interrupted, before_wait);
 }
 
-/// Whether no message is under way, and none but those that are wanted next have to be looked at.
-bool PointToPoint::is_idle() {
+/// Whether no message is under way, and there is no reason to look at more than those that are wanted next.
+bool PointToPoint::is_idle() const {
     return pending_.empty() && !state_->driven && deferred_.empty() && !state_->closing && !failure_ &&
-           !lane_.is_on() && ++num_runs_ % runs_per_look != 0 &&
-           members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_;
+           !lane_.is_on() && members_.own().alarm.load(std::memory_order_seq_cst) == seen_alarm_;
 }
 
 /// Nobody else needs to know of a short message that goes at once: true when it is finished.
@@ -184,10 +183,10 @@ bool PointToPoint::receive_at_once(Operation &operation) {
     return operation.finished;
 }
 
-/// Of a rank that shares its core: once the others there have run, most of what it waits for has come, and need not
-/// become pending.
+/// Of a rank that shares its core, where nothing has come: once the others there have run, most of what it waits for
+/// has, and need not become pending.
 bool PointToPoint::receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait) {
-    if (spin_ || !is_idle()) return false;
+    if (spin_ || !is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
     before_wait();
     lock.unlock();
     sched_yield();

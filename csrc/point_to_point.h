@@ -99,7 +99,7 @@ class PointToPoint {
     void check_awaitable() const;
     void set_deadlines();
     bool poll(std::span<const Operation> operations);
-    bool is_idle();
+    bool is_idle() const;
     bool send_at_once(Operation &operation);
     bool receive_at_once(Operation &operation);
     bool receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait);

@@ -128,11 +128,11 @@ std::uint64_t ShmTransport::released(int peer) const {
     return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
 }
 
-/// How long a line took that another core had written. In an instant it tells whether the two cores share a cache,
-/// which may change while a program runs, as ranks are moved from core to core. Where they do, plain stores to where a
-/// peer reads, or has read, are the quickest, and readers may as well fetch from where data were made. Where they do
-/// not, taking lines from each other takes many times longer than sending them through memory. How long stores
-/// themselves take does not tell: into slots that have left all caches they are as slow.
+/// How long a line took that another core had written. In an instant it tells (but see has_slow_mesh) whether the two
+/// cores share a cache, which may change while a program runs, as ranks are moved from core to core. Where they do,
+/// plain stores to where a peer reads, or has read, are the quickest, and readers may as well fetch from where data
+/// were made. Where they do not, taking lines from each other takes many times longer than sending them through memory.
+/// How long stores themselves take does not tell: into slots that have left all caches they are as slow.
 void ShmTransport::note_line(std::chrono::nanoseconds time) const {
     line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16.0F; // a single one says little: it may be half here
 }
@@ -187,6 +187,8 @@ bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
     // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
     return num_bytes >= least_watched_bytes && (fits_own_cache(footprint) || stores_are_slow());
 }
+
+bool ShmTransport::shares_no_cache() const { return stores_are_slow() && !has_slow_mesh(); }
 
 bool ShmTransport::takes_from_other_caches(std::size_t footprint) const {
     return stores_are_slow() && fits_own_cache(footprint);

@@ -148,6 +148,7 @@ class ShmTransport final : public Transport {
     void prepare(int peer, std::size_t num_bytes) override;
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
     bool stores_are_slow() const override { return line_time_ > slow_line; }
+    bool shares_no_cache() const override;
     bool takes_from_other_caches(std::size_t footprint) const override;
     bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
@@ -225,9 +226,9 @@ class ShmTransport final : public Transport {
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// From when on a line takes so long from another core, clock and all, that the two share no cache. One that takes
-    /// less than near_line may be here already, and the clock have taken it. And behind which messages one in how many
-    /// lines is watched for it: short ones are handled alike in any case.
+    /// From when on a line takes so long from another core, clock and all, as if the two shared no cache. One that
+    /// takes less than near_line may be here already, and the clock have taken it. And behind which messages one in how
+    /// many lines is watched for it: short ones are handled alike in any case.
     static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;

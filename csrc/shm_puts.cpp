@@ -71,7 +71,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
         Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
         if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
             target.place = arena.base() + entry.place;
-        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !stores_are_slow()) {
+        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !shares_no_cache()) {
             target.attached = true;
         } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
             continue;

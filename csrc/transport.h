@@ -81,12 +81,14 @@ class Transport {
     virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
     /// Whether it is known that stores into what lies in another core's cache are slow just now, as loads of it are.
     virtual bool stores_are_slow() const { return false; }
+    /// Whether stores are slow because cores share no cache, which slows down the kernel's copies, too.
+    virtual bool shares_no_cache() const { return false; }
 
     /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
     /// a call or message.
     virtual bool takes_from_other_caches(std::size_t /*footprint*/) const { return false; }
-    /// Whether each core's own cache holds all of that, and gives the other core line by line what it loads or stores
-    /// there: all but string moves, where those are quick.
+    /// Whether each core's own cache holds all `footprint` bytes, and the other core has to take what it loads or
+    /// stores from there line by line: with all but string moves, where those are quick.
     virtual bool is_held_by_cores(std::size_t /*footprint*/) const { return false; }
 
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.

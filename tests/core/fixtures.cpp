@@ -122,7 +122,7 @@ void load_fixtures(const char *path) {
 
 const std::vector<Fixture> &fixtures() { return loaded; }
 
-const Fixture &fixture(const std::string &collective, const std::string &algorithm, int num_ranks, int root,
+const Fixture &fixture(std::string_view collective, std::string_view algorithm, int num_ranks, int root,
                        bool in_place) {
     for (const Fixture &one : loaded) {
         if (one.collective == collective && one.algorithm == algorithm && one.num_ranks == num_ranks &&
@@ -130,7 +130,7 @@ const Fixture &fixture(const std::string &collective, const std::string &algorit
             return one;
         }
     }
-    throw std::runtime_error("no plans for " + collective + " by " + algorithm);
+    throw std::runtime_error("no plans for " + std::string(collective) + " by " + std::string(algorithm));
 }
 
 void fill_input(int rank, Dtype dtype, std::byte *to, std::size_t count) {

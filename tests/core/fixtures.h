@@ -44,7 +44,7 @@ struct Fixture {
 void load_fixtures(const char *path);
 const std::vector<Fixture> &fixtures();
 /// The one for root 0 and memory that is not aliased, unless asked otherwise.
-const Fixture &fixture(const std::string &collective, const std::string &algorithm, int num_ranks, int root = 0,
+const Fixture &fixture(std::string_view collective, std::string_view algorithm, int num_ranks, int root = 0,
                        bool in_place = false);
 
 /// The rank's input: a formula of rank and index.

@@ -24,7 +24,7 @@ struct Reluctant final : Transport {
     void release(int peer, std::size_t num_bytes) override { carrier.release(peer, num_bytes); }
     std::uint64_t offer(int, std::span<std::byte>) override { return 1; }
     std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.attached = true}; }
-    bool stores_are_slow() const override { return true; }
+    bool shares_no_cache() const override { return true; }
 
     ByteStreamTransport carrier;
 };

@@ -370,30 +370,32 @@ TEST(messages_that_fail_leave_no_reader_behind) {
 }
 
 TEST(messages_of_others_are_taken_while_two_ranks_need_nobody_else) {
-    World world(3, {.spin = true});
-    std::atomic<bool> sent{false};
-    world.run([&](Rank &rank) {
-        constexpr int count = 24; // more than a channel holds
-        const Buffer buffer(rank.arena, Memory::owned, 8), word(rank.arena, Memory::owned, 1);
-        if (rank.rank == 2) {
-            for (int i = 0; i < count; ++i) {
-                fill(buffer, i);
-                run(rank, {send_of(buffer, 0)});
+    for (const bool spin : {true, false}) {
+        World world(3, {.spin = spin});
+        std::atomic<bool> sent{false};
+        world.run([&](Rank &rank) {
+            constexpr int count = 24; // more than a channel holds
+            const Buffer buffer(rank.arena, Memory::owned, 8), word(rank.arena, Memory::owned, 1);
+            if (rank.rank == 2) {
+                for (int i = 0; i < count; ++i) {
+                    fill(buffer, i);
+                    run(rank, {send_of(buffer, 0)});
+                }
+                sent.store(true);
+                return;
             }
-            sent.store(true);
-            return;
-        }
-        for (bool more = true; more;) {
-            if (rank.rank == 0) word.data()[0] = static_cast<std::byte>(!sent.load());
-            run(rank, {rank.rank == 0 ? send_of(word, 1) : receive_of(word, 0)});
-            run(rank, {rank.rank == 0 ? receive_of(word, 1) : send_of(word, 0)});
-            more = word.data()[0] != std::byte{0};
-        }
-        for (int i = 0; i < count && rank.rank == 0; ++i) {
-            run(rank, {receive_of(buffer, 2)});
-            check_filled(buffer, i);
-        }
-    });
+            for (bool more = true; more;) {
+                if (rank.rank == 0) word.data()[0] = static_cast<std::byte>(!sent.load());
+                run(rank, {rank.rank == 0 ? send_of(word, 1) : receive_of(word, 0)});
+                run(rank, {rank.rank == 0 ? receive_of(word, 1) : send_of(word, 0)});
+                more = word.data()[0] != std::byte{0};
+            }
+            for (int i = 0; i < count && rank.rank == 0; ++i) {
+                run(rank, {receive_of(buffer, 2)});
+                check_filled(buffer, i);
+            }
+        });
+    }
 }
 
 TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
