@@ -3,6 +3,8 @@
 #include "check.h"
 #include "world.h"
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
 using namespace hocket;
@@ -25,6 +27,13 @@ std::uint32_t await_sleeper(const World &world, const ControlPage &page) {
 /// member is awake and need not be rung, which must be rare.
 void check_rung(int num_rung, int num_sleepers) {
     CHECK(num_rung > num_sleepers / 2, "only", num_rung, "of", num_sleepers, "sleepers were rung");
+}
+
+void await_at_least(const World &world, const std::atomic<int> &number, int least) {
+    while (number.load() < least) {
+        CHECK(!world.has_failed(), "another rank failed");
+        std::this_thread::yield();
+    }
 }
 
 } // namespace
@@ -113,5 +122,67 @@ TEST(a_late_message_rings_who_sleeps) {
                 check_rung(num_rung, rounds / 2);
             });
         }
+    }
+}
+
+/// Of ranks that share a core: a receive that finds nothing lets the others run, and only then does its message become
+/// pending, before which it says once more that it waits. One whose message is there, behind another, does not wait.
+TEST(a_receive_lets_others_run_before_it_is_pending) {
+    enum class Case { comes_meanwhile, comes_later, behind_another, never };
+    for (const Case what : {Case::comes_meanwhile, Case::comes_later, Case::behind_another, Case::never}) {
+        World world(2);
+        std::atomic<int> num_waits{0}, num_acts{0};
+        world.run([&](Rank &rank) {
+            PointToPoint &messages = rank.communicator().messages();
+            std::int64_t value = 0, other = 7;
+            const auto message_of = [&](bool sends, std::uint64_t tag, std::int64_t &memory) {
+                return Message{.sends = sends,
+                               .peer = 1 - rank.rank,
+                               .tag = tag,
+                               .data = reinterpret_cast<std::byte *>(&memory),
+                               .num_bytes = sizeof memory};
+            };
+            const auto run = [&](const Message &message, const Hook &before_wait) {
+                Operation operation(message, patience);
+                messages.run(std::span(&operation, 1), do_nothing, before_wait);
+            };
+            const auto send = [&](std::uint64_t tag, std::int64_t number) {
+                run(message_of(true, tag, number), [] {});
+            };
+            if (rank.rank == 0) {
+                if (what == Case::behind_another) {
+                    send(2, other);
+                    send(1, 5);
+                }
+                num_acts.fetch_add(1);
+                if (what == Case::behind_another) return;
+                await_at_least(world, num_waits, what == Case::comes_later ? 2 : 1);
+                if (what == Case::never) rank.communicator().abort("in its turn");
+                else send(1, 5);
+                num_acts.fetch_add(1);
+                return;
+            }
+            await_at_least(world, num_acts, 1);
+            const auto failure = failure_of([&] {
+                run(message_of(false, 1, value), [&] {
+                    const int num = num_waits.fetch_add(1) + 1;
+                    if (what == Case::comes_meanwhile || what == Case::never || num == 2)
+                        await_at_least(world, num_acts, 2);
+                });
+            });
+            CHECK(failure.has_value() == (what == Case::never));
+            if (failure) {
+                CHECK(failure->cause == Cause::aborted && failure->text == "in its turn", failure->text);
+                return;
+            }
+            CHECK(value == 5);
+            CHECK(num_waits.load() == (what == Case::behind_another ? 0
+                                       : what == Case::comes_later  ? 2
+                                                                    : 1),
+                  num_waits.load());
+            if (what != Case::behind_another) return;
+            run(message_of(false, 2, value), [] {});
+            CHECK(value == other);
+        });
     }
 }
