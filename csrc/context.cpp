@@ -21,8 +21,7 @@ namespace {
 // What the guard has to do next, in this order.
 constexpr std::uint32_t starting = 0, holding = 1, watching = 2, stopping = 3;
 
-// Of staging memory: in all, and of the pool at least.
-constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes, least_pool = 7;
+constexpr std::size_t least_pool = 7; // slots that are not shared out
 
 /// Process ids repeat between PID namespaces, and a forked child inherits the random part: together they are unique.
 std::uint64_t process_token() {
@@ -93,7 +92,6 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     }
     for (const int other : neighbours) ranks.at(static_cast<std::size_t>(other)).is_neighbour = true;
     for (const int other : beside) ranks.at(static_cast<std::size_t>(other)).is_beside = true;
-    // What a rank stages takes 2 MiB, with the slots that are reserved for its peers.
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
     room_ = std::max(most_slots - num_reserved, least_pool);
     max_slots_ = std::min(max_slots_, room_);
@@ -241,8 +239,10 @@ std::optional<std::size_t> Context::take_slot_to_share_out() {
 /// With the lock held.
 void Context::end_sharing_out(std::size_t offset) {
     shared_out_.erase(offset);
-    arena_->free(offset);
     may_share_out_.store(true, std::memory_order_relaxed);
+    if (num_slots_ == max_slots_) return arena_->free(offset);
+    free_slots_.push_back({.offset = offset});
+    ++num_slots_;
 }
 
 void Context::end_sharing_out(std::span<const std::size_t> home) {

@@ -43,12 +43,15 @@ struct Presence {
 
 class Context {
   public:
+    /// What a rank stages takes 2 MiB, slots that are shared out or reserved for peers included.
+    static constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes;
+
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
     /// which is smaller where there are many ranks.
     /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
     /// `recorder`: what this rank does is written down there while it is traced. `link`: paces what its communicators
     /// send, as those of all ranks do.
-    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = 12, bool may_attach = false,
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = most_slots, bool may_attach = false,
                      std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>(),
                      std::unique_ptr<Link> link = nullptr);
     Context(const Context &) = delete;
@@ -109,7 +112,7 @@ class Context {
     /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
     /// pool could then no longer have what it has at least.
     std::optional<std::size_t> take_slot_to_share_out();
-    /// Of those that were taken these are free; the others are so with the endpoint whose slots they are.
+    /// Of those that were taken these go to the pool; the others do with the endpoint whose slots they are.
     void end_sharing_out(std::span<const std::size_t> home);
 
   private:

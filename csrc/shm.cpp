@@ -145,7 +145,7 @@ bool ShmTransport::watch(const Peer &from) const {
     const bool has_come = is_there(from);
     const auto time = Clock::now() - start;
     if (has_come && (from.was_missed || time >= near_line)) note_line(time);
-    from.is_watched = from.was_missed = !has_come;
+    from.is_watched = !has_come;
     return has_come;
 }
 
@@ -320,12 +320,9 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
     return published;
 }
 
-namespace {
-/// A peer's word is never trusted beyond what this rank knows by itself.
-[[noreturn]] void refuse(int peer) {
+void ShmTransport::refuse(int peer) {
     throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
 }
-} // namespace
 
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
@@ -369,6 +366,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         const std::size_t limit = memory.num_bytes();
         if (offset > limit || num_bytes > limit - offset) refuse(peer);
         start = memory.base() + offset;
+        if (tier == Endpoint::Tier::kept) from.only_here = memory.base() + offset + std::min(consumed, num_bytes);
         break;
     }
     case Endpoint::Tier::handed:
@@ -395,7 +393,10 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     if (start == nullptr) refuse(peer);
     const std::size_t there =
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
-    if (there <= consumed) return {};
+    if (there <= consumed) {
+        from.was_missed = true;
+        return {};
+    }
     return {.bytes = Bytes(start + consumed, there - consumed),
             .tag = line.tag,
             .num_coming = num_bytes - there,
@@ -410,16 +411,36 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
     return true;
 }
 
+namespace {
+/// Stores a word of each line back as it is: these are then lines of this core alone, which another one writes sooner
+/// than such as both hold, several times where many are written one after the other.
+void take_lines(std::byte *begin, const std::byte *end) {
+    std::byte *line = begin + (-reinterpret_cast<std::uintptr_t>(begin) & (cache_line - 1));
+    for (; end - line >= std::ptrdiff_t{sizeof(std::uint64_t)}; line += cache_line) {
+        const std::atomic_ref word(*reinterpret_cast<std::uint64_t *>(line));
+        word.store(word.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
+}
+} // namespace
+
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
     const Endpoint::Line &line = first_of(from);
     const std::size_t in_head = line.num_head_bytes; // the line is the peer's again below
     const std::size_t all = line.tier == Endpoint::Tier::in_line ? in_head : in_head + line.num_bytes;
+    std::byte *const read = std::exchange(from.only_here, nullptr);
+    // Who had to wait for the peer takes some of its work; who comes late has enough of its own.
+    if (read != nullptr && from.was_missed && all >= least_watched_bytes && !from.is_beside)
+        take_lines(read, read + num_bytes);
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;
+    from.was_missed = false;
     ++from.received;
-    from.answers = from.answers || line.tier == Endpoint::Tier::kept;
+    if (line.tier == Endpoint::Tier::kept) {
+        from.answers = true;
+        if (++from.num_unanswered == max_unanswered) give_back(from);
+    }
     if (from.shown) take_over(from);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);

@@ -36,6 +36,7 @@ class Endpoint {
     static constexpr std::size_t inline_bytes = 48;
     static constexpr std::size_t head_bytes = 32;   // in the line of a message that lies elsewhere
     static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
+    static constexpr std::size_t max_handed = 3;    // parts of slots that a rank hands to one peer
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(largest_ring + 1 < ControlPage::history);
@@ -80,7 +81,12 @@ class Endpoint {
     struct alignas(cache_line) Counter {
         std::atomic<std::uint64_t> value;
         std::atomic<std::uint64_t> told; // another one, by tell(), in a line that the reader writes anyway
+        /// Of the writer's slots that were handed to the reader: those that it gives back without a message. There are
+        /// never more of them that the writer has not seen, as it has handed no others.
+        std::atomic<std::uint64_t> num_given_back;
+        std::array<std::atomic<std::uint64_t>, max_handed> given_back; // offsets, in turn
     };
+    static_assert(sizeof(Counter) == cache_line);
 
     /// Of each message in a ring, where the link is paced: when it arrives, in ticks of its clock.
     using Arrivals = std::array<std::atomic<Clock::rep>, largest_ring>;
@@ -240,7 +246,10 @@ class ShmTransport final : public Transport {
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
     /// come are worth more.
-    static constexpr std::size_t max_shared_out = 3, max_shared_out_by_turns = 1;
+    static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1,
+                                 max_shared_out_of_messages = 2;
+    /// Messages that a rank keeps without an answer, before it gives back what it could answer in.
+    static constexpr unsigned max_unanswered = 16;
 
     /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
     /// next.
@@ -263,7 +272,7 @@ class ShmTransport final : public Transport {
         bool shares_process = false;
         bool is_beside = false;          // on the same core
         mutable bool is_watched = false; // the line of the message that is read next
-        mutable bool was_missed = false; // that message was not there at the last look
+        mutable bool was_missed = false; // that message, or some of it, was looked for in vain
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
@@ -274,9 +283,11 @@ class ShmTransport final : public Transport {
         std::uint64_t windows_of = 0;
         std::vector<Handed> handed;     // that are here: the next messages to the peer may be written in them
         std::vector<std::size_t> given; // own ones that the peer has
-        std::size_t num_own_parts = 0;  // here or there
         std::optional<Handed> shown;    // with the message at hand
+        std::byte *only_here = nullptr; // what view() has just shown, in a slot of the peer that nobody else reads
         bool answers = false;           // by something that it kept since it was given the last new one
+        unsigned num_unanswered = 0;    // messages that this rank has kept since it last looked for one to hand
+        std::uint64_t num_given_back = 0, num_had_back = 0;
     };
 
     /// How a slot is filled: as a whole, as its readers share this core, and so look at it when this rank has made room
@@ -295,7 +306,11 @@ class ShmTransport final : public Transport {
     const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
     /// more before it sleeps.
-    bool has_come(const Peer &from) const { return from.is_watched ? watch(from) : is_there(from); }
+    bool has_come(const Peer &from) const {
+        const bool has = from.is_watched ? watch(from) : is_there(from);
+        from.was_missed = from.was_missed || !has;
+        return has;
+    }
     bool is_there(const Peer &from) const {
         // A message may go on in the next line: who waits for both has them come together. Until its peer writes there
         // too, that line lies here, as this rank has read it a round of the ring ago.
@@ -304,6 +319,8 @@ class ShmTransport final : public Transport {
     }
     std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
+    /// A peer's word is never trusted beyond what this rank knows by itself.
+    [[noreturn]] static void refuse(int peer);
     bool attaches(int member) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     bool streams_to(std::span<const int> peers) const;
@@ -330,6 +347,9 @@ class ShmTransport final : public Transport {
     void take_over(Peer &from);
     void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
               const Making &make);
+    void give_back(Peer &from);
+    void have_back(int peer);
+    void end_sharing_out();
     std::vector<std::size_t> end_handing();
     void collect(bool looks);
     bool is_read(const Staged &slot, bool looks);

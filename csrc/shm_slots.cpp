@@ -82,7 +82,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     collect(looks);
     const int owner = std::ranges::min(peers);
     Peer &to = peer_at(owner);
-    if (looks) to.seen_released = look_at_released(to);
+    if (looks) {
+        to.seen_released = look_at_released(to);
+        have_back(owner);
+    }
     // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
     const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
         const auto reader = std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first);
@@ -186,20 +189,26 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
 /// was given the last.
 std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
     Peer &to = peer_at(peer);
+    to.num_unanswered = 0;
     if (!to.handed.empty()) {
         const Handed slot = to.handed.back();
         to.handed.pop_back();
         return slot;
     }
     if (!std::exchange(to.answers, false)) return std::nullopt;
-    if (to.num_own_parts == shared_out_.size()) {
-        const std::size_t most = context_.shares_cores() ? max_shared_out_by_turns : max_shared_out;
-        const auto slot = shared_out_.size() < most ? context_.take_slot_to_share_out() : std::nullopt;
-        if (!slot) return std::nullopt;
-        shared_out_.push_back(*slot);
+    have_back(peer);
+    const std::size_t place = static_cast<std::size_t>(peer < rank_ ? peer : peer - 1) * part_bytes_;
+    const auto is_there = [&](std::size_t slot) { return std::ranges::find(to.given, slot + place) != to.given.end(); };
+    auto slot = std::ranges::find_if_not(shared_out_, is_there); // as none of its parts is here
+    if (slot == shared_out_.end()) {
+        const std::size_t most = context_.shares_cores()   ? max_shared_out_by_turns
+                                 : lane_ == Lane::messages ? max_shared_out_of_messages
+                                                           : max_shared_out;
+        const auto another = shared_out_.size() < most ? context_.take_slot_to_share_out() : std::nullopt;
+        if (!another) return std::nullopt;
+        slot = shared_out_.insert(shared_out_.end(), *another);
     }
-    const auto place = static_cast<std::size_t>(peer < rank_ ? peer : peer - 1);
-    return Handed{.offset = shared_out_[to.num_own_parts++] + place * part_bytes_, .is_own = true};
+    return Handed{.offset = *slot + place, .is_own = true};
 }
 
 /// stage() in such a slot. False: there is none here.
@@ -241,16 +250,51 @@ void ShmTransport::take_over(Peer &from) {
     from.handed.push_back(slot);
 }
 
-/// Returns the slots that peers may still read, or write; the others are given back.
-std::vector<std::size_t> ShmTransport::end_handing() {
-    const auto is_away = [this](std::size_t slot) {
-        return std::ranges::any_of(peers_, [slot](const Peer &peer) {
-            return std::ranges::any_of(peer.given, [slot](std::size_t part) { return part - slot < piece_bytes; });
+/// The peer sends on and on and gets no answers. The more slots of its pool it can fill one after the other, the less
+/// it writes to where this rank has just read, so its own go home; and those of this rank to the pool here.
+void ShmTransport::give_back(Peer &from) {
+    if (from.handed.empty()) return;
+    Endpoint::Counter &counter = *from.incoming_released;
+    for (const Handed &slot : from.handed) {
+        if (slot.is_own) continue;
+        counter.given_back[from.num_given_back++ % Endpoint::max_handed].store(slot.offset, std::memory_order_relaxed);
+    }
+    counter.num_given_back.store(from.num_given_back, std::memory_order_release);
+    from.handed.clear();
+    end_sharing_out();
+}
+
+/// What the peer has given back.
+void ShmTransport::have_back(int peer) {
+    Peer &from = peer_at(peer);
+    const Endpoint::Counter &counter = *from.outgoing_released;
+    const std::uint64_t number = counter.num_given_back.load(std::memory_order_acquire);
+    if (number == from.num_had_back) return;
+    for (; from.num_had_back != number; ++from.num_had_back) {
+        const auto &slot = counter.given_back[from.num_had_back % Endpoint::max_handed];
+        if (std::erase(from.given, slot.load(std::memory_order_relaxed)) == 0) refuse(peer);
+    }
+    end_sharing_out();
+}
+
+/// Slots of which no peer has a part, nor can this rank hand one to it, return to the pool.
+void ShmTransport::end_sharing_out() {
+    const auto is_in_use = [this](std::size_t slot) {
+        const auto is_part = [slot](std::size_t part) { return part - slot < piece_bytes; };
+        return std::ranges::any_of(peers_, [&is_part](const Peer &peer) {
+            const auto is_own_part = [&is_part](const Handed &part) { return part.is_own && is_part(part.offset); };
+            return std::ranges::any_of(peer.given, is_part) || std::ranges::any_of(peer.handed, is_own_part);
         });
     };
-    const auto home = std::ranges::partition(shared_out_, is_away);
-    context_.end_sharing_out({home.begin(), home.end()});
-    shared_out_.erase(home.begin(), home.end());
+    const auto free = std::ranges::partition(shared_out_, is_in_use);
+    context_.end_sharing_out({free.begin(), free.end()});
+    shared_out_.erase(free.begin(), free.end());
+}
+
+/// Returns the slots that peers may still read, or write.
+std::vector<std::size_t> ShmTransport::end_handing() {
+    for (Peer &peer : peers_) peer.handed.clear();
+    end_sharing_out();
     return std::move(shared_out_);
 }
 

@@ -310,12 +310,13 @@ NB_MODULE(_core, m) {
     nb::class_<Context>(m, "Context")
         .def(
             "__init__",
-            [](Context *self, std::shared_ptr<Arena> arena, std::shared_ptr<Recorder> recorder, std::size_t max_slots,
-               bool may_attach, std::optional<std::pair<double, double>> link) {
+            [](Context *self, std::shared_ptr<Arena> arena, std::shared_ptr<Recorder> recorder, bool may_attach,
+               std::optional<std::pair<double, double>> link) {
                 auto paced = link ? std::make_unique<Link>(link->first, duration(link->second)) : nullptr;
-                new (self) Context(std::move(arena), max_slots, may_attach, std::move(recorder), std::move(paced));
+                new (self)
+                    Context(std::move(arena), Context::most_slots, may_attach, std::move(recorder), std::move(paced));
             },
-            "arena"_a, "recorder"_a, "max_slots"_a = 12, "may_attach"_a = false, "link"_a.none() = nb::none())
+            "arena"_a, "recorder"_a, "may_attach"_a = false, "link"_a.none() = nb::none())
         .def_prop_ro("presence_offset", &Context::presence_offset)
         .def(
             "add_endpoint",
