@@ -77,6 +77,9 @@ class PointToPoint {
     /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings.
     std::chrono::nanoseconds help(Clock::time_point since);
 
+    /// Of who makes calls in which much goes one way: slots that wait for answers to messages go home.
+    void bring_slots_home();
+
     /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.

@@ -439,7 +439,10 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     ++from.received;
     if (line.tier == Endpoint::Tier::kept) {
         from.answers = true;
-        if (++from.num_unanswered == max_unanswered) give_back(from);
+        if (++from.num_unanswered % max_unanswered == 0) {
+            give_back(from);
+            goes_one_way_ = true;
+        }
     }
     if (from.shown) take_over(from);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;

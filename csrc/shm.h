@@ -15,6 +15,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -201,6 +202,10 @@ class ShmTransport final : public Transport {
     /// pool that may still be read.
     std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
+    /// Whether, since this was asked last, much has gone one way. Then what is handed in another lane is better at
+    /// home, too: it is all out of one pool.
+    bool goes_one_way() { return std::exchange(goes_one_way_, false); }
+    void bring_home();
 
     int size() const { return static_cast<int>(peers_.size()); }
     std::uint64_t ring_size() const { return ring_size_; }
@@ -248,7 +253,8 @@ class ShmTransport final : public Transport {
     /// come are worth more.
     static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1,
                                  max_shared_out_of_messages = 2;
-    /// Messages that a rank keeps without an answer, before it gives back what it could answer in.
+    /// Messages that a rank keeps without an answer before it gives back what it could answer in. And looks of a sender
+    /// for room before it counts as one that gets none.
     static constexpr unsigned max_unanswered = 16;
 
     /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
@@ -369,6 +375,8 @@ class ShmTransport final : public Transport {
     std::vector<bool> reserved_in_use_, reserved_committed_;
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
+    bool goes_one_way_ = false;
+    unsigned num_looks_ = 0; // at counters, for slots
     unsigned num_watchable_ = 0;
     mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
     bool has_left_ = false;

@@ -85,6 +85,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (looks) {
         to.seen_released = look_at_released(to);
         have_back(owner);
+        goes_one_way_ = goes_one_way_ || ++num_looks_ % max_unanswered == 0;
     }
     // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
     const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
@@ -267,6 +268,7 @@ void ShmTransport::give_back(Peer &from) {
 /// What the peer has given back.
 void ShmTransport::have_back(int peer) {
     Peer &from = peer_at(peer);
+    if (from.given.empty()) return;
     const Endpoint::Counter &counter = *from.outgoing_released;
     const std::uint64_t number = counter.num_given_back.load(std::memory_order_acquire);
     if (number == from.num_had_back) return;
@@ -275,6 +277,13 @@ void ShmTransport::have_back(int peer) {
         if (std::erase(from.given, slot.load(std::memory_order_relaxed)) == 0) refuse(peer);
     }
     end_sharing_out();
+}
+
+void ShmTransport::bring_home() {
+    for (int peer = 0; peer < size(); ++peer) {
+        give_back(peer_at(peer));
+        have_back(peer);
+    }
 }
 
 /// Slots of which no peer has a part, nor can this rank hand one to it, return to the pool.
