@@ -43,7 +43,7 @@ struct Presence {
 
 class Context {
   public:
-    /// What a rank stages takes 2 MiB, slots that are shared out or reserved for peers included.
+    /// Of staging: 2 MiB, with those that are shared out, and one that is reserved for each peer.
     static constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes;
 
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
@@ -112,7 +112,8 @@ class Context {
     /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
     /// pool could then no longer have what it has at least.
     std::optional<std::size_t> take_slot_to_share_out();
-    /// Of those that were taken these go to the pool; the others do with the endpoint whose slots they are.
+    /// Of those that were taken these go to the pool, if it may have more; the others do with the endpoint whose slots
+    /// they are.
     void end_sharing_out(std::span<const std::size_t> home);
 
   private:

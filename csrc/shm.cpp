@@ -326,6 +326,7 @@ void ShmTransport::refuse(int peer) {
 
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
+    from.only_here = nullptr;
     if (!has_come(from)) return {};
     const Endpoint::Line &line = first_of(from);
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
@@ -366,7 +367,6 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         const std::size_t limit = memory.num_bytes();
         if (offset > limit || num_bytes > limit - offset) refuse(peer);
         start = memory.base() + offset;
-        if (tier == Endpoint::Tier::kept) from.only_here = memory.base() + offset + std::min(consumed, num_bytes);
         break;
     }
     case Endpoint::Tier::handed:
@@ -397,6 +397,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         from.was_missed = true;
         return {};
     }
+    if (tier == Endpoint::Tier::kept) from.only_here = from.mapping->base() + offset + consumed;
     return {.bytes = Bytes(start + consumed, there - consumed),
             .tag = line.tag,
             .num_coming = num_bytes - there,
@@ -429,7 +430,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     const std::size_t in_head = line.num_head_bytes; // the line is the peer's again below
     const std::size_t all = line.tier == Endpoint::Tier::in_line ? in_head : in_head + line.num_bytes;
     std::byte *const read = std::exchange(from.only_here, nullptr);
-    // Who had to wait for the peer takes some of its work; who comes late has enough of its own.
+    // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
     if (read != nullptr && from.was_missed && all >= least_watched_bytes && !from.is_beside)
         take_lines(read, read + num_bytes);
     from.consumed += num_bytes;
@@ -437,14 +438,14 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     from.consumed = 0;
     from.was_missed = false;
     ++from.received;
-    if (line.tier == Endpoint::Tier::kept) {
-        from.answers = true;
+    if (line.tier == Endpoint::Tier::kept || line.tier == Endpoint::Tier::arena) {
+        from.answers = from.answers || line.tier == Endpoint::Tier::kept;
         if (++from.num_unanswered % max_unanswered == 0) {
             give_back(from);
             goes_one_way_ = true;
         }
     }
-    if (from.shown) take_over(from);
+    if (from.shown) take_over(peer);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;

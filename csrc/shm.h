@@ -253,8 +253,8 @@ class ShmTransport final : public Transport {
     /// come are worth more.
     static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1,
                                  max_shared_out_of_messages = 2;
-    /// Messages that a rank keeps without an answer before it gives back what it could answer in. And looks of a sender
-    /// for room before it counts as one that gets none.
+    /// Staged messages that a rank reads, without an answer, before it gives back what it could answer in. And those
+    /// for which a sender has to look for room before it counts as one that gets none.
     static constexpr unsigned max_unanswered = 16;
 
     /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
@@ -292,7 +292,7 @@ class ShmTransport final : public Transport {
         std::optional<Handed> shown;    // with the message at hand
         std::byte *only_here = nullptr; // what view() has just shown, in a slot of the peer that nobody else reads
         bool answers = false;           // by something that it kept since it was given the last new one
-        unsigned num_unanswered = 0;    // messages that this rank has kept since it last looked for one to hand
+        unsigned num_unanswered = 0;    // messages that lay elsewhere, since this rank last looked for a slot to hand
         std::uint64_t num_given_back = 0, num_had_back = 0;
     };
 
@@ -350,7 +350,7 @@ class ShmTransport final : public Transport {
     std::optional<Handed> take_handed(int peer);
     bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
     const std::byte *show_handed(Peer &from, Handed slot) const;
-    void take_over(Peer &from);
+    void take_over(int peer);
     void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
               const Making &make);
     void give_back(Peer &from);
@@ -376,7 +376,7 @@ class ShmTransport final : public Transport {
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
     bool goes_one_way_ = false;
-    unsigned num_looks_ = 0; // at counters, for slots
+    unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
     unsigned num_watchable_ = 0;
     mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
     bool has_left_ = false;

@@ -84,8 +84,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     Peer &to = peer_at(owner);
     if (looks) {
         to.seen_released = look_at_released(to);
-        have_back(owner);
-        goes_one_way_ = goes_one_way_ || ++num_looks_ % max_unanswered == 0;
+        for (int peer : peers) have_back(peer);
     }
     // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
     const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
@@ -101,7 +100,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
             collect(true);
             slot = context_.take_slot(num_bytes, !stores_are_slow());
         }
-        if (slot) return make_staged(*slot, -1);
+        if (slot) {
+            goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
+            return make_staged(*slot, -1);
+        }
     }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
@@ -194,13 +196,14 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
     if (!to.handed.empty()) {
         const Handed slot = to.handed.back();
         to.handed.pop_back();
+        num_looks_ = 0;
         return slot;
     }
     if (!std::exchange(to.answers, false)) return std::nullopt;
     have_back(peer);
     const std::size_t place = static_cast<std::size_t>(peer < rank_ ? peer : peer - 1) * part_bytes_;
     const auto is_there = [&](std::size_t slot) { return std::ranges::find(to.given, slot + place) != to.given.end(); };
-    auto slot = std::ranges::find_if_not(shared_out_, is_there); // as none of its parts is here
+    auto slot = std::ranges::find_if_not(shared_out_, is_there); // what is not there is here, unused
     if (slot == shared_out_.end()) {
         const std::size_t most = context_.shares_cores()   ? max_shared_out_by_turns
                                  : lane_ == Lane::messages ? max_shared_out_of_messages
@@ -245,9 +248,10 @@ const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
 }
 
 /// Of a message that was read to its end: the slot that came with it is this rank's to write now.
-void ShmTransport::take_over(Peer &from) {
+void ShmTransport::take_over(int peer) {
+    Peer &from = peer_at(peer);
     const Handed slot = *std::exchange(from.shown, std::nullopt);
-    if (slot.is_own) std::erase(from.given, slot.offset);
+    if (slot.is_own && std::erase(from.given, slot.offset) == 0) refuse(peer); // as it has given that back meanwhile
     from.handed.push_back(slot);
 }
 
@@ -296,6 +300,7 @@ void ShmTransport::end_sharing_out() {
         });
     };
     const auto free = std::ranges::partition(shared_out_, is_in_use);
+    if (free.empty()) return;
     context_.end_sharing_out({free.begin(), free.end()});
     shared_out_.erase(free.begin(), free.end());
 }

@@ -1,8 +1,6 @@
 // Slots that two ranks hand to each other: who has read a message in one writes the next one there.
 
-#include "check.h"
-#include "shm.h"
-#include "world.h"
+#include "handing.h"
 
 #include <algorithm>
 #include <array>
@@ -14,36 +12,6 @@
 
 using namespace hocket;
 using namespace hocket::test;
-
-namespace {
-
-using Tier = Endpoint::Tier;
-
-constexpr std::uint32_t tag = 7;
-constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, but for the one that is reserved
-
-/// Sends one message and returns its line.
-Endpoint::Line &send(World &world, int from, int to, std::size_t num_bytes = 1000, std::size_t first = 0) {
-    ShmTransport &transport = transport_of(world, from);
-    const std::uint64_t number = transport.posted(to);
-    CHECK(transport.publish(std::span(&to, 1), counted(num_bytes, first), tag, false).num_bytes == num_bytes);
-    return transport.endpoint(from).ring(Lane::collectives, to)[number % largest_ring];
-}
-
-/// Reads one message.
-void receive(World &world, int at, int from, std::size_t num_bytes = 1000, std::size_t first = 0) {
-    ShmTransport &transport = transport_of(world, at);
-    CHECK(std::ranges::equal(transport.view(from).bytes, counted(num_bytes, first)), at, from);
-    transport.release(from, num_bytes);
-}
-
-/// `other` sends something in a slot that it keeps, so that `one` may hand out its own.
-void greet(World &world, int one = 0, int other = 1) {
-    CHECK(send(world, other, one).tier == Tier::kept);
-    receive(world, one, other);
-}
-
-} // namespace
 
 TEST(handing_lets_each_write_where_it_has_just_read) {
     World world(2, {.spin = true, .as_processes = true});
@@ -257,108 +225,6 @@ TEST(handing_that_has_ended_leaves_the_pool_as_it_was) {
           num_shared_out); // of the 8 that a World gives
 }
 
-namespace {
-/// Of rank 1, to rank 0: how many slots it has given back without a message.
-std::atomic<std::uint64_t> &num_given_back(World &world) {
-    return transport_of(world, 1).endpoint(1).released(Lane::collectives, 0).num_given_back;
-}
-
-/// Rank 0 hands so many slots to rank 1, which reads none of its messages before.
-void hand_out(World &world, int number) {
-    int num_sent = 0;
-    for (int num_handed = 0; num_handed < number; ++num_sent) {
-        CHECK(num_sent < 10);
-        send(world, 1, 0);
-        receive(world, 0, 1);
-        num_handed += send(world, 0, 1).tier == Tier::handed;
-    }
-    for (int i = 0; i < num_sent; ++i) receive(world, 1, 0);
-}
-} // namespace
-
-TEST(handing_ends_where_there_are_no_answers) {
-    World world(2, {.spin = true, .as_processes = true, .max_slots = 100});
-    hand_out(world, 2);
-    for (int i = 0; i < 15; ++i) {
-        CHECK(send(world, 0, 1).tier == Tier::kept, i);
-        receive(world, 1, 0);
-    }
-    CHECK(num_given_back(world) == 0);
-    CHECK(send(world, 0, 1).tier == Tier::kept);
-    receive(world, 1, 0);
-    CHECK(num_given_back(world) == 2);
-    for (int i = 0; i < 5; ++i) send(world, 0, 1); // so many unread ones that the last looks at the counter
-    for (int i = 0; i < 5; ++i) receive(world, 1, 0);
-    std::vector<Context::Slot> pool;
-    while (const auto slot = world[0].context->take_slot()) pool.push_back(*slot);
-    CHECK(pool.size() == num_slots - 5, pool.size(), "five have readers, as far as this rank has heard");
-    for (const Context::Slot &slot : pool) world[0].context->return_slot(slot);
-    CHECK(send(world, 1, 0).tier == Tier::handed, "and then it begins again");
-    receive(world, 0, 1);
-    CHECK(send(world, 0, 1).tier == Tier::handed_back);
-}
-
-TEST(handing_goes_on_where_there_are_some_answers) {
-    World world(2, {.spin = true, .as_processes = true});
-    greet(world);
-    for (int i = 0; i < 40; ++i) {
-        CHECK(send(world, 0, 1).tier == (i % 10 == 0 ? Tier::handed : Tier::kept), i);
-        receive(world, 1, 0);
-        if (i % 10 != 9) continue;
-        CHECK(send(world, 1, 0).tier == Tier::handed_back, i);
-        receive(world, 0, 1);
-    }
-    CHECK(num_given_back(world) == 0);
-}
-
-TEST(handing_has_back_what_it_needs_for_an_answer) {
-    World world(2, {.spin = true, .as_processes = true});
-    for (int round = 0; round < 4; ++round) { // more slots in turn than there may be at a time
-        hand_out(world, 3);
-        for (int i = 0; i < 16; ++i) {
-            CHECK(send(world, 0, 1).tier == Tier::kept, round, i);
-            receive(world, 1, 0);
-        }
-        CHECK(num_given_back(world) == 3 * static_cast<std::uint64_t>(round + 1));
-    }
-}
-
-TEST(handing_leaves_own_slots_to_the_pool_where_the_peer_goes_on_alone) {
-    World world(2, {.spin = true, .as_processes = true, .max_slots = 100});
-    greet(world, 1, 0);
-    CHECK(send(world, 1, 0).tier == Tier::handed);
-    receive(world, 0, 1);
-    CHECK(send(world, 0, 1).tier == Tier::handed_back, "so it is at home");
-    receive(world, 1, 0);
-    Context &context = *world[1].context;
-    const auto num_pooled = [&context] {
-        std::vector<Context::Slot> pool;
-        while (const auto slot = context.take_slot()) pool.push_back(*slot);
-        for (const Context::Slot &slot : pool) context.return_slot(slot);
-        return pool.size();
-    };
-    CHECK(num_pooled() == num_slots - 1);
-    for (int i = 0; i < 16; ++i) {
-        CHECK(send(world, 0, 1).tier == Tier::kept, i);
-        receive(world, 1, 0);
-    }
-    CHECK(num_pooled() == num_slots && num_given_back(world) == 0);
-}
-
-TEST(handing_has_nothing_back_that_was_not_given) {
-    for (const std::uint64_t number : {std::uint64_t{1}, ~std::uint64_t{0}}) {
-        World world(2, {.spin = true, .as_processes = true});
-        greet(world);
-        CHECK(send(world, 0, 1).tier == Tier::handed);
-        num_given_back(world) = number;
-        greet(world);
-        const std::array one{1};
-        const auto failure =
-            failure_of([&] { transport_of(world, 0).publish(one, counted(1000, 0), tag, false); }); // which looks
-        CHECK(failure && failure->text.find("rank 1 sent a malformed message") != std::string::npos);
-    }
-}
-
 TEST(handing_trusts_no_word_of_a_peer) {
     const auto refuses = [](bool is_back, const std::function<void(Endpoint::Line &)> &falsify) {
         World world(2, {.spin = true, .as_processes = true});
@@ -448,38 +314,4 @@ TEST(handing_both_ways_at_a_time_mixes_nothing_up) {
         });
         CHECK(num_handed > num_ranks * 50, num_handed.load(), num_ranks);
     }
-}
-
-TEST(handing_ends_and_begins_again_between_threads) {
-    World world(2, {.spin = true, .as_processes = true});
-    const auto message = [](std::size_t number) { return counted(number * 7919 % 40'000 + 100, number); };
-    world.run([&](Rank &rank) {
-        ShmTransport &transport = transport_of(world, rank.rank);
-        const std::array peer{1 - rank.rank};
-        const auto give = [&](std::size_t number) {
-            const auto data = message(number);
-            while (transport.publish(peer, data, tag, false).num_bytes == 0) CHECK(!world.has_failed());
-        };
-        const auto take = [&](std::size_t number) {
-            const auto expected = message(number);
-            for (std::size_t done = 0; done < expected.size();) {
-                const Bytes found = transport.view(peer[0]).bytes;
-                CHECK(!world.has_failed());
-                const std::size_t now = std::min<std::size_t>(found.size(), 4099); // in parts that end within lines
-                CHECK(std::ranges::equal(found.first(now), std::span(expected).subspan(done, now)), number, done);
-                if (now > 0) transport.release(peer[0], now);
-                done += now;
-            }
-        };
-        for (std::size_t round = 0; round < 10; ++round) {
-            for (std::size_t i = 0; i < 8; ++i) { // to and fro
-                give(i);
-                take(i);
-            }
-            for (const int giver : {0, 1}) { // and one way
-                for (std::size_t i = 0; i < 40; ++i) rank.rank == giver ? give(i) : take(i);
-            }
-        }
-    });
-    CHECK(num_given_back(world) >= 10, num_given_back(world).load());
 }

@@ -76,6 +76,24 @@ TEST(staging_of_what_was_awaited_leaves_a_slot_as_it_was) {
     }
 }
 
+TEST(staging_takes_the_lines_of_what_was_shown_and_of_nothing_else) {
+    World world(2, {.spin = true, .as_processes = true});
+    ShmTransport &reader = transport_of(world, 0);
+    CHECK(reader.view(1).bytes.empty());
+    const auto data = counted(5000);
+    CHECK(publish(world, 1, 0, data) == data.size());
+    Endpoint::Line &line = first_line(world, 1, 0);
+    const std::uint64_t offset = std::exchange(line.elsewhere.offset, world[1].arena->mapping()->num_bytes());
+    line.num_bytes = 0;
+    CHECK(reader.view(1).bytes.empty(), "it ends where the memory of its sender does");
+    line.elsewhere.offset = offset;
+    line.num_bytes = 5000;
+    line.tier = Endpoint::Tier::arena;
+    CHECK(std::ranges::equal(reader.view(1).bytes, data));
+    reader.release(1, data.size());
+    CHECK(transport_of(world, 1).released(0) == 1);
+}
+
 TEST(staging_is_read_while_it_is_written) {
     World world(2, {.as_processes = true});
     world.run([&world](Rank &rank) {
