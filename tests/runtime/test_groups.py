@@ -249,7 +249,7 @@ def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
             comm.close()
         return num_staged
 
-    assert run_ranks(main, 2, kind="thread")[0] == 13
+    assert run_ranks(main, 2, kind="thread")[0] == 16
 
 
 def test_a_closed_communicator_makes_no_others() -> None:
