@@ -253,8 +253,8 @@ class ShmTransport final : public Transport {
     /// come are worth more.
     static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1,
                                  max_shared_out_of_messages = 2;
-    /// Staged messages that a rank reads, without an answer, before it gives back what it could answer in. And those
-    /// for which a sender has to look for room before it counts as one that gets none.
+    /// Messages from the arena of a peer that a rank reads without an answer before it gives back what it could answer
+    /// in. And those for which a sender has to look for room before it counts as one that gets none.
     static constexpr unsigned max_unanswered = 16;
 
     /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
@@ -292,7 +292,7 @@ class ShmTransport final : public Transport {
         std::optional<Handed> shown;    // with the message at hand
         std::byte *only_here = nullptr; // what view() has just shown, in a slot of the peer that nobody else reads
         bool answers = false;           // by something that it kept since it was given the last new one
-        unsigned num_unanswered = 0;    // messages that lay elsewhere, since this rank last looked for a slot to hand
+        unsigned num_unanswered = 0;    // messages from its arena, since this rank last looked for a slot to hand
         std::uint64_t num_given_back = 0, num_had_back = 0;
     };
 
