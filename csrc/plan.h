@@ -56,6 +56,7 @@ struct PlanShape {
     std::vector<std::int32_t> input_blocks{}, output_blocks{}; // blocks of `data` that the memories hold, in order
     int num_scratch = 0;
     bool only_copies = false; // no rank folds anything: whoever receives stores what comes
+    bool only_token = false;  // what comes says only that it has come, as in a barrier: its value is nobody's
 };
 
 /// Immutable, and checked on construction: the executor indexes without further tests.

@@ -89,21 +89,60 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     if (ready) cache.add(key, std::move(ready));
 }
 
+/// What `objects` come to when they are given again. Not of a tensor, nor where there is a tag, which may be another
+/// number at the same place.
+void note_repeat(const CachedMethod &method, CallCache &cache, std::span<PyObject *const> objects, PyObject *names,
+                 const Arguments &arguments, Ready &ready) {
+    const Operands &operands = arguments.operands;
+    const auto fits = [](PyObject *object) {
+        return object == nullptr || (Py_TYPE(object) == array_type &&
+                                     reinterpret_cast<const NumpyArray *>(object)->num_dims <= SeenArray::max_dims);
+    };
+    const auto is_default = [&](std::size_t at) {
+        return at == CachedMethod::nowhere || arguments.values[at] == method.defaults[at];
+    };
+    if (objects.size() > Repeat::max_given || !fits(operands.x_object) || !fits(operands.out_object)) return;
+    if (!is_default(method.tag_at) || !is_default(method.recv_tag_at)) return;
+    std::unique_ptr<Repeat> &repeat = cache.repeat_of(method.number);
+    if (!repeat) repeat.reset(new (std::nothrow) Repeat);
+    if (!repeat) return;
+    const auto seen = [](PyObject *object) {
+        return object == nullptr ? SeenArray() : SeenArray(*reinterpret_cast<NumpyArray *>(object));
+    };
+    repeat->method = &method;
+    repeat->ready = &ready;
+    repeat->num_given = objects.size();
+    std::ranges::copy(objects, repeat->given.begin());
+    if (repeat->names.ptr() != names) repeat->names = nb::borrow(names);
+    repeat->x = seen(operands.x_object);
+    repeat->out = seen(operands.out_object);
+    repeat->operands = operands;
+}
+
 PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagged, PyObject *names) {
     auto &method = *reinterpret_cast<CachedMethod *>(callable);
     const auto num_given = static_cast<std::size_t>(PyVectorcall_NARGS(num_flagged));
+    const auto call_function = [&] { return PyObject_Vectorcall(method.function, given, num_flagged, names); };
     CallCache *const cache = num_given > 0 && current_stream() == nullptr ? cache_of(method, given[0]) : nullptr;
+    if (cache == nullptr) return call_function();
+    const std::size_t num_named = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
+    const std::span objects(given + 1, num_given - 1 + num_named);
+    const Repeat *const last = cache->repeat_of(method.number).get();
+    if (last != nullptr && last->is_of(&method, objects, names, array_type)) {
+        const Operands operands = last->operands; // a signal handler may call as well
+        return run(*last->ready, operands);
+    }
     Arguments arguments;
     Key key;
-    if (cache == nullptr || !sort_arguments(method, given + 1, num_given - 1, names, arguments) ||
-        !add_arguments(method, arguments, key)) {
-        return PyObject_Vectorcall(method.function, given, num_flagged, names);
+    if (!sort_arguments(method, given + 1, num_given - 1, names, arguments) || !add_arguments(method, arguments, key)) {
+        return call_function();
     }
-    Ready *const ready = cache->find(key);
+    Ready *const ready = cache->find(key, method.number);
     if (ready == nullptr || ready->running) {
         return call_python(method, *cache, key, arguments, given, num_given, names);
     }
-    if (!ready->fits(arguments.operands)) return PyObject_Vectorcall(method.function, given, num_flagged, names);
+    if (!ready->fits(arguments.operands)) return call_function();
+    note_repeat(method, *cache, objects, names, arguments, *ready);
     return run(*ready, arguments.operands);
 }
 
@@ -175,6 +214,8 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
             method.usual[i] = value != nullptr && !is_tag && is_constant(value) ? value : nullptr;
         }
         method.function = owned(function);
+        static std::size_t num_methods = 0;
+        method.number = num_methods++;
     } catch (...) {
         set_python_error(std::current_exception());
         return nullptr;

@@ -22,6 +22,7 @@ struct CachedMethod {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;
     PyTypeObject *owner; // the class whose calls came last
+    std::size_t number;  // how many were made before it
     std::size_t num_parameters, num_positional, x_at, out_at, tag_at, recv_tag_at;
     std::array<PyObject *, max_parameters> names, defaults; // names are interned; no default: null
     std::array<PyObject *, max_parameters> usual; // of the defaults, those that are constants and no tags; else null

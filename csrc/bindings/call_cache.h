@@ -61,6 +61,28 @@ struct Ready {
     bool writes(Place place) const { return place == Place::x ? x_is_written : out_is_written; }
 };
 
+/// The call that a method made last, as it was given: of one with the very same objects no key need be made.
+struct Repeat {
+    static constexpr std::size_t max_given = 8;
+
+    const void *method;
+    Ready *ready;
+    std::size_t num_given;
+    std::array<PyObject *, max_given> given; // constants, which `ready` holds, and arrays
+    nanobind::object names;
+    SeenArray x, out;
+    Operands operands;
+
+    bool is_of(const void *called, std::span<PyObject *const> objects, PyObject *with_names,
+               const PyTypeObject *array_type) const {
+        if (called != method || objects.size() != num_given || with_names != names.ptr()) return false;
+        for (std::size_t i = 0; i < num_given; ++i) {
+            if (objects[i] != given[i]) return false;
+        }
+        return x.is_as_it_was(array_type) && out.is_as_it_was(array_type) && !ready->running;
+    }
+};
+
 /// The ready calls of one communicator. The interpreter lock guards them.
 class CallCache {
   public:
@@ -69,8 +91,9 @@ class CallCache {
     CallCache &operator=(const CallCache &) = delete;
     ~CallCache() { forget(); }
 
-    Ready *find(const Key &key) {
-        const Calls::value_type *&last = last_of(key);
+    /// What a call of the method of this number has come to; null if none was like it.
+    Ready *find(const Key &key, std::size_t number) {
+        const Calls::value_type *&last = last_[number % last_.size()]; // most calls are like the one before
         if (last == nullptr || !KeyEqual{}(last->first, key.words())) {
             const auto found = calls_.find(key.words());
             if (found == calls_.end()) return nullptr;
@@ -82,10 +105,13 @@ class CallCache {
         if (calls_.size() >= max_calls) forget();
         calls_.try_emplace(std::vector<Word>(key.words().begin(), key.words().end()), std::move(ready));
     }
+    /// What the method of this number was given last, or one that shares its place; null if that is not known.
+    std::unique_ptr<Repeat> &repeat_of(std::size_t number) { return repeats_[number % repeats_.size()]; }
     /// After this nothing that was decided before it is used again.
     void forget() {
         ++generation_;
         last_ = {};
+        const auto repeats = std::exchange(repeats_, {});
         const auto calls = std::exchange(calls_, {});
         for (const auto &[key, ready] : calls) release(const_cast<std::unique_ptr<Ready> &>(ready));
     }
@@ -101,11 +127,11 @@ class CallCache {
 
     using Calls = std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual>;
 
-    /// What the method, whose address comes first in its keys, found last: most calls are like the one before.
-    const Calls::value_type *&last_of(const Key &key) { return last_[key.words().front() / 64 % last_.size()]; }
+    static constexpr std::size_t num_places = 16; // more than a class has methods, whose numbers follow each other
 
     Calls calls_;
-    std::array<const Calls::value_type *, 16> last_{};
+    std::array<const Calls::value_type *, num_places> last_{};
+    std::array<std::unique_ptr<Repeat>, num_places> repeats_;
     std::uint64_t generation_ = 0;
 };
 

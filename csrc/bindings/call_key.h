@@ -27,6 +27,35 @@ struct NumpyArray {
     static constexpr int warns_on_write = static_cast<int>(0x80000000U);
 };
 
+/// What an array was to a call. Should another object lie there later, its fields tell whether that is the same.
+class SeenArray {
+  public:
+    static constexpr int max_dims = 2;
+
+    SeenArray() = default; // of none
+    explicit SeenArray(NumpyArray &array)
+        : array_(&array), data_(array.data), dtype_(array.dtype), flags_(array.flags), num_dims_(array.num_dims) {
+        std::copy_n(array.shape, num_dims_, shape_.begin());
+    }
+
+    bool is_as_it_was(const PyTypeObject *type) const {
+        if (array_ == nullptr) return true;
+        if (Py_TYPE(&array_->ob_base) != type || array_->data != data_ || array_->dtype != dtype_) return false;
+        if (array_->flags != flags_ || array_->num_dims != num_dims_) return false;
+        for (int dim = 0; dim < num_dims_; ++dim) {
+            if (array_->shape[dim] != shape_[static_cast<std::size_t>(dim)]) return false;
+        }
+        return true;
+    }
+
+  private:
+    NumpyArray *array_ = nullptr;
+    const std::byte *data_ = nullptr;
+    const PyObject *dtype_ = nullptr;
+    int flags_ = 0, num_dims_ = 0;
+    std::array<Py_ssize_t, max_dims> shape_{};
+};
+
 /// The type of arrays; null where their fields do not lie where we expect them: then no call with an array is cached.
 inline PyTypeObject *find_array_type() {
     const nanobind::module_ numpy = nanobind::module_::import_("numpy");

@@ -140,7 +140,7 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
         !add_arguments(method, arguments, key)) {
         return PyObject_Vectorcall(method.function, given, num_flagged, names);
     }
-    Ready *const ready = cache->find(key);
+    Ready *const ready = cache->find(key, method.number);
     if (ready == nullptr || ready->running) {
         return call_python(method, *cache, key, arguments, given, num_given, names, calls->finished.ptr());
     }

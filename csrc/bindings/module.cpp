@@ -217,19 +217,19 @@ NB_MODULE(_core, m) {
     nb::class_<Plan>(m, "Plan").def(
         "__init__",
         [](Plan *self, int num_ranks, int rank, int chunks_per_block, bool uneven, const Table &input_blocks,
-           const Table &output_blocks, int num_scratch, bool only_copies, std::string label, const Table &instructions,
-           const Table &sources, const Table &destinations, const Table &dependencies) {
+           const Table &output_blocks, int num_scratch, bool only_copies, bool only_token, std::string label,
+           const Table &instructions, const Table &sources, const Table &destinations, const Table &dependencies) {
             const auto list = [](const Table &table) {
                 const auto span = span_of(table);
                 return std::vector<std::int32_t>(span.begin(), span.end());
             };
-            PlanShape shape{num_ranks,           rank,        chunks_per_block, uneven, list(input_blocks),
-                            list(output_blocks), num_scratch, only_copies};
+            PlanShape shape{num_ranks,           rank,        chunks_per_block, uneven,    list(input_blocks),
+                            list(output_blocks), num_scratch, only_copies,      only_token};
             new (self) Plan(std::move(shape), std::move(label), span_of(instructions), span_of(sources),
                             span_of(destinations), span_of(dependencies));
         },
         "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "uneven"_a, "input_blocks"_a, "output_blocks"_a, "num_scratch"_a,
-        "only_copies"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+        "only_copies"_a, "only_token"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
 
     nb::class_<Extra>(m, "Extra")
         .def(

@@ -291,6 +291,76 @@ def test_an_array_that_has_moved_is_found_where_it_is() -> None:
                 assert (comm.all_reduce(x, out=y) == np.arange(count)).all()
 
 
+def test_an_array_that_has_changed_makes_another_call() -> None:
+    """The very same objects, given again and again, which do not stay what they were."""
+
+    def main() -> None:
+        with hocket.init() as comm:
+            x, y = values(comm.rank, 6), np.zeros(6, "float32")
+
+            def sums(total: int) -> None:
+                for _ in range(3):
+                    x[:], y[:] = comm.rank + 1, 0
+                    assert comm.all_reduce(x, out=y) is y
+                    assert (y == total).all()
+
+            sums(3)
+            x.resize(12, refcheck=False)
+            for _ in range(2):
+                with pytest.raises(ValueError, match="expected out with 12 elements"):
+                    comm.all_reduce(x, out=y)
+            y.resize(12, refcheck=False)
+            sums(3)
+            y.flags.writeable = False
+            for _ in range(2):
+                with pytest.raises(ValueError, match="read-only"):
+                    comm.all_reduce(x, out=y)
+            y.flags.writeable = True
+            sums(3)
+            for one in (x, y):
+                one.resize((3, 4), refcheck=False)
+            sums(3)
+            y.resize((4, 3), refcheck=False)
+            sums(3)
+
+    run_ranks(main, SIZE, kind="thread")
+
+
+def test_what_lies_where_another_array_lay_is_not_taken_for_it() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            places, choose = [], random.Random(7)  # the same choices on all ranks
+            for turn in range(300):
+                dtype, count = choose.choice(["float32", "int32", "uint32"]), choose.choice([4, 8])
+                array = np.full(count, turn + comm.rank, dtype)
+                for _ in range(2):
+                    array[:] = turn + comm.rank
+                    assert comm.all_reduce(array).tolist() == [2 * turn + 1] * count
+                places.append(id(array))
+                del array
+            assert len(set(places)) < len(places) / 2
+
+    run_ranks(main, SIZE, kind="thread")
+
+
+def test_the_same_objects_by_other_names_are_another_call() -> None:
+    with hocket.init(0, 1) as comm:
+        x, y, zero = np.ones(3), np.zeros(3), 0
+        for _ in range(3):
+            for _ in range(2):
+                assert comm.broadcast(x, root=zero) is x
+            with pytest.raises(ValueError, match="timeout"):
+                comm.broadcast(x, timeout=zero)
+            for _ in range(2):
+                assert comm.broadcast(x, zero) is x
+            with pytest.raises(ValueError, match="timeout"):
+                comm.broadcast(x, timeout=zero)
+            for _ in range(2):
+                assert comm.broadcast(x, out=y) is y
+            with pytest.raises(TypeError, match="algorithm"):
+                comm.broadcast(x, algorithm=y)  # type: ignore[arg-type]
+
+
 def test_nothing_is_kept_but_what_the_cache_needs() -> None:
     """Arrays are never kept; a communicator dies with its last reference, and what its cache holds with it."""
     timeout, x, y = float("12.5"), np.ones(5), np.zeros(5)

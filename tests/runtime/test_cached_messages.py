@@ -4,6 +4,7 @@ import inspect
 import random
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,18 @@ def test_a_cached_message_is_what_the_python_methods_send_and_receive() -> None:
             num_messages += 2
             num_hits += len(missed) == before + 2  # those that were to go through Python
         assert num_hits > num_messages / 4 > 25
+
+
+def test_a_tag_where_another_number_lay_is_not_taken_for_it() -> None:
+    with hocket.init(0, 1) as comm:
+        x, y, places = np.ones(3), np.zeros(3), []
+        for text in [str(number) for number in range(300, 500)]:
+            tag = int(text)  # an object that nothing keeps
+            places.append(id(tag))
+            comm.send(x, 0, tag=tag)
+            assert str(comm.recv(y, 0, tag=ANY_TAG)[2]) == text
+            del tag
+        assert sum(one == next_one for one, next_one in pairwise(places)) > len(places) / 2
 
 
 def test_sendrecv_knows_its_two_tags_and_arrays() -> None:

@@ -227,9 +227,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that the core was given."""
     seen = []
 
-    def giving(plan: Plan, *arguments: Any) -> Any:
+    def giving(plan: Plan, *arguments: Any, **keywords: Any) -> Any:
         seen.append(plan)
-        return in_core(plan, *arguments)
+        return in_core(plan, *arguments, **keywords)
 
     monkeypatch.setattr(plans, "in_core", giving)
     return seen

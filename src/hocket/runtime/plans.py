@@ -106,12 +106,16 @@ def prepare(
         made = _Made(lower(built, rank, in_place), built.digest, verdict["labels"])
         if may_be_kept:
             _write_plan(key, made)
-    plan = in_core(made.plan, collective, f"{collective} by {name}")
+    is_token = not COLLECTIVES[collective].exactly_once
+    plan = in_core(made.plan, collective, f"{collective} by {name}", only_token=is_token)
     return Prepared(plan, int(made.digest[:16], 16), frozenset(made.labels))
 
 
-def in_core(plan: Plan, collective: str, label: str) -> Any:
-    """A plan of this collective as the core holds it; `label` is what a stall is reported under."""
+def in_core(plan: Plan, collective: str, label: str, *, only_token: bool = False) -> Any:
+    """A plan of this collective as the core holds it; `label` is what a stall is reported under.
+
+    only_token: the values are nobody's, as in a barrier between calls, so the core need not compute them.
+    """
     return _core.Plan(
         plan.num_ranks,
         plan.rank,
@@ -121,6 +125,7 @@ def in_core(plan: Plan, collective: str, label: str) -> Any:
         plan.output_blocks,
         plan.num_scratch,
         not COLLECTIVES[collective].reduces,
+        only_token,
         label,
         plan.instructions,
         plan.sources,
