@@ -212,7 +212,7 @@ Fold Executor::fold_of(const Task &task) const {
             .past_caches = !is_short_ && instruction.is_alone && outgrows_all()};
 }
 
-/// Folds what operands_ point to into `num_bytes` of a destination.
+/// Folds what operands_ point to into `num_bytes` of a destination, unless that is a token.
 void Executor::store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes) {
     const Instruction &instruction = *task.instruction;
     if (plan_.shape().only_token) return;

@@ -129,7 +129,7 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
     const std::span objects(given + 1, num_given - 1 + num_named);
     const Repeat *const last = cache->repeat_of(method.number).get();
     if (last != nullptr && last->is_of(&method, objects, names, array_type)) {
-        const Operands operands = last->operands; // a signal handler may call as well
+        const Operands operands = last->operands; // another thread may call, or a signal handler, while this one waits
         return run(*last->ready, operands);
     }
     Arguments arguments;

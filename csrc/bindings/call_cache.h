@@ -68,7 +68,7 @@ struct Repeat {
     const void *method;
     Ready *ready;
     std::size_t num_given;
-    std::array<PyObject *, max_given> given; // constants, which `ready` holds, and arrays
+    std::array<PyObject *, max_given> given; // constants, which `ready` and its method hold, and arrays
     nanobind::object names;
     SeenArray x, out;
     Operands operands;
@@ -127,7 +127,7 @@ class CallCache {
 
     using Calls = std::unordered_map<std::vector<Word>, std::unique_ptr<Ready>, KeyHash, KeyEqual>;
 
-    static constexpr std::size_t num_places = 16; // more than a class has methods, whose numbers follow each other
+    static constexpr std::size_t num_places = 32; // more than there are methods, whose numbers follow each other
 
     Calls calls_;
     std::array<const Calls::value_type *, num_places> last_{};

@@ -317,11 +317,26 @@ def test_an_array_that_has_changed_makes_another_call() -> None:
                     comm.all_reduce(x, out=y)
             y.flags.writeable = True
             sums(3)
-            for one in (x, y):
-                one.resize((3, 4), refcheck=False)
-            sums(3)
-            y.resize((4, 3), refcheck=False)
-            sums(3)
+
+    run_ranks(main, SIZE, kind="thread")
+
+
+def test_an_array_that_has_taken_another_shape_makes_another_call() -> None:
+    def main() -> None:
+        with hocket.init() as comm:
+            x, y = values(comm.rank, 6), np.zeros(6, "float32")
+            right = [(6,), (2, 3), (2, 3, 1), (2, 1, 3)]
+            split, few = "split evenly", "with 4 elements"
+            wrong = {(3, 2): split, (3, 2, 1): split, (3, 1, 2): split, (2, 2): few, (4,): few}
+            shapes = [one for shape in right for other in wrong for one in (shape, other)]
+            for shape in [*right, *shapes, *reversed(shapes)]:
+                x.resize(shape, refcheck=False)
+                for _ in range(2):
+                    if shape in wrong:
+                        with pytest.raises(ValueError, match=wrong[shape]):
+                            comm.all_to_all(x, out=y)
+                    else:
+                        assert comm.all_to_all(x, out=y) is y
 
     run_ranks(main, SIZE, kind="thread")
 

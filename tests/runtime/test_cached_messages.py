@@ -127,6 +127,9 @@ def test_a_tag_where_another_number_lay_is_not_taken_for_it() -> None:
             places.append(id(tag))
             comm.send(x, 0, tag=tag)
             assert str(comm.recv(y, 0, tag=ANY_TAG)[2]) == text
+            comm.send(x, 0, tag=tag)
+            assert str(comm.sendrecv(x, 0, y, 0, recv_tag=tag, timeout=20.0)[2]) == text
+            comm.recv(y, 0, tag=0)
             del tag
         assert sum(one == next_one for one, next_one in pairwise(places)) > len(places) / 2
 
@@ -215,6 +218,26 @@ def exchange_from_threads() -> None:
 def test_threads_share_what_is_remembered() -> None:
     for kind in ("thread", "process"):
         run_ranks(exchange_from_threads, 2, kind=kind)
+
+
+def test_who_waits_gets_its_own_array_back_whatever_others_call() -> None:
+    """A thread's receive is awaited while another one makes the same call with other arrays."""
+    with hocket.init(0, 1) as comm:
+        x, found = np.ones(6), []
+
+        def receive(shape: tuple[int, ...]) -> None:
+            y = np.zeros(shape)
+            for _ in range(100):
+                found.append(comm.recv(y, 0)[0] is y)
+
+        threads = [threading.Thread(target=receive, args=(shape,)) for shape in [(6,), (2, 3), (3, 2)]]
+        for one in threads:
+            one.start()
+        for _ in range(300):
+            comm.send(x, 0)
+        for one in threads:
+            one.join()
+        assert found == [True] * 300
 
 
 def wait_beside_a_thread() -> None:

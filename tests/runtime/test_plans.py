@@ -229,6 +229,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
     def giving(plan: Plan, *arguments: Any, **keywords: Any) -> Any:
         seen.append(plan)
+        assert keywords == {"only_token": arguments[0] == "barrier"}
         return in_core(plan, *arguments, **keywords)
 
     monkeypatch.setattr(plans, "in_core", giving)

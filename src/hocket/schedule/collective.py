@@ -176,7 +176,8 @@ _ALL = (
     Collective("reduce_scatter", "rank", "whole", "own", reduces=True, reverse="all_gather"),
     Collective("broadcast", "one", "root", "whole", reverse="reduce"),
     Collective("reduce", "one", "whole", "root", reduces=True, reverse="broadcast"),
-    # One token byte, folded with max: everybody must have heard of everybody, however often.
+    # One token byte, which means "folded with max": everybody must have heard of everybody, however often. That it has
+    # come is all: between ranks it is not even stored.
     Collective("barrier", "one", "whole", "whole", reduces=True, exactly_once=False),
     Collective("gather", "rank", "own", "root", reverse="scatter"),
     Collective("scatter", "rank", "root", "own", reverse="gather"),
