@@ -6,6 +6,7 @@
 #include "members.h"
 #include "paced.h"
 #include "stream.h"
+#include "system.h"
 #include "trace.h"
 #include "waiting.h"
 
@@ -92,7 +93,7 @@ class PointToPoint {
     }
 
   private:
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<Mutex>;
     using Condition = std::function<bool()>;
 
     void give(const std::shared_ptr<Operation> &operation);
@@ -154,9 +155,9 @@ class PointToPoint {
     Transport &carrier_; // that, or the one above
 
     struct State {
-        std::mutex mutex;                     // guards the rest, and all below
-        std::condition_variable changed;      // for callers: finished, or nobody drives
-        std::condition_variable work;         // for the thread in the background
+        Mutex mutex;                          // guards the rest, and all below
+        std::condition_variable_any changed;  // for callers: finished, or nobody drives
+        std::condition_variable_any work;     // for the thread in the background
         unsigned num_waiting = 0;             // callers that wait for `changed`
         bool driven = false;                  // by a caller
         std::vector<std::thread::id> callers; // of run()

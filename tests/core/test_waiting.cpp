@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 using namespace hocket;
 using namespace hocket::test;
@@ -37,6 +39,28 @@ void await_at_least(const World &world, const std::atomic<int> &number, int leas
 }
 
 } // namespace
+
+TEST(a_mutex_lets_one_in_at_a_time_and_wakes_who_sleeps_over_it) {
+    Mutex mutex;
+    constexpr std::uint64_t num_threads = 4, num_turns = 5000;
+    std::uint64_t number = 0, num_refused = 0;
+    {
+        std::vector<std::jthread> threads;
+        for (std::uint64_t i = 0; i < num_threads; ++i) {
+            threads.emplace_back([&] {
+                for (std::uint64_t turn = 0; turn < num_turns; ++turn) {
+                    const std::scoped_lock lock(mutex);
+                    const std::uint64_t before = number;
+                    if (turn % 8 == 0) std::this_thread::yield(); // so others come to find it locked, and sleep
+                    num_refused += mutex.try_lock() ? 0 : 1;
+                    number = before + 1;
+                }
+            });
+        }
+    }
+    CHECK(number == num_threads * num_turns && num_refused == number, number, num_refused);
+    CHECK(mutex.try_lock());
+}
 
 TEST(a_spinning_wait_goes_on_for_a_while_and_again_when_something_has_moved) {
     Patience patience(true);
