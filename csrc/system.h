@@ -50,6 +50,7 @@ class Mutex {
   private:
     static constexpr std::uint32_t free = 0, locked = 1, awaited = 2; // awaited: locked, and others may sleep
 
+    /// What is guarded is stored before it says free, and seen once it says locked.
     std::atomic<std::uint32_t> word_{free};
 };
 

@@ -90,9 +90,9 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
 }
 
 /// What `objects` come to when they are given again. Not of a tensor, nor where there is a tag, which may be another
-/// number at the same place.
-void note_repeat(const CachedMethod &method, CallCache &cache, std::span<PyObject *const> objects, PyObject *names,
-                 const Arguments &arguments, Ready &ready) {
+/// number at the same place. Apart from its caller, whose every call would be slower with it inside.
+[[gnu::noinline]] void note_repeat(const CachedMethod &method, CallCache &cache, std::span<PyObject *const> objects,
+                                   PyObject *names, const Arguments &arguments, Ready &ready) {
     const Operands &operands = arguments.operands;
     const auto fits = [](PyObject *object) {
         return object == nullptr || (Py_TYPE(object) == array_type &&
@@ -142,7 +142,7 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
         return call_python(method, *cache, key, arguments, given, num_given, names);
     }
     if (!ready->fits(arguments.operands)) return call_function();
-    note_repeat(method, *cache, objects, names, arguments, *ready);
+    if (ready->is_given_again(arguments.operands)) note_repeat(method, *cache, objects, names, arguments, *ready);
     return run(*ready, arguments.operands);
 }
 

@@ -155,7 +155,8 @@ std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result
         return object != nullptr && std::ranges::find(written, object) != written.end();
     };
     return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), place, alignment, std::move(held),
-                                            is_written(operands.x_object), is_written(operands.out_object)});
+                                            is_written(operands.x_object), is_written(operands.out_object),
+                                            operands.x_object, operands.out_object});
 }
 
 void note_written(PyObject *object) {
