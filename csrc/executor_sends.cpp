@@ -50,16 +50,15 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker. Several readers
 /// had better do so while the caches hold it, as each of them reads it from there.
 /// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
-/// the look for their pages: in any case if the kernel's string moves are quick, else while caches hold what all have
-/// and lines come quickly.
+/// the look for their pages: in any case if the kernel's string moves are quick, else while all have little more than
+/// the caches hold and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
     const auto can_attach = [this](int peer) { return transport_.can_attach(peer); };
     if (!plan_.shape().only_copies || !std::ranges::all_of(task.peers, can_attach)) return false;
     const Bytes chunk(task.sources[0], task.num_bytes);
     if (task.peers.size() > 1) {
         const std::size_t least = least_bytes_past_caches_;
-        const bool is_held =
-            task.num_bytes < least && total_bytes_ >= least && total_bytes_ <= most_fetched_by_several * least;
+        const bool is_held = task.num_bytes < least && total_bytes_ >= least && total_bytes_ <= most_fetched * least;
         return is_held && transport_.shares_cores() && has_quick_string_moves() &&
                transport_.pays_to_attach(chunk, 0, SIZE_MAX);
     }
@@ -74,7 +73,7 @@ bool Executor::is_to_be_fetched(const Task &task) const {
     // Else nothing is won by shorter ones, and much lost where the other rank has small pages, and so stages its own.
     const std::size_t in_huge_pages = is_quick ? least_fetched_in_huge_pages : least_fetched_bytes;
     if (!transport_.pays_to_attach(chunk, in_huge_pages, least_fetched_bytes)) return false;
-    return is_quick || (!outgrows_caches(task) && !transport_.stores_are_slow());
+    return is_quick || (total_bytes_ <= most_fetched * least_bytes_past_caches_ && !transport_.stores_are_slow());
 }
 
 /// Whether all pieces of a send may go as one message. Nothing may come before or between them on their channels, and

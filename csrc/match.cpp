@@ -186,7 +186,9 @@ bool Matcher::receive_at_once(Exchange &receive) {
     receive.moved = in.payload_left = receive.num_bytes;
     in.target = receive.data;
     std::size_t num_before = sizeof header;
-    for (Bytes shown = view.bytes.subspan(sizeof header);;) { // in this line, and then in the next one or elsewhere
+    Bytes shown = view.bytes.subspan(sizeof header); // in this line, and then in the next one or elsewhere
+    if (shown.empty()) shown = view.behind;
+    for (;;) {
         const Bytes payload = shown.first(std::min(shown.size(), in.payload_left));
         write(receive, in.target, payload);
         in.target += payload.size();

@@ -348,11 +348,8 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     const std::size_t num_head_bytes = line.num_head_bytes;
     if (num_head_bytes > Endpoint::head_bytes) refuse(peer);
     from.seen_released = std::max(from.seen_released, line.elsewhere.released);
-    if (from.consumed < num_head_bytes) {
-        const Bytes head(line.elsewhere.head);
-        return {.bytes = head.subspan(from.consumed, num_head_bytes - from.consumed), .tag = line.tag};
-    }
-    const std::size_t consumed = from.consumed - num_head_bytes;
+    const std::size_t of_head = num_head_bytes - std::min(from.consumed, num_head_bytes);
+    const std::size_t consumed = from.consumed - (num_head_bytes - of_head);
     bool attached = false;
     switch (tier) {
     case Endpoint::Tier::in_line: break; // no longer, since view() has looked
@@ -393,6 +390,15 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     if (start == nullptr) refuse(peer);
     const std::size_t there =
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
+    if (of_head > 0) {
+        const Bytes head(line.elsewhere.head);
+        const Bytes behind = from.shown ? Bytes(start, there) : Bytes();
+        // It comes from the other core while its reader looks at the head.
+        for (std::size_t at = 0; at < std::min(behind.size(), most_asked_ahead); at += cache_line) {
+            __builtin_prefetch(start + at);
+        }
+        return {.bytes = head.subspan(from.consumed, of_head), .tag = line.tag, .behind = behind};
+    }
     if (there <= consumed) {
         from.was_missed = true;
         return {};

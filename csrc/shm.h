@@ -233,6 +233,8 @@ class ShmTransport final : public Transport {
     /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
     /// message to a rank beside this one it is always the former; of what goes to several that has lost.
     static constexpr std::size_t most_hot_bytes = 4096;
+    /// Of what a message has behind its head: as much as can be on its way to a core at a time.
+    static constexpr std::size_t most_asked_ahead = 1024;
     /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;

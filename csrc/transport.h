@@ -19,6 +19,7 @@ struct View {
     std::uint32_t tag = 0;      // that the publisher gave these bytes
     std::size_t num_coming = 0; // bytes that the publisher is about to add to them, whether these are released or not
     bool attached = false;      // `bytes` are the peer's addresses, for copy() only
+    Bytes behind{};             // what comes after them, if that is known: it may be read and released with them
 };
 
 /// Of private memory, copied at a time by the system, which has to look up its pages.

@@ -326,14 +326,16 @@ TEST(what_several_read_is_fetched_by_each_while_caches_hold_it) {
 }
 
 /// In copies of a megabyte, of which the last is shorter.
-TEST(exchanges_that_caches_hold_are_fetched_where_ranks_share_none_of_their_cores) {
+TEST(exchanges_are_fetched_where_ranks_share_none_of_their_cores) {
     constexpr std::size_t least = std::size_t{8} << 20;
     CHECK(tier_of("all_to_all", true, 300'001, least) == Endpoint::Tier::attach);
     CHECK(tier_of("all_to_all", true, 262'144, least) == Endpoint::Tier::attach);
     const auto quick = has_quick_string_moves() ? Endpoint::Tier::attach : Endpoint::Tier::arena;
     CHECK(tier_of("all_to_all", true, 262'143, least) == quick && tier_of("all_to_all", true, 65'536, least) == quick);
     CHECK(tier_of("all_to_all", true, 65'535, least) == Endpoint::Tier::arena, "they are too short");
-    CHECK(tier_of("all_to_all", true, least / 8, least) == quick, "they outgrow the caches");
+    constexpr std::size_t most = 300'000, of_caches = 2 * 2 * most * sizeof(std::int64_t) / 4;
+    CHECK(tier_of("all_to_all", true, most, of_caches) == Endpoint::Tier::attach);
+    CHECK(tier_of("all_to_all", true, most + 1, of_caches) == quick, "all have too much for the caches");
     CHECK(tier_of("reduce_scatter", true, 300'001, least) == Endpoint::Tier::arena, "it is folded");
 }
 

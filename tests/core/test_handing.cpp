@@ -69,7 +69,17 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
             const Tier tier = sender.endpoint(from).ring(Lane::collectives, 1 - from)[number % largest_ring].tier;
             const Tier next = from == 1 ? Tier::handed : Tier::handed_back;
             CHECK(tier == (i == 0 && from == 0 ? Tier::kept : next), i, from);
-            CHECK(std::ranges::equal(reader.view(from).bytes, head));
+            const View view = reader.view(from);
+            CHECK(std::ranges::equal(view.bytes, head));
+            CHECK(std::ranges::equal(view.behind, tier == Tier::kept ? Bytes() : Bytes(data)), i, from);
+            if (i % 2 == 1) { // both are read at once, by one who may have seen the head before
+                reader.release(from, 5);
+                CHECK(std::ranges::equal(reader.view(from).bytes, std::span(head).subspan(5)));
+                CHECK(std::ranges::equal(reader.view(from).behind, data));
+                reader.release(from, head.size() - 5 + data.size());
+                CHECK(reader.view(from).bytes.empty() && sender.released(1 - from) == number + 1);
+                continue;
+            }
             reader.release(from, head.size());
             for (const std::size_t part : {std::size_t{100}, data.size() - 100}) { // is its slot only when all is read
                 const Bytes rest = reader.view(from).bytes;
