@@ -225,7 +225,7 @@ class Executor {
     /// Of one in registered memory that its sender copies for itself, too.
     static constexpr std::size_t least_kept = std::size_t{128} << 10;
     /// What all ranks have, in so many times what outgrows the caches, up to which several had better fetch one chunk,
-    /// and two exchange by fetching.
+    /// and ranks with a core each what they exchange.
     static constexpr std::size_t most_fetched = 4;
     /// Of all ranks, when what a fold makes goes to its slot in the same pass.
     static constexpr std::size_t least_made_in_slots = std::size_t{2} << 20;

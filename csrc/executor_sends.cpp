@@ -50,8 +50,8 @@ bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches
 /// have one copy to make instead of two. While there is little enough for the caches, two are quicker. Several readers
 /// had better do so while the caches hold it, as each of them reads it from there.
 /// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
-/// the look for their pages: in any case if the kernel's string moves are quick, else while all have little more than
-/// the caches hold and lines come quickly.
+/// the look for their pages: in any case if the kernel's string moves are quick, else while all have no more than
+/// `most_fetched` says and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
     const auto can_attach = [this](int peer) { return transport_.can_attach(peer); };
     if (!plan_.shape().only_copies || !std::ranges::all_of(task.peers, can_attach)) return false;

@@ -392,7 +392,9 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
     if (of_head > 0) {
         const Bytes head(line.elsewhere.head);
-        const Bytes behind = from.shown ? Bytes(start, there) : Bytes();
+        // A slot that is kept is shown by itself: see release(). `shown` may be of an earlier look.
+        const bool is_handed = tier == Endpoint::Tier::handed || tier == Endpoint::Tier::handed_back;
+        const Bytes behind = is_handed ? Bytes(start, there) : Bytes();
         // It comes from the other core while its reader looks at the head.
         for (std::size_t at = 0; at < std::min(behind.size(), most_asked_ahead); at += cache_line) {
             __builtin_prefetch(start + at);

@@ -108,7 +108,7 @@ class Transport {
         return true;
     }
 
-    /// Gives back the first `num_bytes` of the view.
+    /// Gives back the first `num_bytes` of the view, with what is behind it.
     virtual void release(int peer, std::size_t num_bytes) = 0;
 
     /// A number for one peer, which only grows, from 0, and which that sees whatever the channels hold.

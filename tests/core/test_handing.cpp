@@ -90,6 +90,37 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
     }
 }
 
+/// At once; of a message that is still being written, what is there first.
+TEST(handing_goes_along_with_messages_that_are_matched) {
+    World world(2, {.spin = true, .as_processes = true});
+    Matcher matchers[]{{transport_of(world, 0), 0, 2}, {transport_of(world, 1), 1, 2}};
+    int num_handed = 0;
+    for (const std::size_t size : {100UL, 1000UL, Endpoint::cell_bytes + 5, 60'000UL}) {
+        for (int i = 0; i < 10; ++i) {
+            const int from = i % 2, to = 1 - from;
+            auto data = counted(size, static_cast<std::size_t>(i));
+            std::vector<std::byte> found(size);
+            Exchange send({.sends = true, .peer = to, .tag = 7, .data = data.data(), .num_bytes = size});
+            Exchange receive({.peer = from, .data = found.data(), .num_bytes = size});
+            ShmTransport &sender = transport_of(world, from);
+            const std::uint64_t number = sender.posted(to);
+            CHECK(matchers[from].send_at_once(send) && send.done, size);
+            Endpoint::Line &line = sender.endpoint(from).ring(Lane::collectives, to)[number % largest_ring];
+            num_handed += line.tier >= Tier::handed;
+            const bool is_coming = size > Endpoint::cell_bytes && i > 5;
+            if (is_coming) line.num_cells = static_cast<std::uint16_t>(i % 3); // one, two or none
+            CHECK(matchers[to].may_receive_at_once(receive) && matchers[to].receive_at_once(receive), size);
+            if (is_coming && i % 3 * Endpoint::cell_bytes < size) {
+                CHECK(!receive.done, i);
+                line.num_cells = Endpoint::Line::all_cells;
+                matchers[to].receive_on(receive);
+            }
+            CHECK(receive.done && found == data && sender.released(to) == number + 1, size, i);
+        }
+    }
+    CHECK(num_handed > 30, num_handed);
+}
+
 TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
     for (const bool spin : {true, false}) {
         World world(2, {.spin = spin, .as_processes = true});
@@ -258,6 +289,18 @@ TEST(handing_trusts_no_word_of_a_peer) {
     }
     CHECK(refuses(true, [](Endpoint::Line &line) { line.elsewhere.offset += cache_line; }), "it was not given that");
     CHECK(refuses(false, [](Endpoint::Line &line) { line.tier = Tier::handed_back; }), "nor anything yet");
+    for (const Tier other : {Tier::attach, Tier::kept, Tier::arena}) { // when the head has been seen
+        World world(2, {.spin = true, .as_processes = true, .may_attach = true});
+        greet(world);
+        ShmTransport &sender = transport_of(world, 0), &reader = transport_of(world, 1);
+        const std::uint64_t number = sender.posted(1);
+        CHECK(sender.publish_behind(counted(24, 7), 1, counted(1000, 0), tag, false).num_bytes == 1000);
+        CHECK(reader.view(0).behind.size() == 1000);
+        Endpoint::Line &line = sender.endpoint(0).ring(Lane::collectives, 1)[number % largest_ring];
+        line.tier = other;
+        line.elsewhere.offset = page;
+        CHECK(reader.view(0).bytes.size() == 24 && reader.view(0).behind.empty(), static_cast<int>(other));
+    }
 
     World world(2, {.spin = true, .as_processes = true});
     greet(world);
