@@ -25,7 +25,7 @@ class PacedTransport final : public Transport {
     std::uint64_t released(int peer) const override { return inner_.released(peer); }
     View view(int peer) override;
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override {
-        return inner_.copy(peer, destination, num_bytes); // of what no peer shows that keeps to a link
+        return inner_.copy(peer, destination, num_bytes); // only a false peer shows over a link what has to be attached
     }
     void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
     void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }

@@ -4,6 +4,7 @@
 #include "world.h"
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 using namespace hocket;
@@ -65,6 +66,19 @@ TEST(paced_message_of_two_lines_arrives_as_one) {
         paced(world, 0).release(1, 48);
     }
     CHECK(paced(world, 1).released(0) == 2);
+}
+
+TEST(paced_copy_asks_the_system_for_what_a_false_peer_shows) {
+    World world(2, {.as_processes = true, .may_attach = true, .bytes_per_second = 1e9, .latency = hours});
+    CHECK(publish(world, 1, {0}, 1000) == 1000);
+    Endpoint::Line &line = world[1].communicator().transport().endpoint(1).ring(Lane::collectives, 0)[0];
+    line.tier = Endpoint::Tier::attach;                                       // which nobody does over a link
+    line.elsewhere.address = reinterpret_cast<const std::byte *>(cache_line); // where no process has anything
+    arrive_now(world, 1, 0);
+    CHECK(paced(world, 0).view(1).attached);
+    std::array<std::byte, 1000> found{};
+    const auto failure = failure_of([&] { paced(world, 0).copy(1, found.data(), found.size()); });
+    CHECK(failure && failure->cause == Cause::resource && failure->error_number == EFAULT);
 }
 
 TEST(paced_wait_is_as_long_as_the_first_arrival_that_was_hidden) {
