@@ -201,6 +201,7 @@ class Executor {
     bool is_to_wait(Task &task) const;
     std::size_t share_of(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
+    bool is_too_far(const Task &task) const;
     Published publish(const Task &task, Bytes rest);
     Published send_to_targets(Task &task, Bytes rest);
 

@@ -69,7 +69,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 /// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_. `folding`: may
 /// be folding this piece just now, element by element before it is written.
 bool Executor::find_targets(Task &task, const Task *folding) {
-    if (task.num_bytes < least_put_bytes || at_header(task)) return false;
+    if (task.num_bytes < least_put_bytes || at_header(task) || is_too_far(task)) return false;
     const bool is_shared = sends_[task.cursors[0]].is_shared;
     const bool is_hot = task.instruction->is_fresh || task.kept != nullptr;
     const bool is_worth_it = is_hot || is_to_share(task);

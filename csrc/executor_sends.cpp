@@ -99,10 +99,18 @@ Published Executor::send_some(Task &task, Bytes rest) {
     return published;
 }
 
+/// Whether a chunk for several had better go through slots, though its readers could take it, or have it put, where it
+/// lies: their caches are others, and would each have every line from this one's, or every line fetched and written for
+/// it. Not what was just made here, and what is put past the caches.
+bool Executor::is_too_far(const Task &task) const {
+    return task.peers.size() > 1 && transport_.shares_no_cache() && !task.instruction->is_fresh &&
+           task.num_bytes < least_put_past_caches * least_bytes_past_caches_;
+}
+
 Published Executor::publish(const Task &task, Bytes rest) {
     const Instruction &instruction = *task.instruction;
     // What its reader writes back goes to its cache in any case.
-    const bool is_hot = !outgrows_caches(task) && !instruction.comes_back;
+    const bool is_hot = (!outgrows_caches(task) || is_too_far(task)) && !instruction.comes_back;
     const bool may_lend =
         !at_header(task) && !instruction.staged && !(is_hot && transport_.copies_faster(rest.size(), footprint_));
     const bool is_fetched = may_lend && is_to_be_fetched(task);

@@ -124,8 +124,11 @@ std::vector<std::size_t> ShmTransport::leave() {
     return unread;
 }
 
+/// Also what is lent tells how long a line takes: of much of it nothing else may.
 std::uint64_t ShmTransport::released(int peer) const {
-    return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
+    const Peer &to = peer_at(peer);
+    if (to.seen_released != to.posted) to.seen_released = look_at_released(to);
+    return to.seen_released;
 }
 
 /// How long a line took that another core had written. In an instant it tells (but see has_slow_mesh) whether the two
@@ -150,7 +153,7 @@ bool ShmTransport::watch(const Peer &from) const {
 }
 
 /// released(), for a sender that needs room. Who only sends has no messages to watch.
-std::uint64_t ShmTransport::look_at_released(const Peer &to) {
+std::uint64_t ShmTransport::look_at_released(const Peer &to) const {
     const auto look = [&to] { return to.outgoing_released->value.load(std::memory_order_seq_cst); };
     if (to.is_beside || num_watchable_++ % watch_interval != 0) return look();
     const auto start = Clock::now();

@@ -4,15 +4,12 @@
 #include "check.h"
 #include "executor.h"
 #include "fixtures.h"
-#include "system.h"
 #include "world.h"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -50,49 +47,7 @@ struct Machines {
     std::vector<std::unique_ptr<Executor>> executors;
 };
 
-/// Would rather copy than lend, and only hears what it may do.
-class Hesitant final : public Transport {
-  public:
-    Published publish(std::span<const int>, Bytes, std::uint32_t, bool may_lend) override {
-        may_have_lent = may_lend;
-        return {};
-    }
-    bool copies_faster(std::size_t, std::size_t) override { return true; }
-    std::uint64_t posted(int) const override { return 0; }
-    std::uint64_t released(int) const override { return 0; }
-    View view(int) override { return {}; }
-    void release(int, std::size_t) override {}
-
-    std::optional<bool> may_have_lent;
-};
-
 } // namespace
-
-TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
-    struct Run {
-        std::size_t block;
-        bool lends;
-    };
-    constexpr std::size_t least_bytes_past_caches = 1024;
-    const Fixture &one = fixture("all_reduce", "direct_two_shot", 4);
-    Hesitant transport;
-    Executor executor(*one.plans[0], transport, least_bytes_past_caches);
-    std::vector<std::int64_t> memory(512), result(512);
-    for (const Run &run : {
-             Run{63, false}, // chunks of 126 bytes, 2016 on all ranks
-             Run{64, true},  // twice what a chunk alone must have
-             Run{512, true}, // a chunk alone has enough
-         }) {
-        executor.start({.dtype = Dtype::int64,
-                        .block = run.block,
-                        .input = reinterpret_cast<const std::byte *>(memory.data()),
-                        .output = reinterpret_cast<std::byte *>(result.data()),
-                        .tag = 1});
-        transport.may_have_lent.reset();
-        executor.advance();
-        CHECK(transport.may_have_lent == run.lends, run.block);
-    }
-}
 
 TEST(executor_runs_in_any_order_of_ranks) {
     for (const Fixture &one : fixtures()) {
@@ -379,118 +334,4 @@ TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
         for (Executor &executor : executors) done = executor.advance() && done;
     }
     CHECK(results[1] == data[0] && results[2] == data[1], std::hex, results[1], results[2]);
-}
-
-// In place and in two steps, who folds a half writes the sum back to where the operand came from, so that goes to the
-// folder's cache in any case.
-TEST(executor_lends_what_is_written_back) {
-    const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
-    constexpr std::size_t num_bytes = 16'000;
-    World world(2, {.as_processes = true});
-    Buffer memory(world[0].arena, Memory::registered, num_bytes);
-    Executor executor(*two_shot.plans[0], world[0].communicator().transport());
-    executor.start({.dtype = Dtype::int64,
-                    .op = Op::sum,
-                    .block = num_bytes / sizeof(std::int64_t),
-                    .input = memory.data(),
-                    .output = memory.data(),
-                    .tag = 1});
-    CHECK(!executor.advance());
-    CHECK(world[1].communicator().transport().view(0).bytes.data() == memory.data() + num_bytes / 2);
-}
-
-// What lies in a core's own cache is staged. What lies in a larger one is lent as long as no line has been seen to come
-// slowly from another core; what is too long for the caches is in any case.
-TEST(executor_stages_what_its_cache_holds_and_lends_what_other_caches_do) {
-    const Fixture &direct = fixture("all_reduce", "direct", 2);
-    enum class Fits { own_cache, caches, nowhere };
-    for (const Fits fits : {Fits::own_cache, Fits::caches, Fits::nowhere}) {
-        // One piece, or an odd number of them, of which the first is looked at.
-        const std::size_t num_bytes = fits == Fits::caches ? bytes_of_own_cache() + piece_bytes / 2 : 16'000;
-        const std::size_t block = num_bytes / sizeof(std::int64_t);
-        World world(2, {.spin = true, .as_processes = true}); // so all of it goes piece by piece
-        std::vector<std::unique_ptr<Buffer>> inputs, outputs;
-        std::vector<std::unique_ptr<Executor>> executors;
-        for (std::size_t rank = 0; rank < 2; ++rank) {
-            for (auto *buffers : {&inputs, &outputs}) {
-                buffers->push_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
-            }
-            executors.push_back(std::make_unique<Executor>(*direct.plans[rank], world[rank].communicator().transport(),
-                                                           fits == Fits::nowhere ? num_bytes : 2 * num_bytes));
-        }
-        std::size_t num_lent = 0, num_staged = 0;
-        for (std::int64_t call = 1; call <= 100; ++call) {
-            for (std::size_t rank = 0; rank < 2; ++rank) {
-                const std::vector<std::int64_t> values(block, call + static_cast<std::int64_t>(rank));
-                std::memcpy(inputs[rank]->data(), values.data(), num_bytes);
-                executors[rank]->start({.dtype = Dtype::int64,
-                                        .op = Op::sum,
-                                        .block = block,
-                                        .input = inputs[rank]->data(),
-                                        .output = outputs[rank]->data(),
-                                        .tag = static_cast<std::uint32_t>(call)});
-            }
-            executors[0]->advance();
-            const View view = world[1].communicator().transport().view(0);
-            CHECK(view.bytes.size() == std::min(num_bytes, piece_bytes));
-            ++(view.bytes.data() == inputs[0]->data() ? num_lent : num_staged);
-            std::array<bool, 2> done{};
-            while (!done[0] || !done[1]) {
-                for (std::size_t rank = 0; rank < 2; ++rank) done[rank] = done[rank] || executors[rank]->advance();
-            }
-            for (const auto &output : outputs) {
-                const std::vector<std::int64_t> sum(block, 2 * call + 1);
-                CHECK(std::memcmp(output->data(), sum.data(), num_bytes) == 0, "call", call);
-            }
-        }
-        CHECK((num_lent > 0) == (fits != Fits::own_cache), num_lent, num_staged);
-        CHECK(num_staged == 0 || fits != Fits::nowhere, num_lent);
-    }
-}
-
-// So a rank can do all its work while it has a core, though the other one has none.
-TEST(executor_lends_for_good_in_one_message_where_ranks_share_cores) {
-    constexpr std::size_t block = 100'003; // elements: several pieces, the last one odd
-    constexpr std::size_t num_bytes = 2 * block * sizeof(std::int64_t);
-    for (const bool in_place : {false, true}) {
-        for (const bool shares_cores : {false, true}) {
-            const Fixture &one = in_place ? fixture("all_reduce", "direct_two_shot", 2, 0, true)
-                                          : fixture("reduce_scatter", "direct", 2);
-            World world(2, {.spin = !shares_cores, .as_processes = true});
-            std::vector<std::unique_ptr<Buffer>> inputs, outputs;
-            std::vector<std::unique_ptr<Executor>> executors;
-            for (int rank = 0; rank < 2; ++rank) {
-                auto &input =
-                    inputs.emplace_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
-                auto &output =
-                    outputs.emplace_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
-                auto *values = reinterpret_cast<std::int64_t *>(input->data());
-                for (std::size_t i = 0; i < 2 * block; ++i) values[i] = static_cast<std::int64_t>(i) * (rank + 1);
-                executors.push_back(std::make_unique<Executor>(*one.plans[static_cast<std::size_t>(rank)],
-                                                               world[rank].communicator().transport(),
-                                                               std::size_t{64} << 10));
-                executors.back()->start({.dtype = Dtype::int64,
-                                         .op = Op::sum,
-                                         .block = block,
-                                         .input = input->data(),
-                                         .output = (in_place ? input : output)->data(),
-                                         .tag = 1});
-            }
-            executors[0]->advance();
-            for (int turn = 0; turn < 100; ++turn) executors[1]->advance();
-            const std::uint64_t num_posted = world[0].communicator().transport().posted(1);
-            CHECK(in_place || (num_posted == 1) == shares_cores, num_posted);
-            CHECK(!in_place || num_posted > 1, "another step's messages come between");
-            for (std::size_t i = 0; i < block && shares_cores && !in_place; ++i) {
-                std::int64_t found = 0;
-                std::memcpy(&found, outputs[1]->data() + i * sizeof found, sizeof found);
-                CHECK(found == static_cast<std::int64_t>(3 * (block + i)), i, found);
-            }
-            for (bool done = false; !done;) {
-                done = true;
-                for (const auto &executor : executors) done = executor->advance() && done;
-            }
-            for (const auto &buffer : outputs) CHECK(buffer->is_intact());
-        }
-    }
 }
