@@ -456,7 +456,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
             goes_one_way_ = true;
         }
     }
-    if (from.shown) take_over(peer);
+    if (from.shown) take_over(peer, line.num_bytes);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;

@@ -263,7 +263,8 @@ class ShmTransport final : public Transport {
     /// next.
     struct Handed {
         std::size_t offset = 0;
-        bool is_own = false; // in this rank's arena; else in the peer's
+        bool is_own = false;         // in this rank's arena; else in the peer's
+        std::uint32_t num_bytes = 0; // of that message
     };
 
     struct Peer {
@@ -349,10 +350,11 @@ class ShmTransport final : public Transport {
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
     bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make = {});
-    std::optional<Handed> take_handed(int peer);
+    static void put_best_last(std::vector<Handed> &handed, std::size_t num_bytes);
+    std::optional<Handed> take_handed(int peer, std::size_t num_bytes);
     bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
     const std::byte *show_handed(Peer &from, Handed slot) const;
-    void take_over(int peer);
+    void take_over(int peer, std::uint32_t num_bytes);
     void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
               const Making &make);
     void give_back(Peer &from);

@@ -188,12 +188,26 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
 // share no cache, and nobody has to look whether a slot is free. So a slot goes along with a message to one rank: that
 // writes its next message to this one there, and so gives it back. Who gets no answers gives none.
 
-/// One that is here, the warmest first; or a new one, if the peer has sent something in a slot that it kept since it
-/// was given the last.
-std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
+/// Brings to the end, of slots that are here, the one with the least of those in which as much was read as is to be
+/// written, or else the one with the most, and of such the warmest. Behind what was read, lines are still as this rank
+/// wrote them, and the peer has them, too.
+void ShmTransport::put_best_last(std::vector<Handed> &handed, std::size_t num_bytes) {
+    const auto is_better = [num_bytes](const Handed &one, const Handed &other) {
+        const bool fits = one.num_bytes >= num_bytes;
+        if (fits != (other.num_bytes >= num_bytes)) return fits;
+        return fits ? one.num_bytes < other.num_bytes : one.num_bytes > other.num_bytes;
+    };
+    const auto best = std::ranges::min_element(handed.rbegin(), handed.rend(), is_better);
+    std::rotate(std::prev(best.base()), best.base(), handed.end());
+}
+
+/// One that is here, the warmest that suits; or a new one, if the peer has sent something in a slot that it kept since
+/// it was given the last.
+std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::size_t num_bytes) {
     Peer &to = peer_at(peer);
     to.num_unanswered = 0;
     if (!to.handed.empty()) {
+        if (to.handed.back().num_bytes != num_bytes && to.handed.size() > 1) put_best_last(to.handed, num_bytes);
         const Handed slot = to.handed.back();
         to.handed.pop_back();
         num_looks_ = 0;
@@ -217,7 +231,7 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
 
 /// stage() in such a slot. False: there is none here.
 bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make) {
-    const auto slot = take_handed(peer);
+    const auto slot = take_handed(peer, bytes.size());
     if (!slot) return false;
     if (!staged_.empty()) collect(false); // which take_slot() would do
     Peer &to = peer_at(peer);
@@ -248,9 +262,10 @@ const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
 }
 
 /// Of a message that was read to its end: the slot that came with it is this rank's to write now.
-void ShmTransport::take_over(int peer) {
+void ShmTransport::take_over(int peer, std::uint32_t num_bytes) {
     Peer &from = peer_at(peer);
-    const Handed slot = *std::exchange(from.shown, std::nullopt);
+    Handed slot = *std::exchange(from.shown, std::nullopt);
+    slot.num_bytes = num_bytes;
     if (slot.is_own && std::erase(from.given, slot.offset) == 0) refuse(peer); // as it has given that back meanwhile
     from.handed.push_back(slot);
 }

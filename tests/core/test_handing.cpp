@@ -144,6 +144,31 @@ TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
     }
 }
 
+TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
+    World world(2, {.spin = true, .as_processes = true});
+    constexpr std::array read{5000UL, 20'000UL, 5000UL}; // one after the other
+    std::array<std::uint64_t, 3> places{};
+    for (std::size_t i = 0; i < read.size(); ++i) {
+        send(world, 0, 1);
+        receive(world, 1, 0);
+        const Endpoint::Line &line = send(world, 1, 0, read[i]); // which is read when all are there
+        CHECK(line.tier == Tier::handed, i);
+        places[i] = line.elsewhere.offset;
+    }
+    for (const std::size_t size : read) receive(world, 0, 1, size);
+    struct Run {
+        std::size_t num_bytes, place;
+    };
+    for (const Run &run : {
+             Run{20'001, 1},
+             Run{4999, 2}, // the warmer one of two
+             Run{100, 0},
+         }) {
+        const Endpoint::Line &line = send(world, 0, 1, run.num_bytes);
+        CHECK(line.tier == Tier::handed_back && line.elsewhere.offset == places[run.place], run.num_bytes);
+    }
+}
+
 TEST(handing_gives_each_peer_a_part_of_a_slot) {
     World world(4, {.spin = true, .as_processes = true});
     constexpr std::size_t part = piece_bytes / 3 / cache_line * cache_line;
