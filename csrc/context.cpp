@@ -197,14 +197,18 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
     bool wants_another = free_slots_.empty();
     for (; !free_slots_.empty() && is_full(free_slots_.back()); wants_another = true) {
         Slot &slot = free_slots_.back();
-        slot = {.offset = slot.offset, .was_far = slot.is_far};
+        slot = {.offset = slot.offset, .was_far = slot.is_far, .passes_over = slot.passes_over};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
     if (wants_another) add_slot();
     if (free_slots_.empty()) take_back_slots();
     if (free_slots_.empty()) return std::nullopt;
-    const Slot slot = free_slots_.back();
+    Slot slot = free_slots_.back();
     free_slots_.pop_back();
+    if (slot.used == 0 && num_bytes > turn_bytes / 2 && num_bytes < turn_bytes) {
+        slot.passes_over = !slot.passes_over;
+        if (slot.passes_over) slot.used = (turn_bytes - num_bytes) / cache_line * cache_line;
+    }
     return slot;
 }
 

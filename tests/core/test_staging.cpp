@@ -168,6 +168,23 @@ TEST(staging_of_a_pool_takes_turns) {
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
 }
 
+TEST(staging_of_what_takes_most_of_a_slot_goes_over_all_of_it) {
+    constexpr std::size_t num_slots = 3;
+    for (const std::size_t num_bytes : {piece_bytes / 2, piece_bytes / 2 + 1, piece_bytes - 1, piece_bytes}) {
+        World world(1, {.max_slots = num_slots});
+        Context &context = *world[0].context;
+        for (std::size_t i = 0; i < 6 * num_slots; ++i) {
+            auto slot = context.take_slot(num_bytes);
+            const std::size_t turn = i / num_slots, end = slot->used + round_up(num_bytes, cache_line);
+            if (num_bytes > piece_bytes / 2)
+                CHECK((turn % 2 == 1 ? slot->used == 0 : end == piece_bytes), num_bytes, i);
+            CHECK(slot->used % cache_line == 0 && end <= piece_bytes, num_bytes, i);
+            slot->used = end;
+            context.return_slot(*slot);
+        }
+    }
+}
+
 TEST(staging_of_ranks_on_one_core_goes_over_as_much_as_that_of_one_alone) {
     constexpr std::size_t num_slots = 3, quarter = piece_bytes / 4;
     for (const bool stays_near : {false, true}) {
