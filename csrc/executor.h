@@ -202,6 +202,7 @@ class Executor {
     std::size_t share_of(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
     bool is_too_far(const Task &task) const;
+    bool is_too_early(const Task &task, std::size_t num_bytes) const;
     Published publish(const Task &task, Bytes rest);
     Published send_to_targets(Task &task, Bytes rest);
 

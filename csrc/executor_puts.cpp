@@ -146,7 +146,7 @@ bool Executor::is_to_put(const Task &task) const {
 bool Executor::is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const {
     if (total_bytes_ < least_made_in_slots || total_bytes_ >= least_bytes_past_caches_) return false;
     if (num_bytes < least_put_bytes || num_bytes != piece_size(task)) return false;
-    if (at_header(task) || task.num_bytes_ahead > 0) return false;
+    if (at_header(task) || task.num_bytes_ahead > 0 || is_too_early(task, num_bytes)) return false;
     return !transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
 }
 

@@ -107,6 +107,15 @@ bool Executor::is_too_far(const Task &task) const {
            task.num_bytes < least_put_past_caches * least_bytes_past_caches_;
 }
 
+/// Whether a piece had better wait until something comes back from its reader, which sends to this rank as well. Ranks
+/// that exchange would else each be as far ahead of the other as slots allow, and go through more of them than stay in
+/// caches. That the reader has to read before is all that a channel asks for.
+bool Executor::is_too_early(const Task &task, std::size_t num_bytes) const {
+    if (task.peers.size() > 1 || !transport_.is_to_come_back(task.peers[0], num_bytes)) return false;
+    const auto is_expected = [&](const Cursor &cursor) { return cursor.peer == task.peers[0] && !cursor.done(); };
+    return std::ranges::any_of(receives_, is_expected);
+}
+
 Published Executor::publish(const Task &task, Bytes rest) {
     const Instruction &instruction = *task.instruction;
     // What its reader writes back goes to its cache in any case.
@@ -118,7 +127,11 @@ Published Executor::publish(const Task &task, Bytes rest) {
     if ((is_fetched || (may_lend && transport_.shares_cores())) && is_one_message(task)) {
         rest = Bytes(rest.data(), std::min(most_lent_bytes, num_left(task)));
     }
-    if (!is_fetched) return transport_.publish(task.peers, rest, launch_.tag, may_lend);
+    if (!is_fetched) {
+        const bool is_staged = !may_lend || !transport_.could_lend(rest);
+        if (is_staged && is_too_early(task, rest.size())) return {};
+        return transport_.publish(task.peers, rest, launch_.tag, may_lend);
+    }
     if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true};
 }

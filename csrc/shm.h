@@ -148,6 +148,7 @@ class ShmTransport final : public Transport {
     }
     bool keeps_pieces_whole() const override { return true; }
     bool could_lend(Bytes bytes) const override;
+    bool is_to_come_back(int peer, std::size_t num_bytes) const override;
     std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);

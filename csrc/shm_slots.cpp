@@ -229,6 +229,12 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::siz
     return Handed{.offset = *slot + place, .is_own = true};
 }
 
+bool ShmTransport::is_to_come_back(int peer, std::size_t num_bytes) const {
+    const Peer &to = peer_at(peer);
+    if (!to.handed.empty() || to.given.size() < max_shared_out || num_bytes > part_bytes_) return false;
+    return released(peer) != to.posted;
+}
+
 /// stage() in such a slot. False: there is none here.
 bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make) {
     const auto slot = take_handed(peer, bytes.size());

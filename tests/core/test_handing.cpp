@@ -144,6 +144,29 @@ TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
     }
 }
 
+TEST(handing_is_waited_for_while_all_slots_are_with_a_peer_that_has_yet_to_read) {
+    World world(2, {.spin = true, .as_processes = true});
+    const auto is_waited_for = [&] { return transport_of(world, 1).is_to_come_back(0, piece_bytes); };
+    for (int num_handed = 0; num_handed <= 3; ++num_handed) {
+        send(world, 0, 1);
+        receive(world, 1, 0);
+        CHECK(is_waited_for() == (num_handed == 3), num_handed, "of 3 that may be");
+        CHECK(send(world, 1, 0).tier == (num_handed < 3 ? Tier::handed : Tier::kept), num_handed);
+    }
+    CHECK(!transport_of(world, 1).is_to_come_back(0, piece_bytes + 1), "no piece");
+    for (int i = 0; i < 3; ++i) receive(world, 0, 1);
+    CHECK(is_waited_for(), "one is unread, though that was kept");
+    receive(world, 0, 1);
+    CHECK(!is_waited_for(), "all is read");
+    for (const std::size_t size : {5000, 5000, 5000, 100}) { // the last in a slot of the peer
+        send(world, 0, 1, size);
+        receive(world, 1, 0, size);
+    }
+    for (int i = 0; i < 3; ++i) CHECK(send(world, 1, 0, 5000).tier == Tier::handed, i);
+    CHECK(!is_waited_for(), "one is here");
+    CHECK(send(world, 1, 0, 5000).tier == Tier::handed_back && is_waited_for());
+}
+
 TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
     World world(2, {.spin = true, .as_processes = true});
     constexpr std::array read{5000UL, 20'000UL, 5000UL}; // one after the other

@@ -27,6 +27,8 @@ class Hesitant final : public Transport {
     }
     bool copies_faster(std::size_t, std::size_t) override { return true; }
     bool shares_no_cache() const override { return is_far; }
+    bool could_lend(Bytes) const override { return !is_private; }
+    bool is_to_come_back(int, std::size_t) const override { return misses_slot; }
     std::uint64_t posted(int) const override { return 0; }
     std::uint64_t released(int) const override { return 0; }
     View view(int) override { return {}; }
@@ -39,7 +41,7 @@ class Hesitant final : public Transport {
     }
 
     std::optional<bool> may_have_lent;
-    bool is_far = false, has_put = false;
+    bool is_far = false, is_private = false, misses_slot = false, has_put = false;
     bool takes = false; // what is published
     std::vector<Window> windows;
 };
@@ -103,6 +105,34 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
                         .tag = 1});
         executor.advance();
         CHECK(transport.has_put == run.puts, run.least_bytes_past_caches, run.is_far);
+    }
+}
+
+// Nothing comes back from who only receives, nor in answer to a loan.
+TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
+    const Fixture &exchange = fixture("all_gather", "direct", 2), &one_way = fixture("broadcast", "direct", 2, 0, true);
+    struct Run {
+        const Fixture &one;
+        bool is_private, misses_slot, waits;
+    };
+    std::vector<std::int64_t> memory(5000), result(2 * memory.size());
+    for (const Run &run : {
+             Run{exchange, true, true, true},
+             Run{exchange, true, false, false},
+             Run{exchange, false, true, false},
+             Run{one_way, true, true, false},
+         }) {
+        Hesitant transport;
+        transport.is_private = run.is_private;
+        transport.misses_slot = run.misses_slot;
+        Executor executor(*run.one.plans[0], transport, 1024); // all is too long for the caches, and so lent, if it can
+        executor.start({.dtype = Dtype::int64,
+                        .block = memory.size(),
+                        .input = reinterpret_cast<const std::byte *>(memory.data()),
+                        .output = reinterpret_cast<std::byte *>(result.data()),
+                        .tag = 1});
+        executor.advance();
+        CHECK(transport.may_have_lent.has_value() != run.waits, run.one.name(), run.is_private, run.misses_slot);
     }
 }
 
