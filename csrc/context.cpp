@@ -190,7 +190,7 @@ void Context::add_slot() {
     } catch (const Failure &) { room_ = num_slots_ + shared_out_.size(); }
 }
 
-std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
+std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near, bool goes_on) {
     const std::scoped_lock lock(mutex_);
     const std::size_t turn_bytes = stays_near ? near_bytes_ : piece_bytes;
     const auto is_full = [&](const Slot &slot) { return slot.used > 0 && slot.used + num_bytes > turn_bytes; };
@@ -205,7 +205,7 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
     if (free_slots_.empty()) return std::nullopt;
     Slot slot = free_slots_.back();
     free_slots_.pop_back();
-    if (slot.used == 0 && num_bytes > turn_bytes / 2 && num_bytes < turn_bytes) {
+    if (goes_on && slot.used == 0 && num_bytes > turn_bytes / 2 && num_bytes < turn_bytes) {
         slot.passes_over = !slot.passes_over;
         if (slot.passes_over) slot.used = (turn_bytes - num_bytes) / cache_line * cache_line;
     }

@@ -107,11 +107,11 @@ bool Executor::is_too_far(const Task &task) const {
            task.num_bytes < least_put_past_caches * least_bytes_past_caches_;
 }
 
-/// Whether a piece had better wait until something comes back from its reader, which sends to this rank as well. Ranks
-/// that exchange would else each be as far ahead of the other as slots allow, and go through more of them than stay in
-/// caches. That the reader has to read before is all that a channel asks for.
+/// Whether a piece had better wait for a slot from its reader, which sends to this rank as well. Ranks that exchange
+/// would else each be as far ahead of the other as slots allow, and go through more of them than stay in caches. It
+/// waits no longer than until all before it is read: law 3 proves every plan even for channels of one message.
 bool Executor::is_too_early(const Task &task, std::size_t num_bytes) const {
-    if (task.peers.size() > 1 || !transport_.is_to_come_back(task.peers[0], num_bytes)) return false;
+    if (task.peers.size() > 1 || !transport_.awaits_handed(task.peers[0], num_bytes)) return false;
     const auto is_expected = [&](const Cursor &cursor) { return cursor.peer == task.peers[0] && !cursor.done(); };
     return std::ranges::any_of(receives_, is_expected);
 }

@@ -124,7 +124,7 @@ std::vector<std::size_t> ShmTransport::leave() {
     return unread;
 }
 
-/// Also what is lent tells how long a line takes: of much of it nothing else may.
+/// Looks only where that may tell more. Of a rank that only lends, it alone learns how long lines take.
 std::uint64_t ShmTransport::released(int peer) const {
     const Peer &to = peer_at(peer);
     if (to.seen_released != to.posted) to.seen_released = look_at_released(to);
@@ -152,14 +152,14 @@ bool ShmTransport::watch(const Peer &from) const {
     return has_come;
 }
 
-/// released(), for a sender that needs room. Who only sends has no messages to watch.
+/// For who needs to know more than the peer has told. Who only sends has no messages to watch.
 std::uint64_t ShmTransport::look_at_released(const Peer &to) const {
     const auto look = [&to] { return to.outgoing_released->value.load(std::memory_order_seq_cst); };
-    if (to.is_beside || num_watchable_++ % watch_interval != 0) return look();
+    if (to.is_beside || num_looks_at_released_++ % watch_interval != 0) return look();
     const auto start = Clock::now();
     const std::uint64_t released = look();
     const auto time = Clock::now() - start;
-    if (released != to.seen_released) note_line(time); // else the line was here
+    if (released != to.seen_released && time >= near_line) note_line(time); // else the line was here
     return released;
 }
 

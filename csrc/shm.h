@@ -148,7 +148,7 @@ class ShmTransport final : public Transport {
     }
     bool keeps_pieces_whole() const override { return true; }
     bool could_lend(Bytes bytes) const override;
-    bool is_to_come_back(int peer, std::size_t num_bytes) const override;
+    bool awaits_handed(int peer, std::size_t num_bytes) const override;
     std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
@@ -242,7 +242,8 @@ class ShmTransport final : public Transport {
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
     /// From when on a line takes so long from another core, clock and all, as if the two shared no cache. One that
     /// takes less than near_line may be here already, and the clock have taken it. And behind which messages one in how
-    /// many lines is watched for it: short ones are handled alike in any case.
+    /// many lines is watched for it, and how many looks at a counter are timed: short ones are handled alike in any
+    /// case.
     static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
@@ -349,7 +350,8 @@ class ShmTransport final : public Transport {
     std::uint64_t look_at_released(const Peer &to) const;
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
-    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
+    /// `whole`: it is written at once, and is written again next (see Filling).
+    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes, bool whole);
     bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make = {});
     static void put_best_last(std::vector<Handed> &handed, std::size_t num_bytes);
     std::optional<Handed> take_handed(int peer, std::size_t num_bytes);
@@ -382,7 +384,8 @@ class ShmTransport final : public Transport {
     bool may_await_ = false; // any peer
     bool goes_one_way_ = false;
     unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
-    mutable unsigned num_watchable_ = 0;
+    unsigned num_watchable_ = 0;
+    mutable unsigned num_looks_at_released_ = 0;
     mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
     bool has_left_ = false;
     unsigned generation_ = fork_generation();

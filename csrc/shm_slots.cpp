@@ -74,7 +74,8 @@ std::optional<ShmTransport::Staged> ShmTransport::take_rest(std::span<const int>
     return staged;
 }
 
-std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
+std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes,
+                                                            bool whole) {
     if (auto staged = take_rest(peers, num_bytes)) return staged;
     if (auto staged = take_again(num_bytes)) return staged;
     // The counters lie in the peers' caches: they are looked at when slots run short.
@@ -95,10 +96,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        auto slot = context_.take_slot(num_bytes, !stores_are_slow());
+        auto slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
         if (!slot && !looks) {
             collect(true);
-            slot = context_.take_slot(num_bytes, !stores_are_slow());
+            slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
         }
         if (slot) {
             goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
@@ -119,13 +120,13 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
 bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make) {
     const bool may_hand = peers.size() == 1 && peers.front() != rank_ && bytes.size() <= part_bytes_;
     if (may_hand && hand(peers.front(), message, bytes, make)) return true;
-    auto staged = take_slot(peers, bytes.size());
+    const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
+    const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
+    auto staged = take_slot(peers, bytes.size(), whole);
     if (!staged) return false;
     Context::Slot &slot = staged->slot;
     message.tier = may_hand ? Endpoint::Tier::kept : Endpoint::Tier::arena;
     message.elsewhere.offset = slot.offset + slot.used + staged->packed;
-    const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
-    const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
     slot.is_far = slot.is_far || !is_near;
     const bool other_cache = !whole && stores_are_slow() && (slot.is_far || slot.was_far);
     const std::size_t taken = round_up(bytes.size(), cache_line);
@@ -229,10 +230,13 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::siz
     return Handed{.offset = *slot + place, .is_own = true};
 }
 
-bool ShmTransport::is_to_come_back(int peer, std::size_t num_bytes) const {
+bool ShmTransport::awaits_handed(int peer, std::size_t num_bytes) const {
     const Peer &to = peer_at(peer);
-    if (!to.handed.empty() || to.given.size() < max_shared_out || num_bytes > part_bytes_) return false;
-    return released(peer) != to.posted;
+    if (!to.handed.empty() || to.given.size() < max_shared_out) return false;
+    if (num_bytes <= most_bytes_in_lines || num_bytes > part_bytes_) return false;
+    // A peer that answers with none gives them back, which is seen once this rank has gone through others.
+    const bool has_none = to.outgoing_released->num_given_back.load(std::memory_order_relaxed) != to.num_had_back;
+    return !has_none && released(peer) != to.posted;
 }
 
 /// stage() in such a slot. False: there is none here.

@@ -66,9 +66,9 @@ class Transport {
     /// Whether readers could be shown `bytes` of this rank's memory themselves.
     virtual bool could_lend(Bytes /*bytes*/) const { return true; }
 
-    /// Whether so many bytes for `peer` would go the long way, as all slots that go to and fro with it are there, with
-    /// something that it has yet to read: who expects more from it had better wait for one of them.
-    virtual bool is_to_come_back(int /*peer*/, std::size_t /*num_bytes*/) const { return false; }
+    /// Whether `peer` has all the slots that go to and fro between it and this rank, as many as there may be, and has
+    /// yet to read something: who would send so many bytes, and expects more from it, had better wait for one of them.
+    virtual bool awaits_handed(int /*peer*/, std::size_t /*num_bytes*/) const { return false; }
 
     /// The same with up to `max_head_bytes` more in front, which are copied. Up to `piece_bytes` are taken as a whole,
     /// with those in front, or not at all.

@@ -146,14 +146,16 @@ TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
 
 TEST(handing_is_waited_for_while_all_slots_are_with_a_peer_that_has_yet_to_read) {
     World world(2, {.spin = true, .as_processes = true});
-    const auto is_waited_for = [&] { return transport_of(world, 1).is_to_come_back(0, piece_bytes); };
+    const auto is_waited_for = [&] { return transport_of(world, 1).awaits_handed(0, piece_bytes); };
     for (int num_handed = 0; num_handed <= 3; ++num_handed) {
         send(world, 0, 1);
         receive(world, 1, 0);
         CHECK(is_waited_for() == (num_handed == 3), num_handed, "of 3 that may be");
         CHECK(send(world, 1, 0).tier == (num_handed < 3 ? Tier::handed : Tier::kept), num_handed);
     }
-    CHECK(!transport_of(world, 1).is_to_come_back(0, piece_bytes + 1), "no piece");
+    for (const std::size_t size : {2 * Endpoint::inline_bytes, piece_bytes + 1}) {
+        CHECK(!transport_of(world, 1).awaits_handed(0, size), "in none:", size);
+    }
     for (int i = 0; i < 3; ++i) receive(world, 0, 1);
     CHECK(is_waited_for(), "one is unread, though that was kept");
     receive(world, 0, 1);
@@ -169,7 +171,7 @@ TEST(handing_is_waited_for_while_all_slots_are_with_a_peer_that_has_yet_to_read)
 
 TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
     World world(2, {.spin = true, .as_processes = true});
-    constexpr std::array read{5000UL, 20'000UL, 5000UL}; // one after the other
+    constexpr std::array read{5000UL, 5000UL, 20'000UL}; // one after the other
     std::array<std::uint64_t, 3> places{};
     for (std::size_t i = 0; i < read.size(); ++i) {
         send(world, 0, 1);
@@ -183,8 +185,8 @@ TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
         std::size_t num_bytes, place;
     };
     for (const Run &run : {
-             Run{20'001, 1},
-             Run{4999, 2}, // the warmer one of two
+             Run{4999, 1}, // the warmer one of two
+             Run{20'001, 2},
              Run{100, 0},
          }) {
         const Endpoint::Line &line = send(world, 0, 1, run.num_bytes);

@@ -7,6 +7,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -28,7 +29,7 @@ class Hesitant final : public Transport {
     bool copies_faster(std::size_t, std::size_t) override { return true; }
     bool shares_no_cache() const override { return is_far; }
     bool could_lend(Bytes) const override { return !is_private; }
-    bool is_to_come_back(int, std::size_t) const override { return misses_slot; }
+    bool awaits_handed(int, std::size_t) const override { return misses_slot; }
     std::uint64_t posted(int) const override { return 0; }
     std::uint64_t released(int) const override { return 0; }
     View view(int) override { return {}; }
@@ -108,19 +109,21 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
     }
 }
 
-// Nothing comes back from who only receives, nor in answer to a loan.
+// None comes from who only receives, nor in answer to a loan, nor are those waited for that only one of several has.
 TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
-    const Fixture &exchange = fixture("all_gather", "direct", 2), &one_way = fixture("broadcast", "direct", 2, 0, true);
+    const Fixture &exchange = fixture("all_gather", "direct", 2), &several = fixture("all_gather", "direct", 3),
+                  &one_way = fixture("broadcast", "direct", 2, 0, true);
     struct Run {
         const Fixture &one;
         bool is_private, misses_slot, waits;
     };
-    std::vector<std::int64_t> memory(5000), result(2 * memory.size());
+    std::vector<std::int64_t> memory(5000), result(3 * memory.size());
     for (const Run &run : {
              Run{exchange, true, true, true},
              Run{exchange, true, false, false},
              Run{exchange, false, true, false},
              Run{one_way, true, true, false},
+             Run{several, true, true, false},
          }) {
         Hesitant transport;
         transport.is_private = run.is_private;

@@ -168,18 +168,34 @@ TEST(staging_of_a_pool_takes_turns) {
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
 }
 
+// As much as a turn has, which for ranks that share a core is a part of it. One that is written again is not gone on
+// in.
 TEST(staging_of_what_takes_most_of_a_slot_goes_over_all_of_it) {
-    constexpr std::size_t num_slots = 3;
-    for (const std::size_t num_bytes : {piece_bytes / 2, piece_bytes / 2 + 1, piece_bytes - 1, piece_bytes}) {
-        World world(1, {.max_slots = num_slots});
+    constexpr std::size_t num_slots = 3, half = piece_bytes / 2;
+    struct Run {
+        std::size_t num_bytes, turn_bytes;
+        bool goes_on, passes_over;
+    };
+    for (const Run &run : {
+             Run{half + 1, piece_bytes, true, true},
+             Run{piece_bytes - 1, piece_bytes, true, true},
+             Run{piece_bytes, piece_bytes, true, false},
+             Run{half + 1, piece_bytes, false, false},
+             Run{half / 2 + 1, half, true, true},
+             Run{half + 1, half, true, false},
+             Run{piece_bytes, half, true, false},
+         }) {
+        const bool stays_near = run.turn_bytes == half;
+        World world(2, {.spin = false, .as_processes = true, .max_slots = num_slots});
         Context &context = *world[0].context;
         for (std::size_t i = 0; i < 6 * num_slots; ++i) {
-            auto slot = context.take_slot(num_bytes);
-            const std::size_t turn = i / num_slots, end = slot->used + round_up(num_bytes, cache_line);
-            if (num_bytes > piece_bytes / 2)
-                CHECK((turn % 2 == 1 ? slot->used == 0 : end == piece_bytes), num_bytes, i);
-            CHECK(slot->used % cache_line == 0 && end <= piece_bytes, num_bytes, i);
-            slot->used = end;
+            auto slot = context.take_slot(run.num_bytes, stays_near, run.goes_on);
+            const std::size_t begin = slot->used, end = begin + round_up(run.num_bytes, cache_line);
+            const bool is_at_end = run.passes_over && i / num_slots % 2 == 0;
+            const std::size_t at_end = (run.turn_bytes - run.num_bytes) / cache_line * cache_line;
+            CHECK(begin == (is_at_end ? at_end : 0), run.num_bytes, run.turn_bytes, i, begin);
+            CHECK(end <= piece_bytes, run.num_bytes, i);
+            if (run.goes_on) slot->used = end;
             context.return_slot(*slot);
         }
     }
