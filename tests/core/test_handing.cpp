@@ -169,6 +169,23 @@ TEST(handing_is_waited_for_while_all_slots_are_with_a_peer_that_has_yet_to_read)
     CHECK(send(world, 1, 0, 5000).tier == Tier::handed_back && is_waited_for());
 }
 
+TEST(handing_is_not_waited_for_once_the_peer_has_given_all_back) {
+    World world(2, {.spin = true, .as_processes = true});
+    const ShmTransport &sender = transport_of(world, 1);
+    for (int i = 0; i < 3; ++i) {
+        send(world, 0, 1);
+        receive(world, 1, 0);
+        CHECK(send(world, 1, 0).tier == Tier::handed, i);
+    }
+    CHECK(sender.awaits_handed(0, piece_bytes));
+    for (int i = 0; i < 3; ++i) receive(world, 0, 1);
+    for (int i = 0; i < 16; ++i) { // so many without an answer
+        CHECK(send(world, 1, 0).tier == Tier::kept && sender.awaits_handed(0, piece_bytes), i);
+        receive(world, 0, 1);
+    }
+    CHECK(send(world, 1, 0).tier == Tier::kept && !sender.awaits_handed(0, piece_bytes));
+}
+
 TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
     World world(2, {.spin = true, .as_processes = true});
     constexpr std::array read{5000UL, 5000UL, 20'000UL}; // one after the other

@@ -32,15 +32,15 @@ class Endless final : public Transport {
         return true;
     }
     bool could_lend(Bytes) const override { return lends; }
-    bool awaits_handed(int, std::size_t) const override { return awaits; }
+    bool awaits_handed(int, std::size_t) const override { return num_published >= awaits_after; }
     std::uint64_t posted(int) const override { return 0; }
     std::uint64_t released(int) const override { return 0; }
     View view(int) override { return {.bytes = Bytes(shown).first(num_shown), .tag = tag}; }
     void release(int, std::size_t) override {}
 
     std::vector<std::byte> shown = std::vector<std::byte>(piece_bytes, made), slots;
-    std::size_t num_shown = piece_bytes, num_published = 0;
-    bool lends = false, awaits = false;
+    std::size_t num_shown = piece_bytes, num_published = 0, awaits_after = SIZE_MAX; // bytes that are published
+    bool lends = false;
 };
 
 } // namespace
@@ -60,31 +60,27 @@ TEST(made_is_what_a_fold_sends_on_if_it_is_staged) {
              Run{.what = "own caches hold it", .block = num_elements - 8},
              Run{.what = "no cache does", .block = num_elements, .least_bytes_past_caches = std::size_t{2} << 20},
              Run{.what = "it is lent", .block = num_elements, .lends = true},
-             Run{.what = "one that comes back is awaited", .block = num_elements, .awaits = true},
+             Run{.what = "a slot is awaited, until none is to come", .block = num_elements, .awaits = true},
              Run{.what = "pieces come in parts", .block = num_elements, .num_shown = piece_bytes / 2},
          }) {
         Endless transport;
         transport.lends = run.lends;
-        transport.awaits = run.awaits;
+        if (run.awaits)
+            transport.awaits_after = run.block / 2 * sizeof(std::int64_t); // the half that is not folded here
         transport.num_shown = run.num_shown;
         std::vector<std::int64_t> memory(run.block, 3);
         Executor executor(*two_shot.plans[0], transport, run.least_bytes_past_caches);
         auto *const bytes = reinterpret_cast<std::byte *>(memory.data());
         executor.start(
             {.dtype = Dtype::int64, .op = Op::sum, .block = run.block, .input = bytes, .output = bytes, .tag = tag});
-        for (int turn = 0; !executor.advance(); ++turn) {
-            CHECK(turn < 1000, run.what);
-            if (turn < 100 || !transport.awaits) continue;
-            CHECK(transport.slots.empty() && transport.num_published == 0, run.what);
-            transport.awaits = false;
-        }
+        for (int turn = 0; !executor.advance(); ++turn) CHECK(turn < 1000, run.what);
         std::int64_t operand = 0;
         std::memcpy(&operand, transport.shown.data(), sizeof operand);
         const std::size_t half = run.block / 2, num_bytes = half * sizeof operand;
         for (std::size_t i = 0; i < run.block; ++i)
             CHECK(memory[i] == (i < half ? operand + 3 : operand), run.what, "element", i);
-        const std::size_t num_made = transport.slots.size();
-        CHECK(run.awaits || num_made == (run.is_made ? num_bytes : 0), run.what, num_made);
+        if (run.awaits) CHECK(transport.slots.size() < num_bytes, run.what); // only the last pieces
+        else CHECK(transport.slots.size() == (run.is_made ? num_bytes : 0), run.what, transport.slots.size());
         CHECK(transport.num_published + transport.slots.size() == run.block * sizeof operand, "each sent once");
         CHECK(std::memcmp(transport.slots.data(), bytes, transport.slots.size()) == 0, run.what);
     }
