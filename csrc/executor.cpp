@@ -98,9 +98,14 @@ std::size_t Executor::piece_size(const Task &task) const {
 bool Executor::is_settled(Task &task, std::size_t piece) {
     if (task.settled > piece) return true;
     const std::size_t num_peers = task.peers.size();
+    // Who only lends to several learns in no other way whether that is too far.
+    const auto released = [&](int peer) {
+        const bool watches = num_peers > 1 && transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
+        return watches ? transport_.watch_released(peer) : transport_.released(peer);
+    };
     const auto all_released = [&](std::size_t at) {
         for (std::size_t i = 0; i < num_peers; ++i) {
-            if (transport_.released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
+            if (released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
         }
         return true;
     };

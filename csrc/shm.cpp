@@ -124,9 +124,12 @@ std::vector<std::size_t> ShmTransport::leave() {
     return unread;
 }
 
-/// Looks only where that may tell more. Of a rank that only lends, it alone learns how long lines take.
 std::uint64_t ShmTransport::released(int peer) const {
-    const Peer &to = peer_at(peer);
+    return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
+}
+
+std::uint64_t ShmTransport::watch_released(int peer) {
+    Peer &to = peer_at(peer);
     if (to.seen_released != to.posted) to.seen_released = look_at_released(to);
     return to.seen_released;
 }
@@ -153,7 +156,7 @@ bool ShmTransport::watch(const Peer &from) const {
 }
 
 /// For who needs to know more than the peer has told. Who only sends has no messages to watch.
-std::uint64_t ShmTransport::look_at_released(const Peer &to) const {
+std::uint64_t ShmTransport::look_at_released(const Peer &to) {
     const auto look = [&to] { return to.outgoing_released->value.load(std::memory_order_seq_cst); };
     if (to.is_beside || num_looks_at_released_++ % watch_interval != 0) return look();
     const auto start = Clock::now();

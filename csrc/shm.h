@@ -161,6 +161,7 @@ class ShmTransport final : public Transport {
     bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
+    std::uint64_t watch_released(int peer) override;
     View view(int peer) override;
     bool may_show(int peer) const override { return has_come(peer_at(peer)); }
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
@@ -277,9 +278,9 @@ class ShmTransport final : public Transport {
         const Endpoint::Line *incoming = nullptr;             // the peer's
         Endpoint::Counter *incoming_released = nullptr;
         std::uint64_t posted = 0;
-        mutable std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
-        std::uint64_t received = 0;              // messages released here
-        std::size_t consumed = 0;                // bytes of the message at hand
+        std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
+        std::uint64_t received = 0;      // messages released here
+        std::size_t consumed = 0;        // bytes of the message at hand
         bool shares_process = false;
         bool is_beside = false;          // on the same core
         mutable bool is_watched = false; // the line of the message that is read next
@@ -347,7 +348,7 @@ class ShmTransport final : public Transport {
     }
     void note_line(std::chrono::nanoseconds time) const;
     bool watch(const Peer &from) const;
-    std::uint64_t look_at_released(const Peer &to) const;
+    std::uint64_t look_at_released(const Peer &to);
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     /// `whole`: it is written at once, and is written again next (see Filling).
@@ -385,7 +386,7 @@ class ShmTransport final : public Transport {
     bool goes_one_way_ = false;
     unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
     unsigned num_watchable_ = 0;
-    mutable unsigned num_looks_at_released_ = 0;
+    unsigned num_looks_at_released_ = 0;
     mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
     bool has_left_ = false;
     unsigned generation_ = fork_generation();

@@ -99,6 +99,9 @@ class Transport {
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;
+    /// The same for who waits for it while nobody copies but by loads and stores, and learns from that how long lines
+    /// take: what else is copied, by the kernel, makes them slow.
+    virtual std::uint64_t watch_released(int peer) { return released(peer); }
 
     /// Valid until the next release on this channel. Called again before that, it may show more.
     virtual View view(int peer) = 0;
