@@ -245,7 +245,7 @@ class ShmTransport final : public Transport {
     /// takes less than near_line may be here already, and the clock have taken it. And behind which messages one in how
     /// many lines is watched for it, and how many looks at a counter are timed: short ones are handled alike in any
     /// case.
-    static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40};
+    static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40}, late_line{100};
     static constexpr std::size_t least_watched_bytes = 4096;
     static constexpr unsigned watch_interval = 4;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
@@ -349,6 +349,7 @@ class ShmTransport final : public Transport {
     void note_line(std::chrono::nanoseconds time) const;
     bool watch(const Peer &from) const;
     std::uint64_t look_at_released(const Peer &to);
+    std::uint64_t time_released(const Peer &to);
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     /// `whole`: it is written at once, and is written again next (see Filling).
