@@ -24,15 +24,19 @@ class Hesitant final : public Transport {
   public:
     Published publish(std::span<const int>, Bytes bytes, std::uint32_t, bool may_lend) override {
         may_have_lent = may_lend;
-        return {.num_bytes = takes ? bytes.size() : 0};
+        return {.num_bytes = takes ? bytes.size() : 0, .lent = takes && may_lend};
     }
     bool copies_faster(std::size_t, std::size_t) override { return true; }
     bool shares_no_cache() const override { return is_far; }
     bool could_lend(Bytes) const override { return !is_private; }
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }
-    std::uint64_t posted(int) const override { return 0; }
+    std::uint64_t posted(int) const override { return 1; }
     std::uint64_t released(int) const override { return 0; }
-    View view(int) override { return {}; }
+    std::uint64_t watch_released(int) override {
+        has_watched = true;
+        return 0;
+    }
+    View view(int) override { return {.bytes = shown, .tag = 1}; }
     void release(int, std::size_t) override {}
 
     std::span<const Window> granted(int, std::uint32_t, std::uint64_t) override { return windows; }
@@ -42,9 +46,10 @@ class Hesitant final : public Transport {
     }
 
     std::optional<bool> may_have_lent;
-    bool is_far = false, is_private = false, misses_slot = false, has_put = false;
+    bool is_far = false, is_private = false, misses_slot = false, has_put = false, has_watched = false;
     bool takes = false; // what is published
     std::vector<Window> windows;
+    std::vector<std::byte> shown; // for ever
 };
 
 } // namespace
@@ -136,6 +141,29 @@ TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
                         .tag = 1});
         executor.advance();
         CHECK(transport.may_have_lent.has_value() != run.waits, run.one.name(), run.is_private, run.misses_slot);
+    }
+}
+
+// Where the kernel copies, or one peer alone reads, how long lines take says little, or is told by others.
+TEST(executor_watches_for_those_that_it_lends_registered_memory_to) {
+    struct Run {
+        int num_ranks;
+        bool is_private, watches;
+    };
+    std::vector<std::int64_t> memory(5000), result(3 * memory.size());
+    for (const Run &run : {Run{3, false, true}, Run{2, false, false}, Run{3, true, false}}) {
+        Hesitant transport;
+        transport.takes = true;
+        transport.is_private = run.is_private;
+        transport.shown.resize(memory.size() * sizeof(std::int64_t));
+        Executor executor(*fixture("all_gather", "direct", run.num_ranks).plans[0], transport, 1024);
+        executor.start({.dtype = Dtype::int64,
+                        .block = memory.size(),
+                        .input = reinterpret_cast<const std::byte *>(memory.data()),
+                        .output = reinterpret_cast<std::byte *>(result.data()),
+                        .tag = 1});
+        for (int turn = 0; turn < 100; ++turn) CHECK(!executor.advance(), "nobody has read what is lent");
+        CHECK(transport.has_watched == run.watches, run.num_ranks, run.is_private);
     }
 }
 
