@@ -243,6 +243,7 @@ class Matcher {
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);
     void put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);
+    bool is_too_early(int peer);
     bool push_payload(int peer);
     void end_frame(int peer);
     void finish(Exchange &exchange);

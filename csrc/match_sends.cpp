@@ -186,6 +186,14 @@ bool Matcher::push_frame(int peer) {
     return true;
 }
 
+/// Whether a piece of an announced message had better wait for a slot from its receiver, which sends to this rank, too:
+/// as it does in collectives (Executor::is_too_early). What nobody has asked for waits for nobody.
+bool Matcher::is_too_early(int peer) {
+    const Outgoing &out = to(peer);
+    if (out.exchange->num_bytes <= eager_bytes || from(peer).expected.empty()) return false;
+    return transport_.awaits_handed(peer, out.payload.size());
+}
+
 bool Matcher::push_payload(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
@@ -203,6 +211,7 @@ bool Matcher::push_payload(int peer) {
         const bool may_lend =
             is_long || (of_all > unit_bytes && !transport_.copies_faster(out.payload.size(), 4 * of_all) &&
                         !transport_.is_held_by_cores(2 * of_all));
+        if (!may_lend && is_too_early(peer)) return false;
         const Published published = out.head.empty()
                                         ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
                                         : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);

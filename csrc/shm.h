@@ -256,8 +256,7 @@ class ShmTransport final : public Transport {
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
     /// come are worth more.
-    static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1,
-                                 max_shared_out_of_messages = 2;
+    static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1;
     /// Messages from the arena of a peer that a rank reads without an answer before it gives back what it could answer
     /// in. And those for which a sender has to look for room before it counts as one that gets none.
     static constexpr unsigned max_unanswered = 16;

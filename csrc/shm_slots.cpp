@@ -220,9 +220,7 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::siz
     const auto is_there = [&](std::size_t slot) { return std::ranges::find(to.given, slot + place) != to.given.end(); };
     auto slot = std::ranges::find_if_not(shared_out_, is_there); // what is not there is here, unused
     if (slot == shared_out_.end()) {
-        const std::size_t most = context_.shares_cores()   ? max_shared_out_by_turns
-                                 : lane_ == Lane::messages ? max_shared_out_of_messages
-                                                           : max_shared_out;
+        const std::size_t most = context_.shares_cores() ? max_shared_out_by_turns : max_shared_out;
         const auto another = shared_out_.size() < most ? context_.take_slot_to_share_out() : std::nullopt;
         if (!another) return std::nullopt;
         slot = shared_out_.insert(shared_out_.end(), *another);

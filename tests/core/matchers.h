@@ -25,6 +25,26 @@ inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes)
     return bytes;
 }
 
+/// Passes all on to another transport, but what is said otherwise.
+class Relay : public Transport {
+  public:
+    explicit Relay(Transport &inner) : inner_(inner) {}
+
+    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
+        return inner_.publish(peers, bytes, tag, may_lend);
+    }
+    std::uint64_t posted(int peer) const override { return inner_.posted(peer); }
+    std::uint64_t released(int peer) const override { return inner_.released(peer); }
+    View view(int peer) override { return inner_.view(peer); }
+    void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
+    void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
+    std::uint64_t told(int peer) const override { return inner_.told(peer); }
+    void ring() override { inner_.ring(); }
+
+  private:
+    Transport &inner_;
+};
+
 /// The matchers of all ranks.
 struct Machines {
     Machines(int num_ranks, Over over) {
@@ -57,6 +77,12 @@ struct Machines {
     }
 
     Matcher &operator[](int rank) { return *matchers[static_cast<std::size_t>(rank)]; }
+
+    /// A rank's matcher, by one over another transport.
+    void replace(int rank, Transport &transport) {
+        auto &matcher = matchers[static_cast<std::size_t>(rank)];
+        matcher = std::make_unique<Matcher>(transport, rank, static_cast<int>(matchers.size()));
+    }
 
     std::shared_ptr<Exchange> send(int rank, int peer, std::uint64_t tag, std::vector<std::byte> &bytes,
                                    Dtype dtype = Dtype::uint8) {

@@ -11,29 +11,15 @@ using namespace hocket::test;
 namespace {
 
 /// Shows of a message of one full piece first two cells, and at the next look the rest.
-class Growing final : public Transport {
-  public:
-    explicit Growing(Transport &inner) : inner_(inner) {}
-
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return inner_.publish(peers, bytes, tag, may_lend);
-    }
-    std::uint64_t posted(int peer) const override { return inner_.posted(peer); }
-    std::uint64_t released(int peer) const override { return inner_.released(peer); }
+struct Growing final : Relay {
+    using Relay::Relay;
     View view(int peer) override {
-        View view = inner_.view(peer);
+        View view = Relay::view(peer);
         if (view.bytes.size() < piece_bytes) return view;
         view.bytes = view.bytes.first(2 * Endpoint::cell_bytes);
         view.num_coming = piece_bytes - view.bytes.size();
         return view;
     }
-    void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
-    void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
-    std::uint64_t told(int peer) const override { return inner_.told(peer); }
-    void ring() override { inner_.ring(); }
-
-  private:
-    Transport &inner_;
 };
 
 } // namespace

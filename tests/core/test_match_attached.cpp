@@ -13,20 +13,11 @@ using namespace hocket::test;
 namespace {
 
 /// Would rather be sent what is offered to it: whoever puts or lends it anyway does not get on.
-struct Reluctant final : Transport {
-    Reluctant(std::shared_ptr<ByteStreams> streams, int rank) : carrier(std::move(streams), rank) {}
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return carrier.publish(peers, bytes, tag, may_lend);
-    }
-    std::uint64_t posted(int peer) const override { return carrier.posted(peer); }
-    std::uint64_t released(int peer) const override { return carrier.released(peer); }
-    View view(int peer) override { return carrier.view(peer); }
-    void release(int peer, std::size_t num_bytes) override { carrier.release(peer, num_bytes); }
+struct Reluctant final : Relay {
+    using Relay::Relay;
     std::uint64_t offer(int, std::span<std::byte>) override { return 1; }
     std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.attached = true}; }
     bool shares_no_cache() const override { return true; }
-
-    ByteStreamTransport carrier;
 };
 
 } // namespace
@@ -181,19 +172,14 @@ TEST(match_ends_a_receive_when_its_sender_is_told) {
 }
 
 TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
-    const auto streams = std::make_shared<ByteStreams>(2);
-    Reluctant one(streams, 0), other(streams, 1);
-    Matcher sender(one, 0, 2), receiver(other, 1, 2);
+    Machines machines(2, Over::bytes);
+    Reluctant one(*machines.transports[0]), other(*machines.transports[1]);
+    machines.replace(0, one);
+    machines.replace(1, other);
     auto sent = content(1, Matcher::least_offered_bytes);
     std::vector<std::byte> found(sent.size());
-    const auto receive =
-        std::make_shared<Exchange>(Message{.peer = 0, .tag = 5, .data = found.data(), .num_bytes = found.size()});
-    receiver.post(receive);
-    sender.post(std::make_shared<Exchange>(
-        Message{.sends = true, .peer = 1, .tag = 5, .data = sent.data(), .num_bytes = sent.size()}));
-    for (bool moved = true; moved;) {
-        moved = sender.advance();
-        moved = receiver.advance() || moved;
-    }
-    CHECK(receive->done && found == sent);
+    const auto received = machines.receive(1, 0, 5, found);
+    machines.send(0, 1, 5, sent);
+    machines.settle();
+    CHECK(received->done && found == sent);
 }

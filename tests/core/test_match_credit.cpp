@@ -1,10 +1,23 @@
-// What the machine that matches messages keeps of those that nobody has asked for: so many, and no more.
+// What the machine that matches messages keeps of those that nobody has asked for: so many, and no more. And which of
+// the others wait for room of a certain kind.
 
 #include "check.h"
 #include "matchers.h"
 
 using namespace hocket;
 using namespace hocket::test;
+
+namespace {
+
+/// Has none of the slots that go to and fro, at first, and would rather copy than lend.
+struct Wanting final : Relay {
+    using Relay::Relay;
+    bool awaits_handed(int, std::size_t) const override { return misses_slot; }
+    bool copies_faster(std::size_t, std::size_t) override { return true; }
+    bool misses_slot = true;
+};
+
+} // namespace
 
 TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
     for (Over over : all_transports) {
@@ -90,4 +103,53 @@ TEST(match_sends_the_rest_of_what_goes_unasked_once_there_is_room) {
     found.resize(shorter.size());
     for (int i = 0; i < 3; ++i) CHECK(machines.receive(1, 0, 1, found)->done && found == shorter);
     CHECK(machines[1].num_kept_bytes() == 0);
+}
+
+// But not what goes unasked, or is long enough to be lent, nor for who sends nothing that this rank has asked for.
+TEST(match_waits_for_a_slot_of_a_peer_that_sends_as_well) {
+    enum class Back : std::uint8_t { nothing, not_asked_for, as_much };
+    struct Run {
+        std::size_t size;
+        Back back;
+        bool waits;
+    };
+    for (const Run &run : {
+             Run{Matcher::eager_bytes + 1, Back::as_much, true},
+             Run{Matcher::eager_bytes, Back::as_much, false},
+             Run{Matcher::least_uncached_bytes, Back::as_much, false},
+             Run{Matcher::eager_bytes + 1, Back::nothing, false},
+             Run{Matcher::eager_bytes + 1, Back::not_asked_for, false},
+         }) {
+        Machines machines(2, Over::processes);
+        Wanting one(*machines.transports[0]), other(*machines.transports[1]);
+        machines.replace(0, one);
+        machines.replace(1, other);
+        auto there = content(1, run.size), back = content(2, run.size);
+        std::vector<std::byte> found_there(run.size), found_back(run.size);
+        const auto received = machines.receive(1, 0, 5, found_there);
+        machines.send(0, 1, 5, there);
+        std::shared_ptr<Exchange> received_back;
+        if (run.back != Back::nothing) machines.send(1, 0, 5, back);
+        if (run.back == Back::as_much) received_back = machines.receive(0, 1, 5, found_back);
+        machines.settle();
+        CHECK(received->done != run.waits && (!received_back || received_back->done != run.waits), run.size);
+        one.misses_slot = false; // which the other rank's piece brings that one
+        machines.settle();
+        CHECK(received->done && (!received_back || received_back->done), run.size);
+        CHECK(found_there == there && (!received_back || found_back == back), run.size);
+    }
+}
+
+TEST(match_sends_what_goes_unasked_though_all_slots_are_with_a_peer_that_sends) {
+    Machines machines(2, Over::processes);
+    Wanting wanting(*machines.transports[0]);
+    machines.replace(0, wanting);
+    auto longer = content(1, Matcher::eager_bytes + 1), unasked = content(2, Matcher::eager_bytes), found = longer;
+    machines.send(1, 0, 5, longer);
+    machines[1].advance();
+    machines.receive(0, 1, 5, found);
+    machines[0].advance(); // has seen it announced, and asked for it
+    const auto sent = machines.send(0, 1, 5, unasked);
+    machines[0].advance();
+    CHECK(sent->done && machines[0].waiting_for() == std::vector<int>{1});
 }
