@@ -30,6 +30,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
         return accepts(*exchange, arrival->source, arrival->header);
     });
     if (found == arrivals_.end()) {
+        if (exchange->peer != any_source) count_awaited(exchange->peer, *exchange);
         append(receives_, std::move(exchange));
         return;
     }
@@ -113,6 +114,7 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     receive->source = source;
     receive->found_tag = header.tag;
     receive->number = header.number;
+    count_awaited(source, *receive);
     ++num_moves_;
     if (header.kind == Kind::eager) { return count_matched(source, header.num_bytes); }
     if (place != 0) {
@@ -207,9 +209,22 @@ bool Matcher::receive_at_once(Exchange &receive) {
     return true;
 }
 
-/// Tells the peer, which else would announce what it may send at once.
 void Matcher::count_matched(int peer, std::size_t num_bytes) {
-    transport_.tell(peer, from(peer).num_matched += units_of(num_bytes));
+    from(peer).num_matched += units_of(num_bytes);
+    tell(peer);
+}
+
+/// Once for each receive of a long message: as soon as it is clear whom it takes from.
+void Matcher::count_awaited(int peer, Exchange &receive) {
+    if (receive.num_bytes <= eager_bytes || std::exchange(receive.is_counted, true)) return;
+    ++from(peer).num_awaited;
+    tell(peer);
+}
+
+/// Tells the peer, which else would announce what it may send at once.
+void Matcher::tell(int peer) {
+    const Incoming &in = from(peer);
+    transport_.tell(peer, std::uint64_t{in.num_awaited} << bits_of_matched | in.num_matched);
 }
 
 /// How many of the bytes belong to it; once all have come it is looked at.
@@ -261,7 +276,7 @@ void Matcher::take_frame(int peer, const Header &header) {
     Incoming &in = from(peer);
     switch (header.kind) {
     case Kind::eager:
-        if (header.num_bytes > eager_bytes) refuse(peer, "one too long to come unasked");
+        if (header.num_bytes > most_awaited_bytes) refuse(peer, "one too long to come unasked");
         if (in.place != 0) refuse(peer, "one unasked that it has offered");
         if (!may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) refuse(peer, "more than it had credit for");
         in.num_eager += units_of(header.num_bytes);

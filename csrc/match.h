@@ -46,6 +46,7 @@ struct Exchange : Message {
     std::size_t moved = 0;        // bytes
     std::uint32_t number = 0;     // of an announced one
     bool offered = false;         // its memory to the other end, which writes there, or reads it
+    bool is_counted = false;      // a receive of a long one, which the sender was told of
     std::optional<Target> target; // what the other end has offered
     std::uint64_t ticket = 0;     // of the last loan: it is over when the peer has released so many; 0 without one
 };
@@ -67,6 +68,9 @@ class Matcher {
     /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
     static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
+    /// So long a message goes unasked, too, where ranks share cores and its receiver waits for one, behind none that is
+    /// unmatched: to announce it and be answered would take a turn of each of them.
+    static constexpr std::size_t most_awaited_bytes = std::size_t{512} << 10;
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
     // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
@@ -127,6 +131,7 @@ class Matcher {
 
   private:
     static constexpr std::size_t frames_per_advance = 4; // for each peer and direction
+    static constexpr unsigned bits_of_matched = 48;      // of what a peer is told; the others are of num_awaited
 
     enum class Kind : std::uint8_t { eager, announce, clear, data, offer };
 
@@ -156,7 +161,8 @@ class Matcher {
 
     /// How many short messages one counts as.
     static unsigned units_of(std::size_t num_bytes) {
-        return static_cast<unsigned>(std::max<std::size_t>((num_bytes + unit_bytes - 1) / unit_bytes, 1));
+        const std::size_t num_units = (num_bytes + unit_bytes - 1) / unit_bytes;
+        return static_cast<unsigned>(std::clamp<std::size_t>(num_units, 1, max_unmatched_longer));
     }
     /// Whether one may go unasked behind so many that are unmatched.
     static bool may_be_kept(std::size_t num_bytes, std::uint64_t num_unmatched) {
@@ -181,8 +187,9 @@ class Matcher {
         std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
         std::uint32_t next_number = 0;
         std::uint64_t num_messages = 0; // posted so far
-        std::uint64_t num_eager = 0;    // of them short, in units,
+        std::uint64_t num_eager = 0;    // of them unasked, in units,
         std::uint64_t num_matched = 0;  // of which the peer has asked for so many, when it was looked at last
+        std::uint16_t num_long = 0;     // of them longer than what goes unasked in any case; from 0 again
         bool turn_of_data = false;
 
         // The frame under way: its header, with a short payload; then what is left of it.
@@ -208,8 +215,9 @@ class Matcher {
         std::uint64_t place = 0;                                     // of what it announces next
         std::uint32_t next_number = 0;                               // of its announcements
         std::uint64_t num_messages = 0;                              // that came so far, or were announced
-        std::uint64_t num_eager = 0;                                 // of them short, in units,
-        std::uint64_t num_matched = 0;                               // and asked for, which the peer is told
+        std::uint64_t num_eager = 0;                                 // of them unasked, in units,
+        std::uint64_t num_matched = 0;                               // and asked for, which the peer is told,
+        std::uint16_t num_awaited = 0; // as of how many long ones were asked for, or are still to come
     };
 
     static Header header_of(const Exchange &send, Kind kind) {
@@ -232,7 +240,10 @@ class Matcher {
     void fetch_from(int peer);
     bool may_be_lent(Bytes message);
     void count_matched(int peer, std::size_t num_bytes);
+    void count_awaited(int peer, Exchange &receive);
+    void tell(int peer);
     bool has_credit(int peer, std::size_t num_bytes);
+    bool goes_unasked(const Exchange &send);
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool pays_to_offer(Bytes memory);

@@ -46,9 +46,21 @@ bool Matcher::has_credit(int peer, std::size_t num_bytes) {
     Outgoing &out = to(peer);
     const auto has_room = [&] { return may_be_kept(num_bytes, out.num_eager - out.num_matched); };
     if (has_room()) return true;
-    out.num_matched = transport_.told(peer);
+    out.num_matched = transport_.told(peer) % (std::uint64_t{1} << bits_of_matched);
     if (out.num_matched > out.num_eager) refuse(peer, "it asked for more than it was sent");
     return has_room();
+}
+
+/// Whether a message goes before it is asked for.
+bool Matcher::goes_unasked(const Exchange &send) {
+    if (send.offered || send.num_bytes > most_awaited_bytes) return false;
+    if (send.num_bytes > eager_bytes) {
+        if (!transport_.shares_cores()) return false;
+        const auto num_awaited = static_cast<std::uint16_t>(transport_.told(send.peer) >> bits_of_matched);
+        if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0)
+            return false; // as both begin again at 0
+    }
+    return has_credit(send.peer, send.num_bytes);
 }
 
 bool Matcher::has_to_send(int peer) const {
@@ -140,7 +152,8 @@ bool Matcher::begin_frame(int peer) {
 void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
     Outgoing &out = to(peer);
     const Bytes bytes(exchange->data, exchange->num_bytes);
-    if (!exchange->offered && bytes.size() <= eager_bytes && has_credit(peer, bytes.size())) {
+    if (bytes.size() > eager_bytes) ++out.num_long;
+    if (goes_unasked(*exchange)) {
         out.num_eager += units_of(bytes.size());
         const Header header = header_of(*exchange, Kind::eager);
         put_frame(peer, header, std::move(exchange), bytes);

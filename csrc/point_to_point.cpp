@@ -186,7 +186,8 @@ bool PointToPoint::receive_at_once(Operation &operation) {
 /// Of a rank that shares its core, where nothing has come: once the others there have run, most of what it waits for
 /// has, and need not become pending.
 bool PointToPoint::receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait) {
-    if (spin_ || !is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
+    if (spin_ || operation.num_bytes > Matcher::eager_bytes) return false; // its sender had better be told at once
+    if (!is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
     before_wait();
     lock.unlock();
     sched_yield();

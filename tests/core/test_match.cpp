@@ -240,7 +240,7 @@ TEST(match_names_whom_it_waits_for) {
 TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
         {"no known kind", {word(9, 0, 0), 0, 0}},
-        {"too long to come unasked", {word(eager, 0, 0), 0, Matcher::eager_bytes + 1}},
+        {"too long to come unasked", {word(eager, 0, 0), 0, Matcher::most_awaited_bytes + 1}},
         {"asked for what was not announced", {word(clear, 0, 0), 0, 0}},
         {"bytes that nobody asked for", {word(data, 0, 0), 0, 10}},
         {"a tag that no program can give", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},

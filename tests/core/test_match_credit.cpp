@@ -153,3 +153,79 @@ TEST(match_sends_what_goes_unasked_though_all_slots_are_with_a_peer_that_sends) 
     machines[0].advance();
     CHECK(sent->done && machines[0].waiting_for() == std::vector<int>{1});
 }
+
+// To announce a message takes a turn of each of those that share a core.
+TEST(match_sends_what_is_waited_for_unasked_where_ranks_share_cores) {
+    enum class First : std::uint8_t { nothing, awaited, taken_from_any, of_another_tag };
+    struct Run {
+        Over over;
+        First first;
+        std::size_t size;
+        bool is_unasked;
+    };
+    constexpr std::size_t least = Matcher::eager_bytes + 1;
+    for (const Run &run : {
+             Run{Over::crowded, First::awaited, least, true},
+             Run{Over::crowded, First::awaited, Matcher::most_awaited_bytes, true},
+             Run{Over::crowded, First::awaited, Matcher::most_awaited_bytes + 1, false},
+             Run{Over::crowded, First::nothing, least, false},
+             Run{Over::crowded, First::taken_from_any, least, false},
+             Run{Over::crowded, First::of_another_tag, least, true},
+             Run{Over::apart, First::awaited, least, false},
+         }) {
+        const bool may_be_unasked = run.over == Over::crowded && run.size <= Matcher::most_awaited_bytes;
+        Machines machines(2, run.over);
+        const Buffer bytes((*machines.world)[0].arena, Memory::small, run.size);
+        std::vector<std::byte> found(run.size), other(run.size);
+        std::vector<std::byte> brief(piece_bytes + 1), found_brief(brief.size());
+        const auto send = [&](std::uint64_t tag) {
+            std::ranges::copy(content(tag, run.size), bytes.data());
+            return machines.post(0,
+                                 {.sends = true, .peer = 1, .tag = tag, .data = bytes.data(), .num_bytes = run.size});
+        };
+        std::uint64_t tag = 10; // what was before it, changes nothing
+        for (const First first : {run.first, run.first, First::awaited, First::nothing}) {
+            const bool is_unasked = tag < 12 ? run.is_unasked : first == First::awaited && may_be_unasked;
+            machines.receive(1, 0, 9, found_brief);
+            machines.send(0, 1, 9, brief);
+            machines.settle();
+            std::shared_ptr<Exchange> received, waiting;
+            if (first == First::awaited) received = machines.receive(1, 0, tag, found);
+            if (first == First::taken_from_any) received = machines.receive(1, any_source, tag, found);
+            if (first == First::of_another_tag) waiting = machines.receive(1, 0, tag + 100, other);
+            const auto sent = send(tag);
+            machines[0].advance();
+            CHECK(sent->done == is_unasked, run.size, static_cast<int>(first), tag);
+            machines.settle();
+            CHECK(machines[1].num_kept_bytes() == (first == First::of_another_tag ? run.size : 0));
+            if (!received) received = machines.receive(1, 0, tag, found);
+            machines.settle();
+            CHECK(sent->done && received->done && found == content(tag, run.size), run.size, tag);
+            if (waiting) {
+                const auto last = send(tag + 100);
+                machines.settle();
+                CHECK(last->done && waiting->done && other == content(tag + 100, run.size), tag);
+            }
+            ++tag;
+        }
+    }
+}
+
+TEST(match_keeps_one_long_message_that_came_unasked) {
+    constexpr std::size_t size = Matcher::most_awaited_bytes;
+    Machines machines(2, Over::crowded);
+    std::vector<std::vector<std::byte>> found(4, std::vector<std::byte>(size));
+    auto bytes = content(1, size), shorter = content(2, 8), longer = content(3, Matcher::unit_bytes + 1);
+    for (std::uint64_t tag = 0; tag < found.size(); ++tag) machines.receive(1, 0, tag, found[tag]);
+    for (int i = 0; i < 3; ++i) machines.send(0, 1, 9, bytes); // nobody asks for these
+    machines.settle();
+    CHECK(machines[1].num_kept_bytes() == size, "and of them the others were announced");
+    CHECK(!machines.send(0, 1, 9, longer)->done, "nor has one credit that is not short");
+    machines.settle();
+    for (unsigned i = 0; i < Matcher::max_unmatched - Matcher::max_unmatched_longer; ++i) {
+        CHECK(machines.send(0, 1, 9, shorter)->done, i);
+        machines.settle();
+    }
+    CHECK(!machines.send(0, 1, 9, shorter)->done);
+    machines.settle();
+}

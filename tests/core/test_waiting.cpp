@@ -210,3 +210,20 @@ TEST(a_receive_lets_others_run_before_it_is_pending) {
         });
     }
 }
+
+// As its sender is told then, and need not announce it.
+TEST(a_receive_of_a_long_message_is_pending_before_others_run) {
+    World world(2);
+    std::atomic<int> num_waits{0};
+    world.run([&](Rank &rank) {
+        std::vector<std::byte> data(Matcher::eager_bytes + 1);
+        const bool sends = rank.rank == 0;
+        if (sends) await_sleeper(world, rank.communicator().transport().control(1));
+        Operation operation(
+            {.sends = sends, .peer = 1 - rank.rank, .tag = 1, .data = data.data(), .num_bytes = data.size()}, patience);
+        rank.communicator().messages().run(std::span(&operation, 1), do_nothing, [&] {
+            if (!sends) num_waits.fetch_add(1);
+        });
+    });
+    CHECK(num_waits.load() == 1, "it says that it waits once it is pending, and only then", num_waits.load());
+}
