@@ -66,8 +66,10 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
             key.add(is_number ? any_number : word_of(value));
         } else if (is_constant(value)) {
             key.add(word_of(value));
-        } else {
+        } else if (arguments.num_lists == max_lists || !add_counts(key, value)) {
             return false;
+        } else {
+            ++arguments.num_lists;
         }
     }
     key.add(relation_of(operands.x, operands.out));
@@ -89,8 +91,8 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     if (ready) cache.add(key, std::move(ready));
 }
 
-/// What `objects` come to when they are given again. Not of a tensor, nor where there is a tag, which may be another
-/// number at the same place. Apart from its caller, whose every call would be slower with it inside.
+/// What `objects` come to when they are given again. Not of a tensor, nor where there is a list or a tag, which may be
+/// another number at the same place. Apart from its caller, whose every call would be slower with it inside.
 [[gnu::noinline]] void note_repeat(const CachedMethod &method, CallCache &cache, std::span<PyObject *const> objects,
                                    PyObject *names, const Arguments &arguments, Ready &ready) {
     const Operands &operands = arguments.operands;
@@ -101,7 +103,9 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     const auto is_default = [&](std::size_t at) {
         return at == CachedMethod::nowhere || arguments.values[at] == method.defaults[at];
     };
-    if (objects.size() > Repeat::max_given || !fits(operands.x_object) || !fits(operands.out_object)) return;
+    if (arguments.num_lists > 0 || objects.size() > Repeat::max_given || !fits(operands.x_object) ||
+        !fits(operands.out_object))
+        return;
     if (!is_default(method.tag_at) || !is_default(method.recv_tag_at)) return;
     std::unique_ptr<Repeat> &repeat = cache.repeat_of(method.number);
     if (!repeat) repeat.reset(new (std::nothrow) Repeat);
@@ -139,6 +143,8 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
     }
     Ready *const ready = cache->find(key, method.number);
     if (ready == nullptr || ready->running) {
+        // Counts may be others each time: those that do not come again would only take the place of what does.
+        if (arguments.num_lists > 0 && !cache->was_missed(key)) return call_function();
         return call_python(method, *cache, key, arguments, given, num_given, names);
     }
     if (!ready->fits(arguments.operands)) return call_function();

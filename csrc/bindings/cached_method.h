@@ -34,6 +34,7 @@ struct CachedMethod {
 struct Arguments {
     std::array<PyObject *, max_parameters> values;
     Operands operands;
+    std::size_t num_lists = 0;
 };
 
 /// False where Python shall decide what is wrong, or the names are not those of a program's text.

@@ -113,6 +113,11 @@ class CallCache {
         if (calls_.size() >= max_calls) forget();
         calls_.try_emplace(std::vector<Word>(key.words().begin(), key.words().end()), std::move(ready));
     }
+    /// Whether a call of this key was missed not long ago, and is remembered as such from now on.
+    bool was_missed(const Key &key) {
+        const std::size_t hash = KeyHash{}(key.words());
+        return std::exchange(missed_[hash % missed_.size()], hash) == hash;
+    }
     /// What the method of this number was given last, or one that shares its place; null if that is not known.
     std::unique_ptr<Repeat> &repeat_of(std::size_t number) { return repeats_[number % repeats_.size()]; }
     /// After this nothing that was decided before it is used again.
@@ -140,6 +145,7 @@ class CallCache {
     Calls calls_;
     std::array<const Calls::value_type *, num_places> last_{};
     std::array<std::unique_ptr<Repeat>, num_places> repeats_;
+    std::array<std::size_t, 64> missed_{}; // hashes: of two that are alike, one is remembered too soon
     std::uint64_t generation_ = 0;
 };
 

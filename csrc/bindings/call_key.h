@@ -75,8 +75,10 @@ inline PyTypeObject *find_array_type() {
 using Word = std::uintptr_t;
 
 inline constexpr std::size_t max_parameters = 10, max_dims = 6;
-inline constexpr std::size_t max_words_of_constant = 4; // or of options
-inline constexpr std::size_t max_words = 2 + max_parameters * max_words_of_constant + 2 * (2 + max_dims);
+inline constexpr std::size_t max_words_of_constant = 4;      // or of options
+inline constexpr std::size_t max_lists = 2, max_counts = 64; // of numbers of rows, one for each rank
+inline constexpr std::size_t max_words =
+    2 + max_parameters * max_words_of_constant + 2 * (2 + max_dims) + max_lists * max_counts;
 
 inline Word word_of(const void *pointer) { return reinterpret_cast<Word>(pointer); }
 
@@ -153,6 +155,21 @@ inline Word relation_of(const Memory &x, const Memory &out) {
     const std::size_t room = ahead >= 0 ? out.num_bytes : x.num_bytes;
     const auto distance = static_cast<std::size_t>(ahead >= 0 ? ahead : -ahead);
     return distance < room ? static_cast<Word>(ahead) : Word{1} << 63;
+}
+
+/// A list or tuple of whole numbers, by what they are. False of all else, and of more than there may be.
+inline bool add_counts(Key &key, PyObject *value) {
+    if (PyList_CheckExact(value) == 0 && PyTuple_CheckExact(value) == 0) return false;
+    const std::span counts(PySequence_Fast_ITEMS(value), static_cast<std::size_t>(PySequence_Fast_GET_SIZE(value)));
+    if (counts.size() > max_counts) return false;
+    key.add(counts.size() << 1 | 1); // no object's address
+    for (PyObject *const count : counts) {
+        int overflow = 0;
+        const long number = PyLong_CheckExact(count) ? PyLong_AsLongAndOverflow(count, &overflow) : -1;
+        if (overflow != 0 || number < 0) return false;
+        key.add(static_cast<Word>(number));
+    }
+    return true;
 }
 
 /// Whether an object means the same for as long as it lives.

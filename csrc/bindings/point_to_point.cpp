@@ -1,8 +1,10 @@
 #include "point_to_point.h"
 
+#include "arrays.h"
 #include "blocking.h"
 #include "cached_calls.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nanobind/stl/pair.h>
@@ -10,6 +12,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,6 +25,53 @@ namespace {
 
 /// (sends, peer, tag, address, elements, dtype); tag -1: any.
 using Description = std::tuple<bool, int, std::int64_t, std::uintptr_t, std::size_t, int>;
+
+constexpr long long max_tag = 0x7fffffff, anything = -1;
+
+/// A rank or tag: a whole number from 0 to `most`, or `any` in its place if that is said. ValueError.
+long long number_of(nb::handle value, long long most, const char *any, const char *name, const char *what) {
+    PyObject *const index = PyLong_CheckExact(value.ptr()) ? Py_NewRef(value.ptr()) : PyNumber_Index(value.ptr());
+    if (index == nullptr && PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
+    PyErr_Clear();
+    int overflow = index == nullptr ? 1 : 0;
+    const long long number = index == nullptr ? 0 : PyLong_AsLongLongAndOverflow(index, &overflow);
+    Py_XDECREF(index);
+    const bool is_any = any != nullptr && number == anything;
+    if (overflow == 0 && (is_any || (number >= 0 && number <= most))) return number;
+    const std::string or_any = any == nullptr ? "" : std::string(" or hocket.") + any;
+    PyErr_Format(PyExc_ValueError, "%s: expected %s from 0 to %lld%s, found %R", name, what, most, or_any.c_str(),
+                 value.ptr());
+    throw nb::python_error();
+}
+
+/// `x_name`: what the array is called there. TypeError, ValueError.
+nb::tuple describe_message(bool sends, nb::handle x, nb::handle peer, nb::handle tag, int num_ranks, const char *name,
+                           const char *x_name) {
+    const nb::tuple array = describe(x, !sends, (std::string(name) + ": " + x_name).c_str());
+    const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
+    const auto rank = number_of(peer, num_ranks - 1, any_source, name, sends ? "dst" : "src");
+    const auto tag_number = number_of(tag, max_tag, any_tag, name, "tag");
+    return nb::make_tuple(sends, rank, tag_number, array[0], array[1], array[2]);
+}
+
+/// ValueError where what is received shares memory with anything else.
+void check_apart(const char *name, const std::vector<Description> &descriptions) {
+    std::vector<std::tuple<std::uintptr_t, std::uintptr_t, bool>> spans; // begin, end, received
+    for (const auto &[sends, peer, tag, address, count, dtype] : descriptions) {
+        if (count > 0) spans.emplace_back(address, address + count * size_of(static_cast<Dtype>(dtype)), !sends);
+    }
+    std::ranges::sort(spans);
+    std::uintptr_t end = 0, end_received = 0;
+    for (const auto &[begin, behind, is_received] : spans) {
+        if (begin < (is_received ? end : end_received)) {
+            const std::string text =
+                std::string(name) + ": what is received overlaps other memory of the call; pass arrays that share none";
+            throw nb::value_error(text.c_str());
+        }
+        end = std::max(end, behind);
+        if (is_received) end_received = std::max(end_received, behind);
+    }
+}
 
 Message message_of(const Description &description) {
     const auto &[sends, peer, tag, address, count, dtype] = description;
@@ -60,7 +110,9 @@ struct MessageWork {
 } // namespace
 
 void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator) {
-    m.def("item_bytes", [](int dtype) { return size_of(static_cast<Dtype>(dtype)); }, "dtype"_a);
+    m.def("describe_message", &describe_message, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(),
+          "num_ranks"_a, "name"_a, "x_name"_a);
+    m.def("check_apart", &check_apart, "name"_a, "messages"_a);
 
     nb::class_<MessageWork>(m, "MessageWork")
         .def(
@@ -70,7 +122,10 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 return self.communicator->messages().wait(self.operation, duration(seconds), check_signals);
             },
             "seconds"_a)
-        .def_prop_ro("end", [](const MessageWork &self) { return self.operation->end; })
+        // As of the mark of its end, which is made an object of its own where a stream asks for it.
+        .def("is_passed", [](const MessageWork &self) { return self.operation->end->is_passed(); })
+        .def("exception", [](const MessageWork &self) { return exception_of(self.operation->end->failure()); })
+        .def("on_host", [](const MessageWork &self) { return self.operation->end; })
         .def("missing",
              [](const MessageWork &self) {
                  const nb::gil_scoped_release release;

@@ -9,13 +9,12 @@ in the order in which they were posted. Both ends have to give the same number o
 CollectiveMismatch.
 """
 
-import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hocket import _core
-from hocket.runtime.arguments import RESIZABLE, Described, check_unmasked
+from hocket.runtime.arguments import RESIZABLE, check_unmasked
 from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
@@ -24,10 +23,8 @@ from hocket.runtime.work import InFlight, MessageWork, Work
 ANY_SOURCE = -1
 ANY_TAG = -1
 
-_MAX_TAG = (1 << 31) - 1
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Send:
     """For batch: x goes to rank dst."""
 
@@ -36,7 +33,7 @@ class Send:
     tag: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Recv:
     """For batch: x is filled by a message of rank src."""
 
@@ -109,7 +106,7 @@ class PointToPoint:
         """
         outgoing = self._outgoing("sendrecv", x, dst, tag)
         incoming = self._incoming("sendrecv", out, src, tag if recv_tag is None else recv_tag, "out")
-        _check_apart("sendrecv", [outgoing, incoming])
+        _core.check_apart("sendrecv", [outgoing, incoming])
         _, (source, found) = self._exchange([outgoing, incoming], (x, out), "sendrecv", timeout)
         return out, source, found
 
@@ -132,7 +129,7 @@ class PointToPoint:
                 descriptions.append(self._incoming(where, one.x, one.src, one.tag))
             else:
                 raise TypeError(f"{where} is a {type(one).__name__}; expected hocket.Send or hocket.Recv")
-        _check_apart("batch", descriptions)
+        _core.check_apart("batch", descriptions)
         if async_op:
             return list(self._begin(descriptions, [one.x for one in group], "batch", timeout))
         found = self._exchange(descriptions, tuple(one.x for one in group), "batch", timeout)
@@ -157,18 +154,18 @@ class PointToPoint:
         self, descriptions: list[tuple[Any, ...]], arrays: list[Any], name: str, timeout: float | None
     ) -> list[Work]:
         core, seconds = self._usable(), self._seconds(name, timeout)
-        works = []
-        for x, description in zip(arrays, descriptions, strict=True):
-            held = memoryview(x) if type(x) in RESIZABLE else None
-            works.append(MessageWork((x, held), not description[0], f"{name} on rank {self._rank}"))
-        for work in works:
-            self._works.add(work)  # from before they begin: nothing that interrupts this lets go of their memory
-        begun: list[Any] = [None] * len(works)
+        what = f"{name} on rank {self._rank}"
+        works: list[MessageWork] = []
+        begun: Sequence[Any] = ()
         try:
+            for x, description in zip(arrays, descriptions, strict=True):
+                held = memoryview(x) if type(x) in RESIZABLE else None
+                works.append(MessageWork((x, held), not description[0], what))
+                self._works.add(works[-1])  # before it begins: nothing that interrupts this lets go of its memory
             begun = core.begin_exchange(descriptions, seconds, launch_mark(current_stream()))
         finally:
-            for work, handle in zip(works, begun, strict=True):
-                work.begun(handle)
+            for number, work in enumerate(works):
+                work.begun(begun[number] if begun else None)
         return list(works)
 
     def _seconds(self, name: str, timeout: float | None) -> float:
@@ -176,52 +173,9 @@ class PointToPoint:
 
     def _outgoing(self, name: str, x: Any, dst: int, tag: int) -> tuple[Any, ...]:
         """What the core needs for a send, once it is checked."""
-        address, count, dtype = _described(x, False, f"{name}: x")
-        return True, self._check_rank(name, "dst", dst), _check_tag(name, "tag", tag), address, count, dtype
+        check_unmasked(name, x)
+        return _core.describe_message(True, x, dst, tag, self._size, name, "x")
 
     def _incoming(self, name: str, x: Any, src: int, tag: int, what: str = "x") -> tuple[Any, ...]:
-        address, count, dtype = _described(x, True, f"{name}: {what}")
-        source = self._check_rank(name, "src", src, ANY_SOURCE)
-        return False, source, _check_tag(name, "tag", tag, ANY_TAG), address, count, dtype
-
-    def _check_rank(self, name: str, what: str, rank: int, any_rank: int | None = None) -> int:
-        number = _index(rank)
-        if number is None or not (0 <= number < self._size or number == any_rank):
-            extra = "" if any_rank is None else " or hocket.ANY_SOURCE"
-            raise ValueError(f"{name}: expected {what} from 0 to {self._size - 1}{extra}, found {rank!r}")
-        return number
-
-
-def _described(x: Any, writable: bool, name: str) -> Described:
-    check_unmasked(name, x)
-    described: Described = _core.describe(x, writable, name)
-    return described
-
-
-def _index(value: Any) -> int | None:
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
-def _check_tag(name: str, what: str, tag: int, any_tag: int | None = None) -> int:
-    number = _index(tag)
-    if number is None or not (0 <= number <= _MAX_TAG or number == any_tag):
-        extra = "" if any_tag is None else " or hocket.ANY_TAG"
-        raise ValueError(f"{name}: expected {what} from 0 to {_MAX_TAG}{extra}, found {tag!r}")
-    return number
-
-
-def _check_apart(name: str, descriptions: list[tuple[Any, ...]]) -> None:
-    """ValueError where what is received shares memory with anything else."""
-    spans = sorted(
-        (address, address + count * _core.item_bytes(dtype), not sends)
-        for sends, _, _, address, count, dtype in descriptions
-        if count
-    )
-    end = end_received = 0
-    for start, stop, receives in spans:
-        if start < (end if receives else end_received):
-            raise ValueError(f"{name}: what is received overlaps other memory of the call; pass arrays that share none")
-        end, end_received = max(end, stop), max(end_received, stop if receives else 0)
+        check_unmasked(name, x)
+        return _core.describe_message(False, x, src, tag, self._size, name, what)

@@ -9,12 +9,13 @@ from typing import Any
 
 from hocket import _core
 from hocket.runtime.arguments import NOTHING, check_like, check_rows, elements_of, needed, new_like, rows_of
-from hocket.runtime.calls import Calls
+from hocket.runtime.calls import Calls, cached
 
 
 class UnevenCollectives(Calls):
     """One part of a Communicator; otherwise as in Collectives."""
 
+    @cached
     def all_gather_v(
         self,
         x: Any,
@@ -46,6 +47,7 @@ class UnevenCollectives(Calls):
             "all_gather_v", input, output, ahead, sum(elements), "sum", 0, options, out, x, lengths=lengths
         )
 
+    @cached
     def gather_v(
         self,
         x: Any,
@@ -79,6 +81,7 @@ class UnevenCollectives(Calls):
         options = (algorithm, None, timeout, async_op)
         return self._launch("gather_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
 
+    @cached
     def scatter_v(
         self,
         x: Any = None,
@@ -113,6 +116,7 @@ class UnevenCollectives(Calls):
         lengths = (elements, [output[1]])
         return self._launch("scatter_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
 
+    @cached
     def reduce_scatter_v(
         self,
         x: Any,
@@ -143,6 +147,7 @@ class UnevenCollectives(Calls):
         lengths = (elements, [output[1]])
         return self._launch("reduce_scatter_v", input, output, ahead, input[1], op, 0, options, out, x, lengths=lengths)
 
+    @cached
     def all_to_all_v(
         self,
         x: Any,

@@ -130,11 +130,9 @@ class MessageWork(Work):
 
     def begun(self, work: Any) -> None:
         """It is under way as `work`, the core's handle; None where it could not begin."""
-        self._work = work
+        self._work = self._mark = work
         if work is None:
             self._arrays = ()
-        else:
-            self._mark = work.end
 
     @property
     def source(self) -> int | None:
