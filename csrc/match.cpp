@@ -9,12 +9,6 @@
 #include <utility>
 
 namespace hocket {
-namespace {
-
-constexpr std::uint64_t max_user_tag = 0x7fffffff;
-
-} // namespace
-
 Matcher::Matcher(Transport &transport, int rank, int num_ranks)
     : transport_(transport), rank_(rank), outgoing_(static_cast<std::size_t>(num_ranks)),
       incoming_(static_cast<std::size_t>(num_ranks)) {}

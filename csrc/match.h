@@ -55,12 +55,14 @@ struct Exchange : Message {
 ///
 /// Per source and tag, messages are received in the order in which they were sent, by receives in the order in which
 /// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
-/// waits until it is asked for, and goes in pieces that take turns with those of others and may be lent. So that
+/// unless its receiver is known to wait for one, waits until it is asked for, and goes in pieces that take turns with
+/// those of others and may be lent. So that
 /// nobody fills a rank's memory, a peer may have only so many short ones there that nobody has asked for
 /// (`may_be_kept`); what goes beyond is announced too. How many were asked for the peer sees at once, so it is never
 /// too careful.
 class Matcher {
   public:
+    static constexpr std::uint64_t max_user_tag = 0x7fffffff;
     static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
     /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
     static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
@@ -159,7 +161,7 @@ class Matcher {
         std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
     };
 
-    /// How many short messages one counts as.
+    /// How many short messages one counts as: of more than eager_bytes all that longer ones have credit for.
     static unsigned units_of(std::size_t num_bytes) {
         const std::size_t num_units = (num_bytes + unit_bytes - 1) / unit_bytes;
         return static_cast<unsigned>(std::clamp<std::size_t>(num_units, 1, max_unmatched_longer));

@@ -40,7 +40,7 @@ bool Matcher::may_be_lent(Bytes message) {
            !transport_.copies_faster(message.size(), 4 * message.size());
 }
 
-/// Whether the peer may keep a short message that nobody has asked for. What that has asked for lies in its cache: it
+/// Whether the peer may keep a message that nobody has asked for. What that has asked for lies in its cache: it
 /// is looked at when what was seen of it last is not enough.
 bool Matcher::has_credit(int peer, std::size_t num_bytes) {
     Outgoing &out = to(peer);
@@ -56,9 +56,9 @@ bool Matcher::goes_unasked(const Exchange &send) {
     if (send.offered || send.num_bytes > most_awaited_bytes) return false;
     if (send.num_bytes > eager_bytes) {
         if (!transport_.shares_cores()) return false;
+        // Which of the two is ahead their difference tells, though both begin again at 0.
         const auto num_awaited = static_cast<std::uint16_t>(transport_.told(send.peer) >> bits_of_matched);
-        if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0)
-            return false; // as both begin again at 0
+        if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0) return false;
     }
     return has_credit(send.peer, send.num_bytes);
 }
@@ -200,7 +200,8 @@ bool Matcher::push_frame(int peer) {
 }
 
 /// Whether a piece of an announced message had better wait for a slot from its receiver, which sends to this rank, too:
-/// as it does in collectives (Executor::is_too_early). What nobody has asked for waits for nobody.
+/// as it does in collectives (Executor::is_too_early), where copies are quicker than to show it what lies here. What
+/// nobody has asked for waits for nobody: ranks that share cores, which send more of that, never await a slot.
 bool Matcher::is_too_early(int peer) {
     const Outgoing &out = to(peer);
     if (out.exchange->num_bytes <= eager_bytes || from(peer).expected.empty()) return false;

@@ -118,7 +118,7 @@ class Transport {
     /// Gives back the first `num_bytes` of the view, with what is behind it.
     virtual void release(int peer, std::size_t num_bytes) = 0;
 
-    /// A number for one peer, which only grows, from 0, and which that sees whatever the channels hold.
+    /// A number for one peer, 0 at first, which that sees whatever the channels hold.
     virtual void tell(int /*peer*/, std::uint64_t /*number*/) {}
     /// What `peer` has told this rank last, before whatever this rank has seen of it.
     virtual std::uint64_t told(int /*peer*/) const { return 0; }

@@ -33,10 +33,9 @@ PyTypeObject *array_type = nullptr, *caller_type = nullptr, *method_type = nullp
 
 /// Whether a tag is a number of those that a message may have, which is then not part of the key.
 bool take_tag(PyObject *value, std::int64_t &tag) {
-    constexpr long max_tag = 0x7fffffff;
     int overflow = 0;
     const long number = PyLong_CheckExact(value) ? PyLong_AsLongAndOverflow(value, &overflow) : -1;
-    if (overflow != 0 || number < 0 || number > max_tag) return false;
+    if (overflow != 0 || number < 0 || number > static_cast<long>(Matcher::max_user_tag)) return false;
     tag = number;
     return true;
 }
@@ -48,7 +47,7 @@ bool add_operand(PyObject *value, Key &key, Memory &memory) {
     return view_plain_tensor(value, tensor) && add_tensor(key, tensor, memory);
 }
 
-/// False for arguments that are not plain arrays and constants.
+/// False for arguments that are not plain arrays, constants and lists of counts.
 bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     key.add(word_of(&method));
     Operands &operands = arguments.operands;
@@ -74,6 +73,13 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     }
     key.add(relation_of(operands.x, operands.out));
     return true;
+}
+
+/// Whether the arguments still make this key: a list may have changed before the method has read it.
+bool is_still(const Key &key, const CachedMethod &method, const Arguments &arguments) {
+    Arguments again{.values = arguments.values, .operands = {}};
+    Key now;
+    return add_arguments(method, again, now) && KeyEqual{}(key.words(), now.words());
 }
 
 void remember(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments, nb::handle result,
@@ -311,6 +317,7 @@ PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, co
     const std::uint64_t generation = cache.generation();
     PyObject *const result = PyObject_Vectorcall(method.function, given, num_given, names);
     if (result == nullptr || generation != cache.generation()) return result;
+    if (arguments.num_lists > 0 && !is_still(key, method, arguments)) return result;
     try {
         remember(method, cache, key, arguments, result == done ? Py_None : result, miss);
     } catch (const std::bad_alloc &) { // the next call like it comes here again

@@ -175,7 +175,9 @@ Call make_call(Launched &launched, int kind, int dtype, int op, int root, std::s
 void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
          std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
     const Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
-    if (!extra || !extra->custom) note_call(self, launched, call);
+    // A user's function may do anything; what a premul_sum multiplies by is in no key.
+    const bool is_plain = !extra || (!extra->custom && call.fingerprint.op != static_cast<int>(Op::premul_sum));
+    if (is_plain) note_call(self, launched, call);
     try {
         const nb::gil_scoped_release release;
         self.run(call, check_signals);

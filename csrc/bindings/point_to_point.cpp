@@ -26,7 +26,7 @@ namespace {
 /// (sends, peer, tag, address, elements, dtype); tag -1: any.
 using Description = std::tuple<bool, int, std::int64_t, std::uintptr_t, std::size_t, int>;
 
-constexpr long long max_tag = 0x7fffffff, anything = -1;
+constexpr long long anything = -1;
 
 /// A rank or tag: a whole number from 0 to `most`, or `any` in its place if that is said. ValueError.
 long long number_of(nb::handle value, long long most, const char *any, const char *name, const char *what) {
@@ -50,7 +50,7 @@ nb::tuple describe_message(bool sends, nb::handle x, nb::handle peer, nb::handle
     const nb::tuple array = describe(x, !sends, (std::string(name) + ": " + x_name).c_str());
     const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
     const auto rank = number_of(peer, num_ranks - 1, any_source, name, sends ? "dst" : "src");
-    const auto tag_number = number_of(tag, max_tag, any_tag, name, "tag");
+    const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");
     return nb::make_tuple(sends, rank, tag_number, array[0], array[1], array[2]);
 }
 

@@ -25,7 +25,7 @@ inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes)
     return bytes;
 }
 
-/// Passes all on to another transport, but what is said otherwise.
+/// Passes on to another transport what every transport has to do; all else is as by default, or said otherwise.
 class Relay : public Transport {
   public:
     explicit Relay(Transport &inner) : inner_(inner) {}

@@ -215,9 +215,12 @@ TEST(match_keeps_one_long_message_that_came_unasked) {
     constexpr std::size_t size = Matcher::most_awaited_bytes;
     Machines machines(2, Over::crowded);
     std::vector<std::vector<std::byte>> found(4, std::vector<std::byte>(size));
-    auto bytes = content(1, size), shorter = content(2, 8), longer = content(3, Matcher::unit_bytes + 1);
+    const Buffer bytes((*machines.world)[0].arena, Memory::small, size);
+    auto shorter = content(2, 8), longer = content(3, Matcher::unit_bytes + 1);
     for (std::uint64_t tag = 0; tag < found.size(); ++tag) machines.receive(1, 0, tag, found[tag]);
-    for (int i = 0; i < 3; ++i) machines.send(0, 1, 9, bytes); // nobody asks for these
+    for (int i = 0; i < 3; ++i) { // nobody asks for these
+        machines.post(0, {.sends = true, .peer = 1, .tag = 9, .data = bytes.data(), .num_bytes = size});
+    }
     machines.settle();
     CHECK(machines[1].num_kept_bytes() == size, "and of them the others were announced");
     CHECK(!machines.send(0, 1, 9, longer)->done, "nor has one credit that is not short");

@@ -150,29 +150,6 @@ def particular(rank: int) -> list[tuple[str, Callable[[], Built]]]:
         calls += [("gather", lambda root=root: ((x(), root), {"out": y(12)}))]
         calls += [("scatter", lambda root=root: ((x(12), root), {"out": y()}))]
         calls += [("scatter", lambda root=root: ((None if rank != 1 else x(12), 1), {"out": y(), "timeout": 7.0}))]
-    for form in (list, tuple, np.array, lambda rows: [np.int64(one) for one in rows], lambda rows: [*rows, 0], sum):
-        calls += uneven(rank, lambda rows, form=form: form(rows))
-    return calls
-
-
-def uneven(rank: int, form: Callable[[list[int]], Any]) -> list[tuple[str, Callable[[], Built]]]:
-    """Calls with counts, as 2 ranks give them; refused by both or by none."""
-    x, y = (lambda n: values(rank, n)), (lambda n: np.zeros(n, "float32"))
-    calls: list[tuple[str, Callable[[], Built]]] = []
-    for rows in ([2, 3], [3, 2], [0, 5], [-2, -3], [1 << 62, 1]):
-        mine = max(rows[rank], 0) % 100
-        calls += [
-            ("all_gather_v", lambda rows=rows, mine=mine: ((x(mine), form(rows)), {"out": y(5)})),
-            ("reduce_scatter_v", lambda rows=rows, mine=mine: ((x(5), form(rows)), {"op": "max", "out": y(mine)})),
-        ]
-    for both in (([[1, 2], [1, 3]], [[3, 4], [2, 4]]), ([[1, 0], [1, 1]], [[1, 2], [0, 2]])):
-        sent, got = both[rank]
-        all_sent, all_got = ([sum(one[way]) for one in both] for way in (0, 1))
-        calls += [
-            ("all_to_all_v", lambda s=sent, g=got: ((x(sum(s)), form(s), form(g)), {"out": y(sum(g))})),
-            ("gather_v", lambda s=sent, n=all_sent: ((x(sum(s)), n), {"out": y(sum(n))})),
-            ("scatter_v", lambda g=got, n=all_got: ((x(sum(n)), n), {"out": y(sum(g))})),
-        ]
     return calls
 
 
@@ -228,45 +205,6 @@ def plain_calls(rank: int) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         ("all_to_all", (values(rank, 6),), {"out": np.zeros(6, "float32")}),
         ("barrier", (), {}),
     ]
-
-
-def test_counts_that_come_again_skip_python_and_others_take_no_place() -> None:
-    def main() -> None:
-        with hocket.init() as comm:
-            missed, x = count_misses(comm), np.ones(2)
-            comm.all_reduce(x)
-            rows = [1, 1]
-            for turn in range(6):
-                given = values(comm.rank, 2)
-                out = np.zeros(rows[comm.rank], "float32")
-                assert comm.reduce_scatter_v(given, rows, out=out) is out
-                assert out.tolist() == [3.0, 5.0][comm.rank : comm.rank + 1]
-                assert len(missed) == 1 + min(turn + 1, 2)
-            for length in range(5000):  # more than are remembered
-                mine = np.ones(length if comm.rank == 0 else 1, "int8")
-                comm.all_gather_v(mine, (length, 1), out=np.zeros(length + 1, "int8"))
-            assert len(missed) == 5003
-            comm.all_reduce(x)
-            assert len(missed) == 5003
-
-    run_ranks(main, SIZE, kind="thread")
-
-
-def test_a_list_that_has_changed_makes_another_call() -> None:
-    """The very same arrays and lists, given again and again, with other counts that go with the same lengths."""
-
-    def main() -> None:
-        with hocket.init() as comm:
-            rows, x, out = [0, 0], np.arange(3) + 10 * (comm.rank + 1), np.zeros(3, "int64")
-            for kept, given in [(1, 2)] * 4 + [(2, 1)] * 4 + [(1, 2), (2, 1)] * 2:
-                if comm.rank == 0:
-                    rows[:], expected = (kept, given), [*range(10, 10 + kept), *range(20, 20 + given)]
-                else:
-                    rows[:], expected = (given, kept), [*range(10 + kept, 13), *range(20 + given, 23)]
-                assert comm.all_to_all_v(x, rows, rows, out=out) is out
-                assert out.tolist() == expected
-
-    run_ranks(main, SIZE, kind="thread")
 
 
 def repeat_plain_calls() -> None:

@@ -119,6 +119,17 @@ def test_messages_to_oneself() -> None:
     in_threads(2, main)
 
 
+def test_ranks_and_tags_may_be_any_whole_numbers() -> None:
+    with hocket.init(0, 1) as comm:
+        x, y = np.arange(3.0), np.zeros(3)
+        work = comm.irecv(y, np.int8(-1), tag=np.int64(-1))
+        comm.isend(x, np.uint8(0), tag=True).wait()
+        assert work.wait() is y and (y == x).all()
+        assert (work.source, work.tag) == (0, 1)
+        [_, (found, source, tag)] = comm.batch([Send(x, False, np.int16(7)), Recv(y, np.int64(0), 7)])
+        assert found is y and (source, tag) == (0, 7)
+
+
 def test_anything_with_a_buffer() -> None:
     def main(comm: hocket.Communicator) -> None:
         if comm.rank == 0:
@@ -362,6 +373,11 @@ def test_messages_beside_collectives_in_another_thread() -> None:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
+class Unwilling:
+    def __index__(self) -> int:
+        raise ZeroDivisionError("no number today")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -370,6 +386,9 @@ def test_messages_beside_collectives_in_another_thread() -> None:
         (lambda comm, x: comm.send(x, ANY_SOURCE), ValueError, "send: expected dst"),
         (lambda comm, x: comm.irecv(x, -2), ValueError, "irecv: expected src from 0 to 1 or hocket.ANY_SOURCE"),
         (lambda comm, x: comm.isend(x, 1.0), ValueError, "isend: expected dst"),
+        (lambda comm, x: comm.isend(x, None), ValueError, "isend: expected dst from 0 to 1, found None"),
+        (lambda comm, x: comm.isend(x, 1 << 70), ValueError, "isend: expected dst from 0 to 1, found 1180591620717411"),
+        (lambda comm, x: comm.isend(x, Unwilling()), ZeroDivisionError, "no number today"),
         # Tags.
         (lambda comm, x: comm.send(x, 1, tag=1 << 31), ValueError, "send: expected tag from 0 to 2147483647"),
         (lambda comm, x: comm.send(x, 1, tag=ANY_TAG), ValueError, "send: expected tag"),
@@ -378,6 +397,7 @@ def test_messages_beside_collectives_in_another_thread() -> None:
         (lambda comm, x: comm.recv(b"abc", 1), ValueError, "recv: x"),
         (lambda comm, x: comm.send(x[::2], 1), ValueError, "send: x"),
         (lambda comm, x: comm.sendrecv(x, 1, "y", 1), TypeError, "sendrecv: out"),
+        (lambda comm, x: comm.sendrecv(x, 1, np.ma.array(x), 1), TypeError, "sendrecv: out: .* without a mask"),
         (lambda comm, x: comm.sendrecv(x, 1, x[1:], 1), ValueError, "sendrecv: what is received overlaps"),
         (
             lambda comm, x: comm.batch([hocket.Recv(x[1:], 1), hocket.Send(x, 1), hocket.Send(x, 0)]),

@@ -120,21 +120,24 @@ class PointToPoint:
         if not isinstance(messages, Iterable):
             raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
         group = list(messages)
-        descriptions = []
+        descriptions, arrays = [], []
         for number, one in enumerate(group):
             where = f"batch: message {number}"
             if isinstance(one, Send):
-                descriptions.append(self._outgoing(where, one.x, one.dst, one.tag))
+                arrays.append(x := one.x)
+                descriptions.append(self._outgoing(where, x, one.dst, one.tag))
             elif isinstance(one, Recv):
-                descriptions.append(self._incoming(where, one.x, one.src, one.tag))
+                arrays.append(x := one.x)
+                descriptions.append(self._incoming(where, x, one.src, one.tag))
             else:
                 raise TypeError(f"{where} is a {type(one).__name__}; expected hocket.Send or hocket.Recv")
         _core.check_apart("batch", descriptions)
         if async_op:
-            return list(self._begin(descriptions, [one.x for one in group], "batch", timeout))
-        found = self._exchange(descriptions, tuple(one.x for one in group), "batch", timeout)
+            return list(self._begin(descriptions, arrays, "batch", timeout))
+        found = self._exchange(descriptions, tuple(arrays), "batch", timeout)
         return [
-            None if isinstance(one, Send) else (one.x, *envelope) for one, envelope in zip(group, found, strict=True)
+            None if sends else (x, *envelope)
+            for (sends, *_), x, envelope in zip(descriptions, arrays, found, strict=True)
         ]
 
     def _exchange(
@@ -173,9 +176,9 @@ class PointToPoint:
 
     def _outgoing(self, name: str, x: Any, dst: int, tag: int) -> tuple[Any, ...]:
         """What the core needs for a send, once it is checked."""
-        check_unmasked(name, x)
+        check_unmasked(f"{name}: x", x)
         return _core.describe_message(True, x, dst, tag, self._size, name, "x")
 
     def _incoming(self, name: str, x: Any, src: int, tag: int, what: str = "x") -> tuple[Any, ...]:
-        check_unmasked(name, x)
+        check_unmasked(f"{name}: {what}", x)
         return _core.describe_message(False, x, src, tag, self._size, name, what)
