@@ -132,7 +132,7 @@ def measure(library: str, sizes: list[int]) -> None:
 
 
 def start(library: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int], float]:
-    """Microseconds by call and size. Raises peers.Absent, CalledProcessError, TimeoutExpired."""
+    """Microseconds by call and size. Raises peers.Absent where the library cannot be had or fails."""
     python = Path(sys.executable) if library == "hocket" else peers.interpreter(library)
     launcher = [python.with_name("hocket"), "run"] if library == "hocket" else [python.with_name("mpiexec")]
     script = [__file__, "--measure", library, "--sizes", ",".join(map(str, sizes))]
@@ -141,7 +141,12 @@ def start(library: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int], f
         if ranks > (os.cpu_count() or 1):
             environment["I_MPI_THREAD_YIELD"] = "2"
         command = [*launcher, "-n", str(ranks), *([] if library == "hocket" else [python]), *script]
-        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+        try:
+            done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.CalledProcessError as error:
+            raise peers.Absent(f"it failed: {peers.last_line(error.stderr)}") from None
+        except subprocess.TimeoutExpired:
+            raise peers.Absent(f"no answer within {SECONDS} s") from None
     return {(name, nbytes): found for name, nbytes, found in json.loads(done.stdout.splitlines()[-1])}
 
 
@@ -167,7 +172,7 @@ def main() -> None:
                 print(f"{name} is absent: {reason}", file=sys.stderr)
                 del rounds[name]
     print(f"{'us of a call, ' + str(options.ranks) + ' ranks':28}{'bytes':>9}" + "".join(f"{n:>10}" for n in rounds))
-    for cell in rounds["hocket"][0]:
+    for cell in next(iter(rounds.get("hocket", [])), {}):
         medians = [statistics.median(one[cell] for one in found) for found in rounds.values()]
         ratio = f"{min(medians[1:]) / medians[0]:10.2f}" if len(medians) > 1 else ""
         print(f"{cell[0]:28}{cell[1]:>9}" + "".join(f"{median:10.2f}" for median in medians) + ratio)
