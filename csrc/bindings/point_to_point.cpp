@@ -156,18 +156,17 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
         .def(
             "begin_exchange",
             [](const std::shared_ptr<Communicator> &self, const std::vector<Description> &descriptions, double timeout,
-               const std::shared_ptr<Mark> &after) {
+               const std::shared_ptr<Mark> &after, nb::list works) {
                 const std::vector<Message> messages = messages_of(descriptions);
                 Operations operations;
                 {
                     const nb::gil_scoped_release release;
                     operations = self->messages().begin(messages, duration(timeout), after);
                 }
-                nb::list works;
                 for (auto &operation : operations) works.append(MessageWork{self, std::move(operation)});
-                return works;
             },
-            "messages"_a, "timeout"_a, "after"_a.none())
+            "messages"_a, "timeout"_a, "after"_a.none(), "works"_a,
+            "Adds their handles to `works`, where an interrupt that follows leaves them.")
         .def(
             "send_internal",
             [](Communicator &self, const nb::bytes &data, int peer, std::uint64_t tag, double timeout) {

@@ -1,7 +1,9 @@
 """Messages between two ranks: what arrives where, beside collectives, and what each side is told when it cannot."""
 
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +107,30 @@ def test_a_work_tells_source_and_tag_once_it_is_done() -> None:
         assert work.wait() is y and (y == 7).all() and (work.source, work.tag) == (1, 8)
 
     in_threads(2, main)
+
+
+def test_an_interrupt_that_follows_the_beginning_lets_go_of_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hocket.init(0, 1) as comm:
+        core = comm._core
+
+        class Interrupted:
+            def begin_exchange(self, *args: Any) -> None:
+                core.begin_exchange(*args)
+                raise KeyboardInterrupt
+
+        y = np.zeros(3)
+        received = weakref.ref(y)
+        monkeypatch.setattr(comm, "_core", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            comm.irecv(y, 0, tag=3)
+        monkeypatch.undo()
+        del y
+        gc.collect()
+        assert received() is not None and len(comm._works.pending()) == 1
+        comm.send(np.ones(3), 0, tag=3)
+        assert comm._works.pending() == []
+        gc.collect()
+        assert received() is None
 
 
 def test_messages_to_oneself() -> None:

@@ -9,7 +9,7 @@ in the order in which they were posted. Both ends have to give the same number o
 CollectiveMismatch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -159,13 +159,13 @@ class PointToPoint:
         core, seconds = self._usable(), self._seconds(name, timeout)
         what = f"{name} on rank {self._rank}"
         works: list[MessageWork] = []
-        begun: Sequence[Any] = ()
+        begun: list[Any] = []
         try:
             for x, description in zip(arrays, descriptions, strict=True):
                 held = memoryview(x) if type(x) in RESIZABLE else None
                 works.append(MessageWork((x, held), not description[0], what))
                 self._works.add(works[-1])  # before it begins: nothing that interrupts this lets go of its memory
-            begun = core.begin_exchange(descriptions, seconds, launch_mark(current_stream()))
+            core.begin_exchange(descriptions, seconds, launch_mark(current_stream()), begun)
         finally:
             for number, work in enumerate(works):
                 work.begun(begun[number] if begun else None)
