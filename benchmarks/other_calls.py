@@ -141,13 +141,20 @@ def start(library: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int], f
         if ranks > (os.cpu_count() or 1):
             environment["I_MPI_THREAD_YIELD"] = "2"
         command = [*launcher, "-n", str(ranks), *([] if library == "hocket" else [python]), *script]
-        try:
-            done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=SECONDS)
-        except subprocess.CalledProcessError as error:
-            raise peers.Absent(f"it failed: {peers.last_line(error.stderr)}") from None
-        except subprocess.TimeoutExpired:
-            raise peers.Absent(f"no answer within {SECONDS} s") from None
-    return {(name, nbytes): found for name, nbytes, found in json.loads(done.stdout.splitlines()[-1])}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as launched:
+            try:
+                out, err = launched.communicate(timeout=SECONDS)
+            except BaseException as error:
+                launched.terminate()  # not killed: it ends its ranks, which would outlive it
+                launched.communicate()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                raise peers.Absent(f"no answer within {SECONDS} s") from None
+    if launched.returncode:
+        raise peers.Absent(f"it failed: {peers.last_line(err)}")
+    return {(name, nbytes): found for name, nbytes, found in json.loads(out.splitlines()[-1])}
 
 
 def main() -> None:

@@ -18,6 +18,14 @@ def test_every_call_is_measured_at_every_size() -> None:
     assert all(0 < microseconds < 1e6 for microseconds in found.values())
 
 
+def test_who_fails_or_does_not_answer_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(peers.Absent, match="it failed: hocket run: rank 2 of 3 failed first"):
+        other_calls.start("hocket", 3, [64])
+    monkeypatch.setattr(other_calls, "SECONDS", 0.2)
+    with pytest.raises(peers.Absent, match=r"no answer within 0\.2 s"):
+        other_calls.start("hocket", 2, [64 << 20])
+
+
 def test_what_is_absent_or_fails_is_said_and_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
