@@ -140,19 +140,16 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
 
 // One call ------------------------------------------------------------------------------------------------------------
 
-void Communicator::run_to_end(const Call &call, const Launching &launching, const Hook &interrupted,
-                              const Hook &before_wait) {
-    const std::uint64_t start = ticks();
+/// Runs a part of a call, from its beginning or from where another part has ended: true when the call is done, false
+/// where `part` says that it is not.
+template <typename Part>
+bool Communicator::run_part(const Call &call, const Launching &launching, const Hook &before_wait, const Part &part) {
     const auto note_failure = [&] {
         before_wait();
-        if (lane_.is_on()) record(call, launching, start, ticks(), true);
+        if (lane_.is_on()) record(call, launching, begun_ticks_, ticks(), true);
     };
     try {
-        begin(call, interrupted, before_wait);
-        if (!poll(call)) {
-            before_wait();
-            while (!drive(call, Clock::now() + attention)) interrupted();
-        }
+        if (!part()) return false;
         end();
     } catch (Failure &failure) {
         note_failure();
@@ -170,11 +167,51 @@ void Communicator::run_to_end(const Call &call, const Launching &launching, cons
         give_up("interrupted", std::nullopt);
         throw;
     }
-    const std::uint64_t end_ticks = ticks(); // before `start`, perhaps, where a virtual machine was moved
-    if (end_ticks > start)
-        busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (end_ticks - start), std::memory_order_relaxed);
+    const std::uint64_t end_ticks = ticks(); // before it has begun, perhaps, where a virtual machine was moved
+    if (end_ticks > begun_ticks_)
+        busy_ticks_.store(busy_ticks_.load(std::memory_order_relaxed) + (end_ticks - begun_ticks_),
+                          std::memory_order_relaxed);
     if (lane_.is_on()) [[unlikely]]
-        record(call, launching, start, end_ticks);
+        record(call, launching, begun_ticks_, end_ticks);
+    return true;
+}
+
+void Communicator::run_to_end(const Call &call, const Launching &launching, const Hook &interrupted,
+                              const Hook &before_wait) {
+    begun_ticks_ = ticks();
+    run_part(call, launching, before_wait, [&] {
+        begin(call, interrupted, before_wait);
+        if (poll(call)) return true;
+        before_wait();
+        while (!drive(call, Clock::now() + attention)) interrupted();
+        return true;
+    });
+}
+
+/// Of who waits for it, in whose thread it begins as a blocking call does. False when `until` has passed before its
+/// end.
+bool Communicator::begin_awaited(const Work &work, Clock::time_point until) {
+    patience_ = patience_of(spin_);
+    lingers_ = !spin_ && !paced_;
+    begun_ticks_ = ticks();
+    return run_part(
+        work.call_, work.launching_, [] {},
+        [&] {
+            begin(work.call_, [] {}, [] {});
+            return poll(work.call_) || drive(work.call_, until);
+        });
+}
+
+/// The rest of it, on the stream.
+void Communicator::end_awaited(const Work &work) {
+    patience_ = patience_of(false);
+    lingers_ = false;
+    run_part(
+        work.call_, work.launching_, [] {},
+        [&] {
+            while (!drive(work.call_, Clock::now() + attention)) continue;
+            return true;
+        });
 }
 
 std::chrono::nanoseconds Communicator::busy_time() const {

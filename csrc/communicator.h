@@ -35,6 +35,8 @@ struct Call {
 /// A call on the stream.
 class Work {
   public:
+    explicit Work(Call call) : call_(std::move(call)) {}
+
     /// Passed when the call is done, or has failed.
     Mark &end() const { return *end_; }
     const std::shared_ptr<Mark> &shared_end() const { return end_; }
@@ -50,6 +52,7 @@ class Work {
 
     Call call_;
     std::shared_ptr<Mark> after_; // what it comes after, beside earlier calls
+    bool is_queued_ = false;      // waits for its turn; the queue's mutex guards this
     std::atomic<std::uint64_t> sequence_{0};
     std::shared_ptr<Mark> end_ = std::make_shared<Mark>();
     std::shared_ptr<Recorder> recorder_; // where it was launched in a trace; and what it is there
@@ -77,6 +80,12 @@ class Communicator {
     /// Puts a call on the stream, to begin once `after` is passed, if there is one. Where that has failed this rank
     /// gives up, and the work ends with its failure. The memory of the call must stay until the work has ended.
     std::shared_ptr<Work> submit(Call call, std::shared_ptr<Mark> after = nullptr);
+    void submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> after = nullptr);
+
+    /// Of who waits for a call: what the stream has not begun of it and of those before it, this thread does, where
+    /// they need not wait to begin. It runs them until then, but no longer than signals may wait; the stream goes on
+    /// with it.
+    void run_awaited(const Work &work, Clock::time_point until);
 
     /// The members that have not made the call of this number yet. From any thread.
     std::vector<int> behind(std::uint64_t sequence) const;
@@ -121,7 +130,16 @@ class Communicator {
     void run_on_stream(const Call &call, const Hook &interrupted);
     void await_earlier(Mark &mark);
     void hand_on();
+    template <typename Part>
+    bool run_part(const Call &call, const Launching &launching, const Hook &before_wait, const Part &part);
     void run_to_end(const Call &call, const Launching &launching, const Hook &interrupted, const Hook &before_wait);
+    bool begin_awaited(const Work &work, Clock::time_point until);
+    void end_awaited(const Work &work);
+    bool run_first_before(const Work &work, Clock::time_point until);
+    bool may_run_here(const Work &work) const;
+    bool await_work(std::unique_lock<std::mutex> &lock);
+    std::shared_ptr<Work> take_first(std::shared_ptr<Mark> &before);
+    void end_work(const Work &work, std::exception_ptr failure);
     std::uint64_t identity(int first_rank, std::size_t first_offset) const;
     void record(const Call &call, const Launching &launching, std::uint64_t begin, std::uint64_t end,
                 bool failed = false);
@@ -138,6 +156,8 @@ class Communicator {
     std::atomic<std::uint64_t> &digest_at(int member, std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
+    bool follows(int member) const { return last_call(member) + ControlPage::lead > sequence_; }
+    bool all_follow() const;
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
@@ -179,6 +199,7 @@ class Communicator {
     std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
     Clock::time_point first_time_;
     std::atomic<std::uint64_t> busy_ticks_{0}; // atomic for readers
+    std::uint64_t begun_ticks_ = 0;            // of the call at hand
     bool told_ = false, was_recorded_ = false; // when it was finished: had it failed here; was a failure written down
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
@@ -203,9 +224,20 @@ class Communicator {
         bool closed_inside = false; // by a signal handler above a blocking call; used by whoever has the turn
         bool left = false;          // the endpoint may belong to another communicator
         std::deque<std::shared_ptr<Work>> works;
-        std::shared_ptr<Mark> awaited; // what the stream's last call comes after
+        std::uint64_t num_submitted = 0;
+        unsigned num_run_by_waiters = 0; // of the last works, one after the other
+        bool dozes = false;              // the stream looks by itself before long
+        bool is_wanted = false;          // it shall look now
+        std::shared_ptr<Work> begun;     // by who waited for it, and for the stream to go on with; the turn is its own
+        std::shared_ptr<Mark> awaited;   // what the stream's last call comes after
         std::thread stream;
 
+        std::uint64_t num_begun() const { return num_submitted - works.size(); }
+        /// With the mutex held: somebody waits for what the stream has to do.
+        void wake() {
+            is_wanted = true;
+            if (dozes) changed.notify_all();
+        }
         bool is_busy() const { return (turn.load(std::memory_order_acquire) & busy) != 0; }
         /// With the mutex held: std::runtime_error where a call cannot have its turn before this thread goes on.
         void check_awaitable() const {

@@ -79,7 +79,7 @@ void PointToPoint::set_deadlines() {
 }
 
 Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
-                               const std::shared_ptr<Mark> &after) {
+                               const std::shared_ptr<Mark> &after, const Hook &before_wait) {
     check_usable();
     Operations operations;
     operations.reserve(messages.size());
@@ -89,7 +89,11 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
         operations.back()->end = std::make_shared<Mark>();
         operations.back()->launching = launching;
     }
-    const Lock lock(state_->mutex);
+    Lock lock(state_->mutex, std::try_to_lock);
+    if (!lock) {
+        before_wait();
+        lock.lock();
+    }
     if (state_->closing) throw members_.closed_here();
     if (operations.empty()) return operations; // of a batch of none
     if (!deferred_.empty() || (after && (!after->is_passed() || after->failure()))) {
@@ -267,6 +271,7 @@ void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, 
 bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
                         const Hook &interrupted) {
     check_usable();
+    if (!lane_.is_on() && operation->end->is_passed()) return true; // without the lock, which who drives may hold
     const Launching waiting = lane_.launch();
     Lock lock(state_->mutex);
     const bool is_finished = await(

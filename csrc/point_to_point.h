@@ -59,9 +59,11 @@ class PointToPoint {
 
     /// Begins them in order, once `after` is passed, if there is one, and what was to begin before has begun. Where
     /// that has failed this rank gives up, and they end with its failure. Their memory has to stay until they are
-    /// finished; what goes wrong from here on is told by the operation. `timeout` counts from their beginning.
-    Operations begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
-                     const std::shared_ptr<Mark> &after = nullptr);
+    /// finished; what goes wrong from here on is told by the operation. `timeout` counts from their beginning. Where
+    /// another thread is here it calls `before_wait`.
+    Operations begin(
+        std::span<const Message> messages, std::chrono::nanoseconds timeout,
+        const std::shared_ptr<Mark> &after = nullptr, const Hook &before_wait = [] {});
 
     /// Begins them, which none knows of yet, and waits for all. `interrupted` is asked every tenth of a second and may
     /// throw, which aborts the communicator. Before it waits, other than for a few microseconds, it calls

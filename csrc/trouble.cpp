@@ -151,21 +151,29 @@ std::atomic<std::uint64_t> &Communicator::digest_at(int member, std::uint64_t se
     return digests[sequence / ControlPage::lead % digests.size()];
 }
 
+/// Whether the next call need not wait below.
+bool Communicator::all_follow() const {
+    for (int member = 0; member < size(); ++member) {
+        if (!follows(member)) return false;
+    }
+    return true;
+}
+
 /// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait
 /// here: the messages of a call keep ranks closer together.
 void Communicator::await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     const auto start = Clock::now();
     auto pause = std::chrono::microseconds(50);
     for (int member = 0; member < size(); ++member) {
-        const auto follows = [&] { return last_call(member) + ControlPage::lead > sequence_; };
-        if (follows()) continue;
+        const auto it_follows = [&] { return follows(member); };
+        if (it_follows()) continue;
         before_wait();
         Patience patience = patience_of(spin_);
-        while (!patience.try_until(follows)) {
+        while (!patience.try_until(it_follows)) {
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false, 1);
             Failure failure;
             failure.sequence = sequence_ + 1;
-            if (members_.has_closed(member) && !follows()) fail(closed_failure(member, sequence_ + 1));
+            if (members_.has_closed(member) && !it_follows()) fail(closed_failure(member, sequence_ + 1));
             if (Clock::now() - start >= call.timeout) {
                 failure.cause = Cause::timeout;
                 failure.rank = rank();

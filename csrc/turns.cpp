@@ -2,12 +2,21 @@
 
 #include "communicator.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
 namespace hocket {
+namespace {
+
+/// Of the stream: how long it sleeps between two looks, how often it looks while nothing is launched, and how many
+/// calls in a row have to have been run by those who wait for them.
+constexpr std::chrono::microseconds doze_time{50}, doze_time_of_sharer{500};
+constexpr unsigned max_looks = 20, waits_before_doze = 3;
+
+} // namespace
 
 void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
@@ -55,6 +64,10 @@ void Communicator::end_turn() {
 
 void Communicator::run_on_stream(const Call &call, const Hook &interrupted) {
     const auto work = submit(call);
+    {
+        const std::scoped_lock lock(queue_->mutex);
+        queue_->wake();
+    }
     const std::uint64_t begin = ticks();
     try {
         while (!work->end().wait(attention)) interrupted();
@@ -78,9 +91,13 @@ void Communicator::hand_on() {
 }
 
 std::shared_ptr<Work> Communicator::submit(Call call, std::shared_ptr<Mark> after) {
+    auto work = std::make_shared<Work>(std::move(call));
+    submit(work, std::move(after));
+    return work;
+}
+
+void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> after) {
     check_usable();
-    auto work = std::make_shared<Work>();
-    work->call_ = std::move(call);
     work->after_ = std::move(after);
     if (lane_.is_on()) work->begin_launch(lane_);
     const std::scoped_lock lock(queue_->mutex);
@@ -94,10 +111,95 @@ std::shared_ptr<Work> Communicator::submit(Call call, std::shared_ptr<Mark> afte
         }
     }
     queue_->works.push_back(work);
+    ++queue_->num_submitted;
+    work->is_queued_ = true;
     queue_->turn.fetch_or(Queue::attended, std::memory_order_relaxed);
-    queue_->changed.notify_all();
+    if (!queue_->dozes) queue_->changed.notify_all();
     work->record_launch();
+}
+
+/// With the mutex held: the next call of the stream, with the turn, for this thread. `before`: to be let go without the
+/// mutex, as its failure may take the interpreter.
+std::shared_ptr<Work> Communicator::take_first(std::shared_ptr<Mark> &before) {
+    auto work = std::move(queue_->works.front());
+    queue_->works.pop_front();
+    work->is_queued_ = false;
+    before = std::exchange(queue_->awaited, work->after_);
+    queue_->turn.fetch_or(Queue::busy, std::memory_order_acquire);
+    queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
     return work;
+}
+
+void Communicator::end_work(const Work &work, std::exception_ptr failure) {
+    hand_on();
+    work.end_->pass(std::move(failure), Clock::now());
+}
+
+void Communicator::run_awaited(const Work &work, Clock::time_point until) {
+    check_usable();
+    while (run_first_before(work, std::min(until, Clock::now() + attention))) continue;
+}
+
+/// Runs the first call of the stream, if that is the work or comes before it. Whether this has ended, and was another.
+bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
+    std::shared_ptr<Mark> before;
+    std::shared_ptr<Work> taken;
+    {
+        const std::scoped_lock lock(queue_->mutex);
+        if (!work.is_queued_) return false;
+        if (queue_->closing || queue_->is_busy() || !may_run_here(*queue_->works.front())) {
+            queue_->wake();
+            return false;
+        }
+        taken = take_first(before);
+        ++queue_->num_run_by_waiters;
+    }
+    taken->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
+    std::exception_ptr failure;
+    try {
+        if (!begin_awaited(*taken, until)) {
+            const std::scoped_lock lock(queue_->mutex);
+            queue_->runner.store(queue_->stream.get_id(), std::memory_order_relaxed);
+            queue_->begun = std::move(taken);
+            queue_->changed.notify_all();
+            return false;
+        }
+    } catch (...) { failure = std::current_exception(); }
+    end_work(*taken, std::move(failure));
+    return taken.get() != &work;
+}
+
+/// With the mutex held, while no call runs. Not where it would have to wait before it begins; nor an op of the program,
+/// which may raise what its signal handlers raise.
+bool Communicator::may_run_here(const Work &work) const {
+    if (work.after_ && (!work.after_->is_passed() || work.after_->failure())) return false;
+    return work.call_.launch.custom == nullptr && (sequence_ % ControlPage::lead != 0 || all_follow());
+}
+
+/// Of the stream, with the mutex: returns when there is something to do, and whether somebody waits for that. As long
+/// as those who wait run the calls themselves, it is not woken for each, which takes ten times as long as a short call,
+/// but looks now and then whether one was left to it.
+bool Communicator::await_work(std::unique_lock<std::mutex> &lock) {
+    const auto has_work = [this] {
+        return queue_->begun || (!queue_->is_busy() && (queue_->closing || !queue_->works.empty()));
+    };
+    const auto is_told = [this] { return queue_->begun || queue_->closing || queue_->is_wanted; };
+    const std::chrono::microseconds doze = spin_ ? doze_time : doze_time_of_sharer;
+    for (unsigned looks = 0;;) {
+        if (is_told() || looks == max_looks || queue_->num_run_by_waiters < waits_before_doze) {
+            if (has_work()) return std::exchange(queue_->is_wanted, false);
+            queue_->changed.wait(lock);
+            looks = 0;
+            continue;
+        }
+        const std::uint64_t submitted = queue_->num_submitted, begun = queue_->num_begun();
+        queue_->dozes = true;
+        queue_->changed.wait_for(lock, doze, is_told);
+        queue_->dozes = false;
+        const bool is_left = begun < submitted && begun == queue_->num_begun(); // nobody has come to wait for it
+        if (is_left && has_work()) return false;
+        looks = submitted == queue_->num_submitted ? looks + 1 : 0;
+    }
 }
 
 /// The stream: takes calls in order while nobody else runs one.
@@ -105,28 +207,33 @@ void Communicator::serve() {
     block_signals();
     for (;;) {
         std::shared_ptr<Work> work;
-        std::shared_ptr<Mark> before; // let go without the mutex, as its failure may take the interpreter
+        std::shared_ptr<Mark> before;
+        bool has_begun = false;
         {
             std::unique_lock lock(queue_->mutex);
-            queue_->changed.wait(lock,
-                                 [this] { return !queue_->is_busy() && (queue_->closing || !queue_->works.empty()); });
-            if (queue_->works.empty()) return;
-            work = queue_->works.front();
-            queue_->works.pop_front();
-            before = std::exchange(queue_->awaited, work->after_);
-            queue_->turn.fetch_or(Queue::busy, std::memory_order_relaxed);
-            queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+            const bool is_wanted = await_work(lock);
+            has_begun = queue_->begun != nullptr;
+            if (has_begun) {
+                work = std::move(queue_->begun);
+            } else {
+                if (queue_->works.empty()) return;
+                work = take_first(before);
+                if (!is_wanted) queue_->num_run_by_waiters = 0;
+            }
         }
         std::exception_ptr failure;
         try {
-            if (work->after_) await_earlier(*work->after_);
-            work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
-            lingers_ = false;
-            patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
-            run_to_end(work->call_, work->launching_, [] {}, [] {});
+            if (has_begun) {
+                end_awaited(*work);
+            } else {
+                if (work->after_) await_earlier(*work->after_);
+                work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
+                lingers_ = false;
+                patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
+                run_to_end(work->call_, work->launching_, [] {}, [] {});
+            }
         } catch (...) { failure = std::current_exception(); }
-        hand_on();
-        work->end_->pass(std::move(failure), Clock::now());
+        end_work(*work, std::move(failure));
     }
 }
 

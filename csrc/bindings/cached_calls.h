@@ -22,5 +22,10 @@ void note_call(hocket::Communicator &communicator, Launched &launched, const hoc
 /// The same, of messages that it waits for: one, or one sent and one received.
 void note_messages(hocket::Communicator &communicator, const std::vector<hocket::Message> &messages,
                    std::chrono::nanoseconds timeout);
+// The same, of what begins now and is waited for later.
+void note_submitted(const std::shared_ptr<hocket::Communicator> &communicator, Launched &launched,
+                    const hocket::Call &call);
+void note_begun(const std::shared_ptr<hocket::Communicator> &communicator, const hocket::Message &message,
+                std::chrono::nanoseconds timeout);
 
 void bind_cached_calls(nanobind::module_ &module);

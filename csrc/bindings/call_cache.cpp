@@ -47,6 +47,11 @@ bool find_places(ReadyMessages &of, const Operands &operands) {
     return true;
 }
 
+/// False where it uses memory of the communicator: that may be closed before it has ended.
+template <typename Of> bool find_places(Begun<Of> &begun, const Operands &operands) {
+    return (operands.x_object != nullptr || operands.out_object != nullptr) && find_places(begun.of, operands);
+}
+
 std::size_t alignment_needed(const ReadyCollective &of) { return alignment_of(of.call.launch.dtype); }
 
 std::size_t alignment_needed(const ReadyMessages &of) {
@@ -54,6 +59,8 @@ std::size_t alignment_needed(const ReadyMessages &of) {
     for (const Message &message : of.messages) alignment = std::max(alignment, alignment_of(message.dtype));
     return alignment;
 }
+
+template <typename Of> std::size_t alignment_needed(const Begun<Of> &begun) { return alignment_needed(begun.of); }
 
 /// The array that comes back; where there are an x and an out that are one object, it is the out.
 Place place_of_result(nb::handle result, const Operands &operands) {
@@ -63,23 +70,6 @@ Place place_of_result(nb::handle result, const Operands &operands) {
 }
 
 // Making it again -----------------------------------------------------------------------------------------------------
-
-/// The interpreter lock, which is given up when it is time.
-class LockUntilWait {
-  public:
-    LockUntilWait() = default;
-    LockUntilWait(const LockUntilWait &) = delete;
-    LockUntilWait &operator=(const LockUntilWait &) = delete;
-    ~LockUntilWait() {
-        if (state_ != nullptr) PyEval_RestoreThread(state_);
-    }
-    void release() {
-        if (state_ == nullptr) state_ = PyEval_SaveThread();
-    }
-
-  private:
-    PyThreadState *state_ = nullptr;
-};
 
 /// Keeps a call for one thread.
 class Turn {
@@ -103,17 +93,15 @@ struct Envelope {
     std::uint64_t tag = 0;
 };
 
-Envelope run(Communicator &communicator, ReadyCollective &of, const Operands &operands, const Hook &interrupted,
-             const Hook &before_wait) {
+/// Gives it the memory of this call.
+void renew(ReadyCollective &of, const Operands &operands) {
+    ++of.launched->num_calls;
     if (of.input != Place::none) of.call.launch.input = operands.memory_at(of.input).data;
     if (of.output != Place::none) of.call.launch.output = operands.memory_at(of.output).data;
-    if (num_misses > 0) note_call(communicator, *of.launched, of.call);
-    communicator.run(of.call, interrupted, before_wait);
-    return {};
 }
 
-Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &operands, const Hook &interrupted,
-             const Hook &before_wait) {
+/// And the tag.
+void renew(ReadyMessages &of, const Operands &operands) {
     for (std::size_t i = 0; i < of.messages.size(); ++i) {
         Message &message = of.messages[i];
         message.data = operands.memory_at(of.places[i]).data;
@@ -121,6 +109,15 @@ Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &oper
         const std::int64_t tag = has_own ? operands.recv_tag : operands.tag;
         if (message.tag && tag != Operands::no_tag) message.tag = static_cast<std::uint64_t>(tag); // else from any
     }
+}
+
+Envelope run(Communicator &communicator, const ReadyCollective &of, const Hook &interrupted, const Hook &before_wait) {
+    if (num_misses > 0) note_call(communicator, *of.launched, of.call);
+    communicator.run(of.call, interrupted, before_wait);
+    return {};
+}
+
+Envelope run(Communicator &communicator, const ReadyMessages &of, const Hook &interrupted, const Hook &before_wait) {
     const auto run_all = [&](auto... messages) -> Envelope {
         std::array operations{Operation(*messages, of.timeout)...};
         communicator.messages().run(operations, interrupted, before_wait);
@@ -129,6 +126,36 @@ Envelope run(Communicator &communicator, ReadyMessages &of, const Operands &oper
     };
     const Message *const first = of.messages.data();
     return of.messages.size() == 1 ? run_all(first) : run_all(first, first + 1);
+}
+
+/// Runs it to its end, and returns what it has to.
+template <typename Of> PyObject *run(const Ready &ready, const Of &of, const Operands &operands, bool releases) {
+    static const Hook interrupted = check_signals;
+    Envelope envelope;
+    try {
+        LockUntilWait lock; // comes back before an exception is caught
+        const Hook before_wait = [&lock] { lock.release(); };
+        if (releases) lock.release();
+        envelope = run(ready.communicator, of, interrupted, before_wait);
+    } catch (...) {
+        set_python_error(std::current_exception());
+        return nullptr;
+    }
+    PyObject *const array = operands.object_at(ready.result);
+    if (!envelope.is_there) return Py_NewRef(array == nullptr ? Py_None : array);
+    const nb::object source = nb::steal(PyLong_FromLong(envelope.source)),
+                     tag = nb::steal(PyLong_FromUnsignedLongLong(envelope.tag));
+    return source.is_valid() && tag.is_valid() ? PyTuple_Pack(3, array, source.ptr(), tag.ptr()) : nullptr;
+}
+
+PyObject *run(const Ready &ready, const Begun<ReadyCollective> &begun, const Operands &operands, bool) {
+    return submit_call(begun.model, begun.of.call, operands.x_object, operands.out_object,
+                       operands.object_at(ready.result));
+}
+
+PyObject *run(const Ready &ready, const Begun<ReadyMessages> &begun, const Operands &operands, bool releases) {
+    return begin_message(begun.model, begun.of.messages.front(), begun.of.timeout, operands.x_object,
+                         operands.object_at(ready.result), releases);
 }
 
 } // namespace
@@ -143,18 +170,33 @@ Miss::~Miss() {
     --num_misses;
 }
 
-std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result, std::vector<nb::object> held) {
+/// Where the next call finds what it returns, or what its work returns; nothing of a new array, for example.
+std::optional<Place> Miss::find_result(const Operands &operands, nb::handle result) {
+    nb::object of_work;
+    const auto learn = [&](auto &one) {
+        if constexpr (requires { one.model; }) result = of_work = one.model.learn_from(result);
+    };
+    std::visit(learn, call);
+    if (!result.is_valid()) return {};
     const Place place = place_of_result(result, operands);
-    if (num_calls != 1 || (place == Place::none && !result.is_none())) return nullptr; // a new array, for example
+    if (place == Place::none && !result.is_none()) return {};
+    return place;
+}
+
+std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result, std::vector<nb::object> held) {
+    if (num_calls != 1) return nullptr;
+    const std::optional<Place> place = find_result(operands, result);
+    if (!place) return nullptr;
     if (!std::visit([&operands](auto &of) { return find_places(of, operands); }, call)) return nullptr;
     held.push_back(nb::find(*communicator));
     if (const auto *collective = std::get_if<ReadyCollective>(&call)) held.push_back(nb::find(*collective->launched));
+    if (const auto *begun = std::get_if<Begun<ReadyCollective>>(&call)) held.push_back(nb::find(*begun->of.launched));
     if (!std::ranges::all_of(held, [](const nb::object &one) { return one.is_valid(); })) return nullptr; // closed
     const std::size_t alignment = std::visit([](const auto &of) { return alignment_needed(of); }, call);
     const auto is_written = [this](PyObject *object) {
         return object != nullptr && std::ranges::find(written, object) != written.end();
     };
-    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), place, alignment, std::move(held),
+    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), *place, alignment, std::move(held),
                                             is_written(operands.x_object), is_written(operands.out_object),
                                             operands.x_object, operands.out_object});
 }
@@ -164,46 +206,50 @@ void note_written(PyObject *object) {
 }
 
 PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Ready &, const Operands &)) {
-    static const Hook interrupted = check_signals;
     const Turn turn(ready);
     if (prepare != nullptr && !prepare(ready, operands)) return nullptr;
-    Envelope envelope;
-    if (auto *collective = std::get_if<ReadyCollective>(&ready.call)) ++collective->launched->num_calls;
-    try {
-        LockUntilWait lock; // comes back before an exception is caught
-        const Hook before_wait = [&lock] { lock.release(); };
-        // A member that is a thread cannot go on without the interpreter.
-        const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_bytes_under_lock;
-        if (is_long || ready.communicator.shares_process()) lock.release();
-        envelope = std::visit([&](auto &of) { return run(ready.communicator, of, operands, interrupted, before_wait); },
-                              ready.call);
-    } catch (...) {
-        set_python_error(std::current_exception());
-        return nullptr;
-    }
-    PyObject *const array = operands.object_at(ready.result);
-    if (!envelope.is_there) return Py_NewRef(array == nullptr ? Py_None : array);
-    const nb::object source = nb::steal(PyLong_FromLong(envelope.source)),
-                     tag = nb::steal(PyLong_FromUnsignedLongLong(envelope.tag));
-    return source.is_valid() && tag.is_valid() ? PyTuple_Pack(3, array, source.ptr(), tag.ptr()) : nullptr;
+    // A member that is a thread cannot go on without the interpreter.
+    const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_bytes_under_lock;
+    const bool releases = is_long || ready.communicator.shares_process();
+    return std::visit(
+        [&](auto &of) {
+            if constexpr (requires { of.model; }) renew(of.of, operands);
+            else renew(of, operands);
+            return run(ready, of, operands, releases);
+        },
+        ready.call);
 }
 
 } // namespace hocket
 
 using namespace hocket;
 
-void note_call(Communicator &communicator, Launched &launched, const Call &call) {
+namespace {
+
+template <typename Make> void note(Communicator &communicator, const Make &make) {
     for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) {
         ++miss->num_calls;
         miss->communicator = &communicator;
-        miss->call = ReadyCollective{call, &launched, Place::none, Place::none};
+        miss->call = make();
     }
 }
 
+} // namespace
+
+void note_call(Communicator &communicator, Launched &launched, const Call &call) {
+    note(communicator, [&] { return ReadyCollective{call, &launched, Place::none, Place::none}; });
+}
+
+void note_submitted(const std::shared_ptr<Communicator> &communicator, Launched &launched, const Call &call) {
+    note(*communicator,
+         [&] { return Begun<ReadyCollective>{{call, &launched, Place::none, Place::none}, WorkModel{communicator}}; });
+}
+
 void note_messages(Communicator &communicator, const std::vector<Message> &messages, std::chrono::nanoseconds timeout) {
-    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) {
-        ++miss->num_calls;
-        miss->communicator = &communicator;
-        miss->call = ReadyMessages{messages, {}, timeout};
-    }
+    note(communicator, [&] { return ReadyMessages{messages, {}, timeout}; });
+}
+
+void note_begun(const std::shared_ptr<Communicator> &communicator, const Message &message,
+                std::chrono::nanoseconds timeout) {
+    note(*communicator, [&] { return Begun<ReadyMessages>{{{message}, {}, timeout}, WorkModel{communicator}}; });
 }

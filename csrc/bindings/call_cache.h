@@ -3,10 +3,12 @@
 
 #include "cached_calls.h"
 #include "call_key.h"
+#include "works.h"
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -45,10 +47,18 @@ struct ReadyMessages {
     std::chrono::nanoseconds timeout;
 };
 
+/// A collective or a message that is begun only, and returns a work of its own.
+template <typename Of> struct Begun {
+    Of of;
+    WorkModel model;
+};
+
+using ReadyCall = std::variant<ReadyCollective, ReadyMessages, Begun<ReadyCollective>, Begun<ReadyMessages>>;
+
 /// A call that was made before, ready to be made again with other memory. One thread at a time may run it.
 struct Ready {
     Communicator &communicator;
-    std::variant<ReadyCollective, ReadyMessages> call;
+    ReadyCall call;
     Place result;                       // the array that is returned, or comes first in what is; none: None
     std::size_t alignment;              // that its arrays need
     std::vector<nanobind::object> held; // what the references above and the key's words lead to
@@ -166,7 +176,10 @@ class Miss {
     int num_calls = 0;
     std::vector<PyObject *> written; // not to be looked into
     Communicator *communicator = nullptr;
-    std::variant<ReadyCollective, ReadyMessages> call;
+    ReadyCall call;
+
+  private:
+    std::optional<Place> find_result(const Operands &operands, nanobind::handle result);
 };
 
 /// A method that is under way on this thread remembers that this object is written.

@@ -12,6 +12,7 @@
 #include "reductions.h"
 #include "streams.h"
 #include "traces.h"
+#include "works.h"
 
 #include <algorithm>
 #include <nanobind/nanobind.h>
@@ -171,13 +172,16 @@ Call make_call(Launched &launched, int kind, int dtype, int op, int root, std::s
     return call;
 }
 
+/// A user's function may do anything; what a premul_sum multiplies by is in no key.
+bool is_plain(const Call &call, const std::shared_ptr<Extra> &extra) {
+    return !extra || (!extra->custom && call.fingerprint.op != static_cast<int>(Op::premul_sum));
+}
+
 /// Where a user's own reduction raised, the caller sees just that.
 void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
          std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
     const Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
-    // A user's function may do anything; what a premul_sum multiplies by is in no key.
-    const bool is_plain = !extra || (!extra->custom && call.fingerprint.op != static_cast<int>(Op::premul_sum));
-    if (is_plain) note_call(self, launched, call);
+    if (is_plain(call, extra)) note_call(self, launched, call);
     try {
         const nb::gil_scoped_release release;
         self.run(call, check_signals);
@@ -189,12 +193,13 @@ void run(Communicator &self, Launched &launched, int kind, int dtype, int op, in
     }
 }
 
-std::shared_ptr<Work> submit(Communicator &self, Launched &launched, int kind, int dtype, int op, int root,
-                             std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
+std::shared_ptr<Work> submit(const std::shared_ptr<Communicator> &self, Launched &launched, int kind, int dtype, int op,
+                             int root, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
                              std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after) {
-    Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, std::move(extra));
+    Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
+    if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
     const nb::gil_scoped_release release;
-    return self.submit(std::move(call), std::move(after));
+    return self->submit(std::move(call), std::move(after));
 }
 
 using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
@@ -337,17 +342,11 @@ NB_MODULE(_core, m) {
 
     bind_streams(m);
     nb::class_<Work>(m, "Work")
-        .def_prop_ro("end", &Work::shared_end)
         .def_prop_ro("sequence", &Work::sequence)
-        .def(
-            "wait",
-            [](Work &self, double seconds) {
-                const std::uint64_t begin = ticks();
-                const bool is_passed = wait_for(self.end(), seconds);
-                self.record_wait(begin);
-                return is_passed;
-            },
-            "seconds"_a);
+        // As of the mark of its end, which is made an object of its own where a stream asks for it.
+        .def("is_passed", [](const Work &self) { return self.end().is_passed(); })
+        .def("exception", [](const Work &self) { return exception_of(self.end().failure()); })
+        .def("on_host", &Work::shared_end);
 
     nb::class_<Communicator> communicator(m, "Communicator");
     communicator
@@ -361,6 +360,7 @@ NB_MODULE(_core, m) {
              "timeout"_a, "extra"_a.none())
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none(), "after"_a.none())
+        .def("wait", &wait_for_work, "work"_a, "seconds"_a)
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a,
              "only_later"_a = false)
@@ -378,6 +378,7 @@ NB_MODULE(_core, m) {
                      [](const Communicator &self) { return std::chrono::duration<double>(self.busy_time()).count(); })
         .def_prop_ro("transport", &Communicator::carrier, nb::rv_policy::reference_internal);
     bind_cached_calls(m);
+    bind_works(m);
     bind_group_calls(m);
     bind_point_to_point(m, communicator);
 

@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "blocking.h"
 #include "cached_calls.h"
+#include "works.h"
 
 #include <algorithm>
 #include <array>
@@ -101,12 +102,6 @@ Message internal_message(bool sends, int peer, std::uint64_t tag, std::vector<st
 
 using Envelope = std::pair<int, std::uint64_t>;
 
-/// A send or receive under way, with what runs it.
-struct MessageWork {
-    std::shared_ptr<Communicator> communicator;
-    std::shared_ptr<Operation> operation;
-};
-
 } // namespace
 
 void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator) {
@@ -158,6 +153,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
             [](const std::shared_ptr<Communicator> &self, const std::vector<Description> &descriptions, double timeout,
                const std::shared_ptr<Mark> &after, nb::list works) {
                 const std::vector<Message> messages = messages_of(descriptions);
+                if (messages.size() == 1 && !after) note_begun(self, messages.front(), duration(timeout));
                 Operations operations;
                 {
                     const nb::gil_scoped_release release;

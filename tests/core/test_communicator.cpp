@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -71,6 +72,116 @@ TEST(communicator_blocks_beside_its_stream) {
             if (error) std::rethrow_exception(error);
         });
     }
+}
+
+TEST(who_waits_runs_what_nobody_has_begun) {
+    // Each rank launches, waits, blocks and leaves to the stream as it likes, also from a thread beside.
+    for (const bool spin : {false, true}) {
+        for (int num_ranks : {1, 2, 5}) {
+            const Fixture &ring = fixture("all_reduce", "ring", num_ranks);
+            World world(num_ranks, {.spin = spin});
+            world.run([&ring](Rank &rank) {
+                Communicator &communicator = rank.communicator();
+                const auto play = [&](unsigned seed) {
+                    constexpr int rounds = 30;
+                    std::minstd_rand random(seed);
+                    for (int round = 0; round < rounds; ++round) {
+                        std::vector<std::unique_ptr<Reduction>> reductions;
+                        std::vector<std::shared_ptr<Work>> works;
+                        for (std::size_t i = 0; i < 4; ++i) {
+                            reductions.push_back(std::make_unique<Reduction>(ring, rank, 500));
+                            works.push_back(communicator.submit(reductions.back()->call()));
+                        }
+                        const bool is_behind = random() % 2 == 0;
+                        if (!is_behind) run_and_check(communicator, ring, rank, 500);
+                        if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+                        for (std::size_t left = 4, at = random() % 4; left > 0; --left, at = (at + 1) % 4) {
+                            const auto limit = std::chrono::microseconds(random() % 2 == 0 ? 5 : 100'000);
+                            communicator.run_awaited(*works[at], Clock::now() + limit);
+                            CHECK(works[at]->end().wait(patience) && !works[at]->end().failure());
+                            reductions[at]->check();
+                        }
+                        if (is_behind) run_and_check(communicator, ring, rank, 500);
+                    }
+                };
+                std::exception_ptr error;
+                std::jthread beside([&] {
+                    try {
+                        play(static_cast<unsigned>(rank.rank) + 1);
+                    } catch (...) { error = std::current_exception(); }
+                });
+                play(static_cast<unsigned>(rank.rank) + 101);
+                beside.join();
+                if (error) std::rethrow_exception(error);
+            });
+        }
+    }
+}
+
+TEST(what_nobody_waits_for_begins_although_the_stream_sleeps) {
+    const Fixture &direct = fixture("all_reduce", "direct", 2);
+    for (const bool spin : {false, true}) {
+        World world(2, {.spin = spin});
+        world.run([&](Rank &rank) {
+            Communicator &communicator = rank.communicator();
+            for (int round = 0; round < 30; ++round) {
+                for (int i = 0; i < 20; ++i) {
+                    Reduction reduction(direct, rank, 5);
+                    const auto work = communicator.submit(reduction.call());
+                    communicator.run_awaited(*work, Clock::now() + patience);
+                    CHECK(work->end().wait(patience) && !work->end().failure());
+                    reduction.check();
+                }
+                Reduction reduction(direct, rank, 5);
+                const auto work = communicator.submit(reduction.call());
+                CHECK(work->end().wait(patience) && !work->end().failure());
+                reduction.check();
+            }
+        });
+    }
+}
+
+TEST(who_waits_in_vain_leaves_the_call_to_the_stream) {
+    const Fixture &direct = fixture("all_reduce", "direct", 2);
+    World world(2);
+    world.run([&](Rank &rank) {
+        for (int round = 0; round < 70; ++round) { // beyond those after which ranks wait for each other to begin
+            Reduction first(direct, rank, 5), second(direct, rank, 5);
+            if (rank.rank == 1) {
+                world.meet();
+                for (Reduction *one : {&first, &second}) rank.communicator().run(one->call(), do_nothing);
+            } else {
+                const auto work = rank.communicator().submit(first.call());
+                const auto next = rank.communicator().submit(second.call());
+                for (const auto *one : {&next, &work})
+                    rank.communicator().run_awaited(**one, Clock::now() + std::chrono::microseconds(round * 10));
+                CHECK(!work->end().is_passed() && !next->end().is_passed());
+                world.meet();
+                rank.communicator().run_awaited(*next, Clock::now() + patience);
+                CHECK(next->end().wait(patience) && work->end().is_passed());
+            }
+            for (Reduction *one : {&first, &second}) one->check();
+        }
+    });
+}
+
+TEST(who_waits_sees_the_failure_of_what_it_runs) {
+    const Fixture &direct = fixture("all_reduce", "direct", 2);
+    World world(2);
+    world.run([&](Rank &rank) {
+        Reduction first(direct, rank, 5), second(direct, rank, 5);
+        if (rank.rank == 1) {
+            rank.communicator().abort("enough");
+            return;
+        }
+        const auto work = rank.communicator().submit(first.call()), next = rank.communicator().submit(second.call());
+        rank.communicator().run_awaited(*next, Clock::now() + patience);
+        for (const auto &one : {work, next}) {
+            CHECK(one->end().wait(patience));
+            const auto failure = failure_of(*one);
+            CHECK(failure && failure->cause == Cause::aborted && failure->rank == 1);
+        }
+    });
 }
 
 TEST(communicator_tells_before_it_waits) {

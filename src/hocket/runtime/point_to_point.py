@@ -78,11 +78,13 @@ class PointToPoint:
         [(source, found)] = self._exchange([self._incoming("recv", x, src, tag)], (x,), "recv", timeout)
         return x, source, found
 
+    @cached
     def isend(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> Work:
         """Begins to send x to rank dst. x may not be written until the Work is done."""
         [work] = self._begin([self._outgoing("isend", x, dst, tag)], [x], "isend", timeout)
         return work
 
+    @cached
     def irecv(self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> Work:
         """Begins to fill x with a message from rank src, or from any; the Work then tells source and tag."""
         [work] = self._begin([self._incoming("irecv", x, src, tag)], [x], "irecv", timeout)

@@ -35,14 +35,14 @@ _numbers = itertools.count(1)
 class Marked:
     """Something that ends at a point in time: what a stream can wait for."""
 
-    __slots__ = ("_mark",)
+    __slots__ = ()
     _mark: Any  # of the core; None where there is nothing to wait for
 
 
 class Event(Marked):
     """A point of a stream. `wait` and `synchronize` mean the one that was recorded last; before, they mean nothing."""
 
-    __slots__ = ("_timing",)
+    __slots__ = ("_mark", "_timing")
 
     def __init__(self, timing: bool = True) -> None:
         self._mark, self._timing = None, timing

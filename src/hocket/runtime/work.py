@@ -1,67 +1,72 @@
 """Work: the handle of a collective that runs on the communicator's own stream, or of a send or receive."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
+from hocket import _core
 from hocket.errors import CollectiveTimeout
 from hocket.runtime.failures import name_ranks
 from hocket.runtime.stream import FOREVER_SECONDS, Marked, checked_seconds, current_stream, raise_failure
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
-class InFlight:
+
+class InFlight(set[Any]):
     """Works that are under way, whose memory is in use. One that is seen to be done leaves, and its memory with it.
 
-    Who waits for it sees that, and who asks whether it is completed; the rest is looked through now and then.
+    Who waits for it sees that, and who asks whether it is completed; the rest is looked through now and then. Shared by
+    threads: each change of it is one step of the interpreter. The core adds and discards, too.
     """
 
-    __slots__ = ("_num_pending", "_works")
+    __slots__ = ("_num_pending",)
 
     def __init__(self) -> None:
-        self._works: set[Any] = set()  # shared by threads: each change of it is one step of the interpreter
+        super().__init__()
         self._num_pending = 0  # when it was last looked through
 
     def add(self, work: Any) -> None:
         """Keeps it until it is done. It has `kept_by`, for this, and `is_completed`, which discards it here."""
-        if len(self._works) > 2 * self._num_pending:
+        if len(self) > 2 * self._num_pending:
             self._num_pending = len(self.pending())
         work.kept_by = self
-        self._works.add(work)
-
-    def discard(self, work: Any) -> None:
-        """It is done."""
-        self._works.discard(work)
+        super().add(work)
 
     def pending(self) -> list[Any]:
         """Those that are not done."""
-        return [work for work in list(self._works) if not work.is_completed()]
-
-    def clear(self) -> None:
-        """All are done."""
-        self._works.clear()
+        return [work for work in list(self) if not work.is_completed()]
 
 
-class Work(Marked):
+def _quick(wait: _Method) -> _Method:
+    """Puts the core before it: on the host what is waited for without a time-out needs no Python."""
+    return cast(_Method, _core.waiting_method(wait))
+
+
+class Work(_core.WorkFields, Marked):
     """Something launched. Its arrays may neither be written nor, where they are results, read until it is done.
 
     Keeping it is not necessary: the communicator keeps it, and its arrays, alive until it is completed.
     """
 
-    __slots__ = ("_arrays", "_communicator", "_result", "_what", "_work", "kept_by")
+    __slots__ = ()
+    _communicator: Any
+    _arrays: tuple[Any, ...]  # kept until they are no longer used; none of what could not begin
+    _result: Any
+    _what: str
+    _work: Any  # of the core; None before it has begun
     kept_by: InFlight
 
     def __init__(self, communicator: Any, arrays: tuple[Any, ...], result: Any, what: str) -> None:
         self._communicator, self._arrays, self._result, self._what = communicator, arrays, result, what
-        self._work: Any = None
-        self._mark = None
 
     def start(self, call: tuple[Any, ...]) -> None:
         """Puts the call (arguments of the core's submit) on the communicator's stream."""
         try:
-            self._work = self._communicator.submit(*call)
+            self._work = self._mark = self._communicator.submit(*call)
         except BaseException:
             self._arrays = ()
             raise
-        self._mark = self._work.end
 
+    @_quick
     def wait(self, timeout: float | None = None) -> Any:
         """Makes the current stream wait until it is done; returns the output array, or what was received into.
 
@@ -109,7 +114,7 @@ class Work(Marked):
         return None
 
     def _await_end(self, seconds: float) -> bool:
-        return bool(self._work.wait(seconds))
+        return bool(self._communicator.wait(self._work, seconds))
 
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         """The ranks that it waits for, its number on the communicator, and both in words."""
@@ -120,19 +125,24 @@ class Work(Marked):
 
 
 class MessageWork(Work):
-    """A send or a receive under way."""
+    """A send or a receive under way: the latter has what is received into as its result.
 
-    __slots__ = ("_receives",)
+    The core makes most of them, without __init__.
+    """
+
+    __slots__ = ()
 
     def __init__(self, arrays: tuple[Any, ...], receives: bool, what: str) -> None:
         super().__init__(None, arrays, arrays[0] if receives else None, what)
-        self._receives = receives
 
     def begun(self, work: Any) -> None:
         """It is under way as `work`, the core's handle; None where it could not begin."""
         self._work = self._mark = work
         if work is None:
             self._arrays = ()
+
+    def _await_end(self, seconds: float) -> bool:
+        return bool(self._work.wait(seconds))
 
     @property
     def source(self) -> int | None:
@@ -145,7 +155,7 @@ class MessageWork(Work):
         return self._work.tag if self._is_received() else None
 
     def _is_received(self) -> bool:
-        return self._receives and self.is_completed() and self.exception() is None
+        return self._result is not None and self.is_completed() and self.exception() is None
 
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         missing = tuple(self._work.missing())
