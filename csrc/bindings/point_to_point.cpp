@@ -29,6 +29,11 @@ using Description = std::tuple<bool, int, std::int64_t, std::uintptr_t, std::siz
 
 constexpr long long anything = -1;
 
+/// Attributes that are looked up: interned, for good.
+struct {
+    nb::handle x, dst, src, tag, filled;
+} names;
+
 /// A rank or tag: a whole number from 0 to `most`, or `any` in its place if that is said. ValueError.
 long long number_of(nb::handle value, long long most, const char *any, const char *name, const char *what) {
     PyObject *const index = PyLong_CheckExact(value.ptr()) ? Py_NewRef(value.ptr()) : PyNumber_Index(value.ptr());
@@ -53,6 +58,27 @@ nb::tuple describe_message(bool sends, nb::handle x, nb::handle peer, nb::handle
     const auto rank = number_of(peer, num_ranks - 1, any_source, name, sends ? "dst" : "src");
     const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");
     return nb::make_tuple(sends, rank, tag_number, array[0], array[1], array[2]);
+}
+
+/// What `batch` takes: descriptions and arrays of a list of Send and Recv. TypeError, ValueError.
+nb::tuple describe_batch(const nb::list &group, nb::handle send, nb::handle recv, int num_ranks) {
+    nb::list descriptions, arrays;
+    for (std::size_t number = 0; number < nb::len(group); ++number) { // its attributes may run Python, which may cut it
+        const nb::object one = group[number];
+        const std::string name = "batch: message " + std::to_string(number);
+        const bool sends = nb::isinstance(one, send);
+        if (!sends && !nb::isinstance(one, recv)) {
+            const auto type = nb::cast<std::string>(one.type().attr("__name__"));
+            throw nb::type_error((name + " is a " + type + "; expected hocket.Send or hocket.Recv").c_str());
+        }
+        const nb::object x = nb::getattr(one, names.x), peer = nb::getattr(one, sends ? names.dst : names.src),
+                         tag = nb::getattr(one, names.tag);
+        if (nb::hasattr(x, names.filled))
+            nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(name + ": x", x);
+        descriptions.append(describe_message(sends, x, peer, tag, num_ranks, name.c_str(), "x"));
+        arrays.append(x);
+    }
+    return nb::make_tuple(descriptions, arrays);
 }
 
 /// ValueError where what is received shares memory with anything else.
@@ -105,8 +131,11 @@ using Envelope = std::pair<int, std::uint64_t>;
 } // namespace
 
 void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator) {
+    const auto interned = [](const char *text) { return nb::handle(PyUnicode_InternFromString(text)); };
+    names = {interned("x"), interned("dst"), interned("src"), interned("tag"), interned("filled")};
     m.def("describe_message", &describe_message, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(),
           "num_ranks"_a, "name"_a, "x_name"_a);
+    m.def("describe_batch", &describe_batch, "group"_a, "send"_a, "recv"_a, "num_ranks"_a);
     m.def("check_apart", &check_apart, "name"_a, "messages"_a);
 
     nb::class_<MessageWork>(m, "MessageWork")

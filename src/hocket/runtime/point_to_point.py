@@ -121,25 +121,14 @@ class PointToPoint:
         """
         if not isinstance(messages, Iterable):
             raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
-        group = list(messages)
-        descriptions, arrays = [], []
-        for number, one in enumerate(group):
-            where = f"batch: message {number}"
-            if isinstance(one, Send):
-                arrays.append(x := one.x)
-                descriptions.append(self._outgoing(where, x, one.dst, one.tag))
-            elif isinstance(one, Recv):
-                arrays.append(x := one.x)
-                descriptions.append(self._incoming(where, x, one.src, one.tag))
-            else:
-                raise TypeError(f"{where} is a {type(one).__name__}; expected hocket.Send or hocket.Recv")
+        descriptions, arrays = _core.describe_batch(list(messages), Send, Recv, self._size)
         _core.check_apart("batch", descriptions)
         if async_op:
             return list(self._begin(descriptions, arrays, "batch", timeout))
         found = self._exchange(descriptions, tuple(arrays), "batch", timeout)
         return [
-            None if sends else (x, *envelope)
-            for (sends, *_), x, envelope in zip(descriptions, arrays, found, strict=True)
+            None if description[0] else (x, *envelope)  # whether it sends
+            for description, x, envelope in zip(descriptions, arrays, found, strict=True)
         ]
 
     def _exchange(
