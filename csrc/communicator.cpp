@@ -198,7 +198,8 @@ bool Communicator::begin_awaited(const Work &work, Clock::time_point until) {
         work.call_, work.launching_, [] {},
         [&] {
             begin(work.call_, [] {}, [] {});
-            return poll(work.call_) || drive(work.call_, until);
+            const bool may_poll = Clock::now() + yield_time < until; // it looks at no clock, and may copy for long
+            return (may_poll && poll(work.call_)) || drive(work.call_, until);
         });
 }
 
@@ -369,7 +370,8 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         const auto now = Clock::now();
         if (!executor_->advance() && executor_->num_moves() == moves) {
             examine(true);
-            const auto limit = std::min<std::chrono::nanoseconds>(attention, carrier().until_arrival(now));
+            const auto limit = std::min<std::chrono::nanoseconds>(
+                {attention, carrier().until_arrival(now), std::max<std::chrono::nanoseconds>(until - now, 0ns)});
             const auto left = std::min(limit, messages_.help(now));
             if (left.count() > 0) futex_wait(page.bell, bell, left);
         }

@@ -1,6 +1,7 @@
 // One rank's member of a communicator: runs calls in order, waits, and ends every wait that cannot succeed.
 #pragma once
 
+#include "doze.h"
 #include "executor.h"
 #include "mark.h"
 #include "members.h"
@@ -52,7 +53,9 @@ class Work {
 
     Call call_;
     std::shared_ptr<Mark> after_; // what it comes after, beside earlier calls
-    bool is_queued_ = false;      // waits for its turn; the queue's mutex guards this
+    // The queue's mutex guards these.
+    bool is_queued_ = false;           // waits for its turn
+    Clock::time_point submitted_ = {}; // perhaps
     std::atomic<std::uint64_t> sequence_{0};
     std::shared_ptr<Mark> end_ = std::make_shared<Mark>();
     std::shared_ptr<Recorder> recorder_; // where it was launched in a trace; and what it is there
@@ -82,9 +85,9 @@ class Communicator {
     std::shared_ptr<Work> submit(Call call, std::shared_ptr<Mark> after = nullptr);
     void submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> after = nullptr);
 
-    /// Of who waits for a call: what the stream has not begun of it and of those before it, this thread does, where
-    /// they need not wait to begin. It runs them until then, but no longer than signals may wait; the stream goes on
-    /// with it.
+    /// Of who waits for a call: if the stream has begun neither it nor some before it, this thread runs them, but for
+    /// such as would have to wait before they begin; until then, and no longer than signals may wait. Then the stream
+    /// goes on.
     void run_awaited(const Work &work, Clock::time_point until);
 
     /// The members that have not made the call of this number yet. From any thread.
@@ -137,9 +140,7 @@ class Communicator {
     void end_awaited(const Work &work);
     bool run_first_before(const Work &work, Clock::time_point until);
     bool may_run_here(const Work &work) const;
-    bool await_work(std::unique_lock<std::mutex> &lock);
     std::shared_ptr<Work> take_first(std::shared_ptr<Mark> &before);
-    void end_work(const Work &work, std::exception_ptr failure);
     std::uint64_t identity(int first_rank, std::size_t first_offset) const;
     void record(const Call &call, const Launching &launching, std::uint64_t begin, std::uint64_t end,
                 bool failed = false);
@@ -224,19 +225,16 @@ class Communicator {
         bool closed_inside = false; // by a signal handler above a blocking call; used by whoever has the turn
         bool left = false;          // the endpoint may belong to another communicator
         std::deque<std::shared_ptr<Work>> works;
-        std::uint64_t num_submitted = 0;
-        unsigned num_run_by_waiters = 0; // of the last works, one after the other
-        bool dozes = false;              // the stream looks by itself before long
-        bool is_wanted = false;          // it shall look now
-        std::shared_ptr<Work> begun;     // by who waited for it, and for the stream to go on with; the turn is its own
-        std::shared_ptr<Mark> awaited;   // what the stream's last call comes after
+        Doze doze;                     // of the stream
+        bool is_wanted = false;        // somebody waits for what it has to do
+        std::shared_ptr<Work> begun;   // by who waited for it, and for the stream to go on with; the turn is its own
+        std::shared_ptr<Mark> awaited; // what the stream's last call comes after
         std::thread stream;
 
-        std::uint64_t num_begun() const { return num_submitted - works.size(); }
-        /// With the mutex held: somebody waits for what the stream has to do.
+        /// With the mutex held.
         void wake() {
             is_wanted = true;
-            if (dozes) changed.notify_all();
+            if (!doze.is_asleep()) changed.notify_all();
         }
         bool is_busy() const { return (turn.load(std::memory_order_acquire) & busy) != 0; }
         /// With the mutex held: std::runtime_error where a call cannot have its turn before this thread goes on.

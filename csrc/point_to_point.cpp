@@ -110,6 +110,8 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
     if (std::ranges::all_of(operations, [](const auto &operation) { return operation->finished; })) return operations;
     set_deadlines();
     start_background();
+    state_->doze.note_begun();
+    state_->doze.note_done(); // as far as it could
     hand_on();
     return operations;
 }
@@ -268,12 +270,17 @@ void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, 
     forget_caller();
 }
 
+bool PointToPoint::has_ended(const Operation &operation) const {
+    check_usable();
+    return !lane_.is_on() && operation.end->is_passed();
+}
+
 bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit,
                         const Hook &interrupted) {
-    check_usable();
-    if (!lane_.is_on() && operation->end->is_passed()) return true; // without the lock, which who drives may hold
+    if (has_ended(*operation)) return true;
     const Launching waiting = lane_.launch();
     Lock lock(state_->mutex);
+    if (!operation->finished) state_->doze.note_wait(operation->deadline - operation->timeout);
     const bool is_finished = await(
         lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1}, interrupted);
     if (waiting.at != 0) record_wait(*operation, waiting);
@@ -328,7 +335,7 @@ void PointToPoint::hand_on() {
     if (state_->num_waiting > 0) state_->changed.notify_all();
     members_.own().ring(); // of those that sleep some may take what was left to be moved
     if ((pending_.empty() && deferred_.empty()) || !state_->background.joinable()) return;
-    state_->work.notify_one();
+    if (state_->doze.is_asleep()) state_->work.notify_one();
 }
 
 void PointToPoint::start_background() {
@@ -349,7 +356,9 @@ void PointToPoint::serve() {
         return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());
     };
     for (;;) {
-        state_->work.wait(lock, [&] { return state_->stopping || !may_rest(); });
+        state_->doze.await(
+            lock, state_->work, spin_, [&] { return state_->stopping || !may_rest(); },
+            [this] { return state_->stopping; });
         if (state_->stopping) return;
         Patience patience = patience_of(false, max_yields_in_background);
         drive(lock, may_rest, Clock::time_point::max(), patience);

@@ -1,6 +1,7 @@
 // Sends and receives beside the calls of a communicator: who drives the machine that matches them, and how waits end.
 #pragma once
 
+#include "doze.h"
 #include "mark.h"
 #include "match.h"
 #include "members.h"
@@ -71,6 +72,9 @@ class PointToPoint {
     void run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait = [] {});
     void run(std::span<const Message> messages, std::chrono::nanoseconds timeout, const Hook &interrupted);
 
+    /// Of one that was begun, without a lock, which who drives may hold for long. False also where a trace shall have
+    /// it.
+    bool has_ended(const Operation &operation) const;
     /// False when `limit` passed before it was finished. What `interrupted` throws ends the wait only.
     bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit, const Hook &interrupted);
     /// Whom one that is not finished waits for.
@@ -160,6 +164,7 @@ class PointToPoint {
         Mutex mutex;                          // guards the rest, and all below
         std::condition_variable_any changed;  // for callers: finished, or nobody drives
         std::condition_variable_any work;     // for the thread in the background
+        Doze doze;                            // of that
         unsigned num_waiting = 0;             // callers that wait for `changed`
         bool driven = false;                  // by a caller
         std::vector<std::thread::id> callers; // of run()

@@ -9,15 +9,6 @@
 #include <utility>
 
 namespace hocket {
-namespace {
-
-/// Of the stream: how long it sleeps between two looks, how often it looks while nothing is launched, and how many
-/// calls in a row have to have been run by those who wait for them.
-constexpr std::chrono::microseconds doze_time{50}, doze_time_of_sharer{500};
-constexpr unsigned max_looks = 20, waits_before_doze = 3;
-
-} // namespace
-
 void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
     if (!take_turn()) {
@@ -87,7 +78,8 @@ void Communicator::hand_on() {
     const std::scoped_lock lock(queue_->mutex);
     const bool attended = queue_->closing || !queue_->works.empty();
     queue_->turn.store(attended ? Queue::attended : 0, std::memory_order_release);
-    if (attended) queue_->changed.notify_all(); // others wait for nothing else
+    // Others wait for nothing else; but the stream, where it looks by itself, is not woken for what others run.
+    if (attended && (queue_->closing || queue_->doze.is_asleep())) queue_->changed.notify_all();
 }
 
 std::shared_ptr<Work> Communicator::submit(Call call, std::shared_ptr<Mark> after) {
@@ -111,10 +103,11 @@ void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> afte
         }
     }
     queue_->works.push_back(work);
-    ++queue_->num_submitted;
+    queue_->doze.note_begun();
+    if (queue_->doze.is_watchful()) work->submitted_ = Clock::now();
     work->is_queued_ = true;
     queue_->turn.fetch_or(Queue::attended, std::memory_order_relaxed);
-    if (!queue_->dozes) queue_->changed.notify_all();
+    if (queue_->doze.is_asleep()) queue_->changed.notify_all();
     work->record_launch();
 }
 
@@ -130,29 +123,30 @@ std::shared_ptr<Work> Communicator::take_first(std::shared_ptr<Mark> &before) {
     return work;
 }
 
-void Communicator::end_work(const Work &work, std::exception_ptr failure) {
-    hand_on();
-    work.end_->pass(std::move(failure), Clock::now());
-}
-
 void Communicator::run_awaited(const Work &work, Clock::time_point until) {
     check_usable();
-    while (run_first_before(work, std::min(until, Clock::now() + attention))) continue;
+    const auto now = Clock::now();
+    {
+        const std::scoped_lock lock(queue_->mutex);
+        queue_->doze.note_wait(work.submitted_);
+    }
+    while (run_first_before(work, std::min(until, now + attention))) continue;
 }
 
-/// Runs the first call of the stream, if that is the work or comes before it. Whether this has ended, and was another.
+/// Runs the first call of the stream, if that is the work or comes before it. Whether it has ended, and was another.
 bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
     std::shared_ptr<Mark> before;
     std::shared_ptr<Work> taken;
     {
         const std::scoped_lock lock(queue_->mutex);
         if (!work.is_queued_) return false;
-        if (queue_->closing || queue_->is_busy() || !may_run_here(*queue_->works.front())) {
+        const bool is_next = !queue_->closing && !queue_->is_busy() && may_run_here(*queue_->works.front());
+        if (!is_next || Clock::now() >= until) {
             queue_->wake();
             return false;
         }
         taken = take_first(before);
-        ++queue_->num_run_by_waiters;
+        queue_->doze.note_done();
     }
     taken->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
     std::exception_ptr failure;
@@ -165,7 +159,9 @@ bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
             return false;
         }
     } catch (...) { failure = std::current_exception(); }
-    end_work(*taken, std::move(failure));
+    // Before the turn goes: who closes looks at nothing else, and finds it ended.
+    taken->end_->pass(std::move(failure), Clock::now());
+    hand_on();
     return taken.get() != &work;
 }
 
@@ -174,32 +170,6 @@ bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
 bool Communicator::may_run_here(const Work &work) const {
     if (work.after_ && (!work.after_->is_passed() || work.after_->failure())) return false;
     return work.call_.launch.custom == nullptr && (sequence_ % ControlPage::lead != 0 || all_follow());
-}
-
-/// Of the stream, with the mutex: returns when there is something to do, and whether somebody waits for that. As long
-/// as those who wait run the calls themselves, it is not woken for each, which takes ten times as long as a short call,
-/// but looks now and then whether one was left to it.
-bool Communicator::await_work(std::unique_lock<std::mutex> &lock) {
-    const auto has_work = [this] {
-        return queue_->begun || (!queue_->is_busy() && (queue_->closing || !queue_->works.empty()));
-    };
-    const auto is_told = [this] { return queue_->begun || queue_->closing || queue_->is_wanted; };
-    const std::chrono::microseconds doze = spin_ ? doze_time : doze_time_of_sharer;
-    for (unsigned looks = 0;;) {
-        if (is_told() || looks == max_looks || queue_->num_run_by_waiters < waits_before_doze) {
-            if (has_work()) return std::exchange(queue_->is_wanted, false);
-            queue_->changed.wait(lock);
-            looks = 0;
-            continue;
-        }
-        const std::uint64_t submitted = queue_->num_submitted, begun = queue_->num_begun();
-        queue_->dozes = true;
-        queue_->changed.wait_for(lock, doze, is_told);
-        queue_->dozes = false;
-        const bool is_left = begun < submitted && begun == queue_->num_begun(); // nobody has come to wait for it
-        if (is_left && has_work()) return false;
-        looks = submitted == queue_->num_submitted ? looks + 1 : 0;
-    }
 }
 
 /// The stream: takes calls in order while nobody else runs one.
@@ -211,15 +181,15 @@ void Communicator::serve() {
         bool has_begun = false;
         {
             std::unique_lock lock(queue_->mutex);
-            const bool is_wanted = await_work(lock);
+            queue_->doze.await(
+                lock, queue_->changed, spin_,
+                [this] { return queue_->begun || (!queue_->is_busy() && (queue_->closing || !queue_->works.empty())); },
+                [this] { return queue_->begun || queue_->closing || queue_->is_wanted; });
+            if (queue_->works.size() < 2) queue_->is_wanted = false; // else it may be for one of the others
             has_begun = queue_->begun != nullptr;
-            if (has_begun) {
-                work = std::move(queue_->begun);
-            } else {
-                if (queue_->works.empty()) return;
-                work = take_first(before);
-                if (!is_wanted) queue_->num_run_by_waiters = 0;
-            }
+            if (has_begun) work = std::move(queue_->begun);
+            else if (queue_->works.empty()) return;
+            else work = take_first(before);
         }
         std::exception_ptr failure;
         try {
@@ -233,7 +203,8 @@ void Communicator::serve() {
                 run_to_end(work->call_, work->launching_, [] {}, [] {});
             }
         } catch (...) { failure = std::current_exception(); }
-        end_work(*work, std::move(failure));
+        hand_on();
+        work->end_->pass(std::move(failure), Clock::now());
     }
 }
 

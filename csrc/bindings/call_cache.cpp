@@ -149,8 +149,8 @@ template <typename Of> PyObject *run(const Ready &ready, const Of &of, const Ope
 }
 
 PyObject *run(const Ready &ready, const Begun<ReadyCollective> &begun, const Operands &operands, bool) {
-    return submit_call(begun.model, begun.of.call, operands.x_object, operands.out_object,
-                       operands.object_at(ready.result));
+    return submit_call(begun.model, begun.of.call, operands.x.num_bytes + operands.out.num_bytes, operands.x_object,
+                       operands.out_object, operands.object_at(ready.result));
 }
 
 PyObject *run(const Ready &ready, const Begun<ReadyMessages> &begun, const Operands &operands, bool releases) {

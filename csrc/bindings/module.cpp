@@ -193,13 +193,13 @@ void run(Communicator &self, Launched &launched, int kind, int dtype, int op, in
     }
 }
 
-std::shared_ptr<Work> submit(const std::shared_ptr<Communicator> &self, Launched &launched, int kind, int dtype, int op,
-                             int root, std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
-                             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after) {
+/// `work`: a WorkFields, where the core's handle is found from before anything can interrupt what follows.
+void submit(const std::shared_ptr<Communicator> &self, Launched &launched, int kind, int dtype, int op, int root,
+            std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
+            std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after, nb::handle work) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
     if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
-    const nb::gil_scoped_release release;
-    return self->submit(std::move(call), std::move(after));
+    submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *work_of(work.ptr()));
 }
 
 using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
@@ -359,7 +359,7 @@ NB_MODULE(_core, m) {
         .def("run", &run, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none())
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
-             "timeout"_a, "extra"_a.none(), "after"_a.none())
+             "timeout"_a, "extra"_a.none(), "after"_a.none(), "work"_a)
         .def("wait", &wait_for_work, "work"_a, "seconds"_a)
         .def("behind", &Communicator::behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a,

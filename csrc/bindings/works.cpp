@@ -17,8 +17,9 @@ using namespace nb::literals;
 namespace hocket {
 namespace {
 
-/// From so many on Python looks now and then which of them are done.
+/// Of more or longer ones Python looks now and then which of them are done.
 constexpr Py_ssize_t most_unseen = 16;
+constexpr std::size_t longest_unseen = 65536;
 
 constexpr double forever_seconds = 1e9;
 
@@ -26,8 +27,8 @@ PyTypeObject *fields_type = nullptr;
 PyObject *add_name = nullptr;
 
 /// So that its memory stays. False where Python's exception is set.
-bool keep(PyObject *kept_by, PyObject *work) {
-    if (PySet_GET_SIZE(kept_by) < most_unseen) return PySet_Add(kept_by, work) == 0;
+bool keep(PyObject *kept_by, PyObject *work, std::size_t num_bytes) {
+    if (PySet_GET_SIZE(kept_by) < most_unseen && num_bytes <= longest_unseen) return PySet_Add(kept_by, work) == 0;
     return nb::steal(PyObject_CallMethodOneArg(kept_by, add_name, work)).is_valid();
 }
 
@@ -48,11 +49,12 @@ template <typename Object> Object *object_at(const WorkFields &work, WorkFields:
 /// Waits on the host for as long as it takes. Null where Python shall.
 const Mark *await_end(const WorkFields &work) {
     if (const auto *message = object_at<MessageWork>(work, WorkFields::work)) {
-        const Mark &end = *message->operation->end;
-        LockUntilWait lock;
-        if (!end.is_passed()) lock.release();
-        message->communicator->messages().wait(message->operation, duration(forever_seconds), check_signals);
-        return &end;
+        PointToPoint &messages = message->communicator->messages();
+        if (!messages.has_ended(*message->operation)) {
+            const nb::gil_scoped_release release;
+            messages.wait(message->operation, duration(forever_seconds), check_signals);
+        }
+        return message->operation->end.get();
     }
     const auto *call = object_at<Work>(work, WorkFields::work);
     auto *const communicator = call == nullptr ? nullptr : object_at<Communicator>(work, WorkFields::communicator);
@@ -61,11 +63,12 @@ const Mark *await_end(const WorkFields &work) {
     return &call->end();
 }
 
-/// What `work.wait()` returns on the host, where it went well; null where Python shall decide.
+/// What `work.wait()` returns on the host; null where Python shall decide. Throws what has ended it.
 PyObject *result_of(WorkFields &work) {
     const Mark *const end = await_end(work);
-    if (end == nullptr || !end->is_passed() || end->failure()) return nullptr;
+    if (end == nullptr || !end->is_passed()) return nullptr;
     let_go(work);
+    if (end->failure()) std::rethrow_exception(end->failure());
     PyObject *const result = work.at(WorkFields::result);
     return Py_NewRef(result == nullptr ? Py_None : result);
 }
@@ -86,10 +89,10 @@ PyObject *wait(PyObject *callable, PyObject *const *given, std::size_t num_flagg
 
 // Beginning -----------------------------------------------------------------------------------------------------------
 
-/// Makes a work, keeps it, and gives it what `start` returns, a handle of the core, or lets go of it where that throws.
+/// Makes a work, keeps it, and starts what it stands for, or lets go of it where that throws.
 template <typename Start>
-PyObject *begin(const WorkModel &model, nb::object arrays, PyObject *result, PyObject *communicator,
-                const Start &start) {
+PyObject *begin(const WorkModel &model, std::size_t num_bytes, nb::object arrays, PyObject *result,
+                PyObject *communicator, const Start &start) {
     auto *const type = reinterpret_cast<PyTypeObject *>(model.type.ptr());
     const auto made = nb::steal(type->tp_alloc(type, 0));
     if (!made.is_valid() || !arrays.is_valid()) return nullptr;
@@ -100,10 +103,8 @@ PyObject *begin(const WorkModel &model, nb::object arrays, PyObject *result, PyO
     work.set(WorkFields::what, model.what);
     work.set(WorkFields::kept_by, model.kept_by);
     try {
-        if (!keep(model.kept_by.ptr(), made.ptr())) throw nb::python_error();
-        const nb::object handle = start();
-        work.set(WorkFields::work, handle);
-        work.set(WorkFields::mark, handle);
+        if (!keep(model.kept_by.ptr(), made.ptr(), num_bytes)) throw nb::python_error();
+        start(work);
     } catch (...) {
         set_python_error(std::current_exception());
         let_go(work);
@@ -198,8 +199,8 @@ nb::object WorkModel::learn_from(nb::handle work) {
 
 PyObject *begin_message(const WorkModel &model, const Message &message, std::chrono::nanoseconds timeout,
                         PyObject *array, PyObject *result, bool releases) {
-    return begin(model, nb::steal(PyTuple_Pack(1, array)), result, nullptr, [&] {
-        nb::object handle = nb::cast(MessageWork{model.communicator, nullptr}); // before it: then nothing may fail
+    return begin(model, message.num_bytes, nb::steal(PyTuple_Pack(1, array)), result, nullptr, [&](WorkFields &work) {
+        const nb::object handle = nb::cast(MessageWork{model.communicator, nullptr}); // before: then nothing may fail
         Operations operations;
         {
             LockUntilWait lock;
@@ -208,18 +209,26 @@ PyObject *begin_message(const WorkModel &model, const Message &message, std::chr
             operations = model.communicator->messages().begin({&message, 1}, timeout, nullptr, before_wait);
         }
         nb::inst_ptr<MessageWork>(handle)->operation = std::move(operations.front());
-        return handle;
+        work.set_handle(handle);
     });
 }
 
-PyObject *submit_call(const WorkModel &model, const Call &call, PyObject *x, PyObject *out, PyObject *result) {
-    nb::object arrays = nb::steal(PyTuple_Pack(2, x == nullptr ? Py_None : x, out == nullptr ? Py_None : out));
-    return begin(model, std::move(arrays), result, nb::find(*model.communicator).ptr(), [&] {
-        auto work = std::make_shared<Work>(call);
-        nb::object handle = nb::cast(work);
+void submit_work(Communicator &communicator, const std::shared_ptr<Work> &work, std::shared_ptr<Mark> after,
+                 WorkFields &fields) {
+    const nb::object handle = nb::cast(work); // before: then nothing may fail
+    {
         const nb::gil_scoped_release release;
-        model.communicator->submit(std::move(work));
-        return handle;
+        communicator.submit(work, std::move(after));
+    }
+    fields.set_handle(handle);
+}
+
+PyObject *submit_call(const WorkModel &model, const Call &call, std::size_t num_bytes, PyObject *x, PyObject *out,
+                      PyObject *result) {
+    nb::object arrays = nb::steal(PyTuple_Pack(2, x == nullptr ? Py_None : x, out == nullptr ? Py_None : out));
+    const nb::object communicator = nb::find(*model.communicator);
+    return begin(model, num_bytes, std::move(arrays), result, communicator.ptr(), [&](WorkFields &work) {
+        submit_work(*model.communicator, std::make_shared<Work>(call), nullptr, work);
     });
 }
 

@@ -28,12 +28,20 @@ struct WorkFields {
     PyObject_HEAD std::array<PyObject *, num_fields> fields;
 
     PyObject *at(Field field) const { return fields[field]; }
-    /// Takes the reference. What was there before goes, which may run Python's code.
+    /// What was there before goes, which may run Python's code.
     void set(Field field, nanobind::object value) { Py_XDECREF(std::exchange(fields[field], value.release().ptr())); }
+    void set_handle(const nanobind::object &handle) {
+        set(work, handle);
+        set(mark, handle);
+    }
 };
 
 /// Null for all else.
 WorkFields *work_of(PyObject *object);
+
+/// Launches it, and gives its handle to the Work of Python's.
+void submit_work(Communicator &communicator, const std::shared_ptr<Work> &work, std::shared_ptr<Mark> after,
+                 WorkFields &fields);
 
 /// What the works of one kind of call have in common.
 struct WorkModel {
@@ -51,7 +59,8 @@ struct WorkModel {
 /// `releases`: others may need the interpreter while it begins.
 PyObject *begin_message(const WorkModel &model, const Message &message, std::chrono::nanoseconds timeout,
                         PyObject *array, PyObject *result, bool releases);
-PyObject *submit_call(const WorkModel &model, const Call &call, PyObject *x, PyObject *out, PyObject *result);
+PyObject *submit_call(const WorkModel &model, const Call &call, std::size_t num_bytes, PyObject *x, PyObject *out,
+                      PyObject *result);
 
 void bind_works(nanobind::module_ &module);
 

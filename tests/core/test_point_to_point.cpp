@@ -109,6 +109,25 @@ TEST(messages_need_nobody_s_help_once_begun) {
     });
 }
 
+TEST(messages_need_nobody_s_help_where_mostly_somebody_waits) {
+    for (const bool spin : {false, true}) {
+        World world(2, {.spin = spin});
+        world.run([&](Rank &rank) {
+            const int peer = 1 - rank.rank;
+            for (int round = 0; round < num_rounds; ++round) {
+                for (int i = 0; i <= 20; ++i) {
+                    Buffer out(rank.arena, Memory::owned, i < 20 ? 5 : 1 << 20);
+                    Buffer in(rank.arena, Memory::owned, out.bytes().size());
+                    fill(out, rank.rank + round);
+                    const auto received = begin(rank, receive_of(in, peer)), sent = begin(rank, send_of(out, peer));
+                    for (const auto &one : {received, sent}) CHECK(i < 20 ? wait(rank, one) : one->end->wait(patience));
+                    check_filled(in, peer + round);
+                }
+            }
+        });
+    }
+}
+
 TEST(messages_of_several_threads_of_a_rank) {
     // Each thread has its tag; one drives, the others sleep and take over.
     for (const WorldOptions &options : {WorldOptions{}, WorldOptions{.as_processes = true}}) {

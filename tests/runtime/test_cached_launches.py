@@ -1,8 +1,10 @@
 """Launched collectives like ones before, and waiting for them, skip Python: they have to do just what Python does."""
 
+import contextlib
 import gc
 import signal
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -129,6 +131,96 @@ def test_memory_of_a_launched_collective_stays_while_it_is_in_use() -> None:
     run_ranks(main, 2, kind="thread")
 
 
+def close_beside_waiters() -> None:
+    with hocket.init() as comm:
+        for _ in range(30):
+            part, launched = comm.dup(), []
+
+            def play(part: Comm = part, launched: list[Any] = launched) -> None:
+                with contextlib.suppress(CommunicationError):
+                    while True:
+                        works = [part.all_reduce(np.ones(4), async_op=True) for _ in range(3)]
+                        launched.extend(works)
+                        for work in works[::-1]:
+                            work.wait()
+
+            threads = [threading.Thread(target=play) for _ in range(2)]
+            for one in threads:
+                one.start()
+            comm.barrier()
+            with contextlib.suppress(CommunicationError):
+                part.close()
+            assert all(work.is_completed() for work in launched)
+            for one in threads:
+                one.join()
+
+
+def test_all_that_was_launched_has_ended_once_it_is_closed() -> None:
+    """Also what other threads wait for, and run themselves."""
+    run_ranks(close_beside_waiters, 2, kind="process")
+
+
+def test_an_interrupt_that_follows_a_launch_lets_go_of_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    others_may_call = threading.Event()
+
+    def main() -> None:
+        with hocket.init() as comm:
+            if comm.rank == 1:
+                assert others_may_call.wait(PATIENCE_SECONDS)
+                comm.all_reduce(np.ones(5000))
+                return
+            core, x = comm._core, np.ones(5000)
+
+            class Interrupted:
+                """The core, but for a signal that comes as submit returns."""
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(core, name)
+
+                def submit(self, *args: Any) -> None:
+                    core.submit(*args)
+                    raise KeyboardInterrupt
+
+            reference = weakref.ref(x)
+            comm._core = Interrupted()
+            with pytest.raises(KeyboardInterrupt):
+                comm.all_reduce(x, async_op=True)
+            comm._core = core
+            del x
+            gc.collect()
+            assert reference() is not None and len(comm._works.pending()) == 1
+            others_may_call.set()
+            while comm._works.pending():
+                pass
+            gc.collect()
+            assert reference() is None
+
+    run_ranks(main, 2, kind="thread")
+
+
+def wait_behind_others() -> None:
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    with hocket.init() as comm:
+        x = np.ones(1)
+        for _ in range(40):  # so that those who wait run what they wait for
+            comm.all_reduce(x, op="max", async_op=True).wait()
+        if comm.rank == 1:
+            for _ in range(20):
+                time.sleep(0.05)  # as a rank that computes
+                comm.all_reduce(x, op="max")
+            return
+        works = [comm.all_reduce(x, op="max", async_op=True) for _ in range(20)]
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            works[-1].wait()
+        assert not works[10].is_completed()
+        works[-1].wait()
+
+
+def test_an_interrupt_is_heard_between_the_calls_before_the_awaited_one() -> None:
+    run_ranks(wait_behind_others, 2, kind="process")
+
+
 def wait_for_a_signal_in_a_collective() -> None:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     with hocket.init() as comm:
@@ -139,8 +231,8 @@ def wait_for_a_signal_in_a_collective() -> None:
                 comm.all_reduce(x)
                 continue
             work = comm.all_reduce(x, async_op=True)
-            signal.setitimer(signal.ITIMER_REAL, 0.02)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
                 work.wait()
             assert not work.is_completed()
             comm.send(np.full(1, 2.0**turn), 1)

@@ -59,11 +59,12 @@ class Work(_core.WorkFields, Marked):
         self._communicator, self._arrays, self._result, self._what = communicator, arrays, result, what
 
     def start(self, call: tuple[Any, ...]) -> None:
-        """Puts the call (arguments of the core's submit) on the communicator's stream."""
+        """Puts the call (arguments of the core's submit, but for the last) on the communicator's stream."""
         try:
-            self._work = self._mark = self._communicator.submit(*call)
+            self._communicator.submit(*call, self)
         except BaseException:
-            self._arrays = ()
+            if self._work is None:  # else an interrupt has followed its launch
+                self._arrays = ()
             raise
 
     @_quick
