@@ -233,6 +233,7 @@ class Communicator {
 
         /// With the mutex held.
         void wake() {
+            if (works.empty()) return;
             is_wanted = true;
             if (!doze.is_asleep()) changed.notify_all();
         }

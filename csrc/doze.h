@@ -16,13 +16,12 @@ class Doze {
     /// Whether the thread has to be told of what was begun: it does not look by itself.
     bool is_asleep() const { return !dozes_; }
     void note_begun() { ++num_begun_; }
-    /// Others have done what there was to do.
+    /// Others have done something of what there was to do, as they will with the rest if nothing new comes.
     void note_done() { ++num_done_; }
     /// Whether it is still to be seen if who begins something waits for it at once.
     bool is_watchful() const { return num_waits_ < enough_waits; }
     /// Somebody waits for what was begun then, and is not done.
     void note_wait(Clock::time_point begun) {
-        note_done();
         if (is_watchful() && Clock::now() - begun < at_once) ++num_waits_;
     }
 
@@ -53,7 +52,7 @@ class Doze {
 
   private:
     static constexpr unsigned max_looks = 20;    // in a row while nothing is begun
-    static constexpr unsigned enough_waits = 16; // at once, since something was left to it
+    static constexpr unsigned enough_waits = 16; // at once, since it has found something that was left to it
     static constexpr std::chrono::microseconds at_once{50};
 
     std::uint64_t num_begun_ = 0, num_done_ = 0;

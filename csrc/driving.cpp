@@ -35,8 +35,8 @@ void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_poi
 std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
     if (!lock) return short_attention;
-    const bool is_driven = state_->driven || (state_->background.joinable() && !pending_.empty());
-    if (is_driven || failure_) return Clock::duration::max();
+    const bool is_left_to_thread = state_->background.joinable() && !pending_.empty() && state_->doze.is_asleep();
+    if (state_->driven || is_left_to_thread || failure_) return Clock::duration::max();
     bool moved = false;
     auto arrival = Clock::duration::max();
     try {
@@ -143,6 +143,7 @@ void PointToPoint::collect() {
         end(*operation);
         return true;
     });
+    if (pending_.empty()) state_->doze.note_done();
     if (state_->num_waiting > 0) state_->changed.notify_all();
 }
 

@@ -111,7 +111,6 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
     set_deadlines();
     start_background();
     state_->doze.note_begun();
-    state_->doze.note_done(); // as far as it could
     hand_on();
     return operations;
 }
@@ -280,7 +279,8 @@ bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono
     if (has_ended(*operation)) return true;
     const Launching waiting = lane_.launch();
     Lock lock(state_->mutex);
-    if (!operation->finished) state_->doze.note_wait(operation->deadline - operation->timeout);
+    if (!operation->finished && operation->deadline != Clock::time_point::max()) // it is not deferred
+        state_->doze.note_wait(operation->deadline - operation->timeout);
     const bool is_finished = await(
         lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1}, interrupted);
     if (waiting.at != 0) record_wait(*operation, waiting);

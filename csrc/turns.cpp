@@ -117,6 +117,7 @@ std::shared_ptr<Work> Communicator::take_first(std::shared_ptr<Mark> &before) {
     auto work = std::move(queue_->works.front());
     queue_->works.pop_front();
     work->is_queued_ = false;
+    queue_->is_wanted = queue_->is_wanted && !queue_->works.empty(); // it may be for one of those
     before = std::exchange(queue_->awaited, work->after_);
     queue_->turn.fetch_or(Queue::busy, std::memory_order_acquire);
     queue_->runner.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -185,7 +186,6 @@ void Communicator::serve() {
                 lock, queue_->changed, spin_,
                 [this] { return queue_->begun || (!queue_->is_busy() && (queue_->closing || !queue_->works.empty())); },
                 [this] { return queue_->begun || queue_->closing || queue_->is_wanted; });
-            if (queue_->works.size() < 2) queue_->is_wanted = false; // else it may be for one of the others
             has_begun = queue_->begun != nullptr;
             if (has_begun) work = std::move(queue_->begun);
             else if (queue_->works.empty()) return;

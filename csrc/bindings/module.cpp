@@ -199,7 +199,9 @@ void submit(const std::shared_ptr<Communicator> &self, Launched &launched, int k
             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after, nb::handle work) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
     if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
-    submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *work_of(work.ptr()));
+    WorkFields *const fields = work_of(work.ptr());
+    if (fields == nullptr) throw nb::type_error("submit: expected a Work");
+    submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *fields);
 }
 
 using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;

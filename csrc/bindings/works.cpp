@@ -75,7 +75,9 @@ PyObject *result_of(WorkFields &work) {
 
 /// Stands before the method `wait`: who waits for as long as it takes needs no Python.
 PyObject *wait(PyObject *callable, PyObject *const *given, std::size_t num_flagged, PyObject *names) {
-    if (PyVectorcall_NARGS(num_flagged) == 1 && names == nullptr && current_stream() == nullptr) {
+    const auto num_given = PyVectorcall_NARGS(num_flagged);
+    const bool is_without_limit = num_given == 1 || (num_given == 2 && given[1] == Py_None);
+    if (is_without_limit && names == nullptr && current_stream() == nullptr) {
         WorkFields *const work = work_of(given[0]);
         try {
             if (PyObject *const result = work == nullptr ? nullptr : result_of(*work)) return result;
@@ -176,6 +178,7 @@ bool wait_for_work(Communicator &communicator, const Work &work, double seconds)
     if (!work.end().is_passed()) {
         const nb::gil_scoped_release release;
         communicator.run_awaited(work, until);
+        if (!work.end().is_passed()) check_signals();
     }
     const bool is_passed = wait_for(work.end(), std::chrono::duration<double>(until - Clock::now()).count());
     work.record_wait(begin);

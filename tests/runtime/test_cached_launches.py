@@ -33,6 +33,12 @@ def count_launches(comm: Comm) -> list[str]:
     return missed
 
 
+def wait_until_all_have_ended(comm: Comm) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while comm._works.pending():
+        assert time.monotonic() < deadline
+
+
 def launch_again() -> None:
     with hocket.init() as comm:
         missed, size = count_launches(comm), comm.size
@@ -123,8 +129,7 @@ def test_memory_of_a_launched_collective_stays_while_it_is_in_use() -> None:
             gc.collect()
             assert reference() is not None
             others_may_call.set()
-            while comm._works.pending():
-                pass
+            wait_until_all_have_ended(comm)
             gc.collect()
             assert reference() is None
 
@@ -190,8 +195,7 @@ def test_an_interrupt_that_follows_a_launch_lets_go_of_no_array(monkeypatch: pyt
             gc.collect()
             assert reference() is not None and len(comm._works.pending()) == 1
             others_may_call.set()
-            while comm._works.pending():
-                pass
+            wait_until_all_have_ended(comm)
             gc.collect()
             assert reference() is None
 
