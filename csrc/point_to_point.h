@@ -164,13 +164,13 @@ class PointToPoint {
         Mutex mutex;                          // guards the rest, and all below
         std::condition_variable_any changed;  // for callers: finished, or nobody drives
         std::condition_variable_any work;     // for the thread in the background
-        Doze doze;                            // of that
         unsigned num_waiting = 0;             // callers that wait for `changed`
         bool driven = false;                  // by a caller
         std::vector<std::thread::id> callers; // of run()
         bool closing = false;
         bool stopping = false;
         std::thread background;
+        Doze doze;                         // of that
         std::unique_ptr<Stream> deferring; // waits for what the deferred ones come after, and begins them
     };
     OfThisProcess<State> state_;
