@@ -82,7 +82,7 @@ TEST(made_is_what_a_fold_sends_on_if_it_is_staged) {
         if (run.awaits) CHECK(transport.slots.size() < num_bytes, run.what); // only the last pieces
         else CHECK(transport.slots.size() == (run.is_made ? num_bytes : 0), run.what, transport.slots.size());
         CHECK(transport.num_published + transport.slots.size() == run.block * sizeof operand, "each sent once");
-        CHECK(std::memcmp(transport.slots.data(), bytes, transport.slots.size()) == 0, run.what);
+        CHECK(std::equal(transport.slots.begin(), transport.slots.end(), bytes), run.what);
     }
 }
 
