@@ -15,22 +15,10 @@ import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.work import Work
+from tests.runtime.test_cached_calls import count_misses
 
 Comm = hocket.Communicator
 PATIENCE_SECONDS = 60.0
-
-
-def count_launches(comm: Comm) -> list[str]:
-    """Grows with each collective that goes through Python."""
-    missed: list[str] = []
-    launch = comm._launch
-
-    def counted(collective: str, *args: Any, **keywords: Any) -> Any:
-        missed.append(collective)
-        return launch(collective, *args, **keywords)
-
-    comm._launch = counted  # type: ignore[method-assign]
-    return missed
 
 
 def wait_until_all_have_ended(comm: Comm) -> None:
@@ -41,7 +29,7 @@ def wait_until_all_have_ended(comm: Comm) -> None:
 
 def launch_again() -> None:
     with hocket.init() as comm:
-        missed, size = count_launches(comm), comm.size
+        missed, size = count_misses(comm), comm.size
         total = size * (size + 1) // 2
         for count in (1, 300, 5000, 300_000):
             for turn in range(4):
@@ -72,7 +60,7 @@ def test_only_the_first_of_equal_collectives_goes_through_python(kind: str, size
 def test_what_has_no_array_of_its_own_goes_through_python() -> None:
     """Its work keeps what the core reads and writes, however soon the communicator is closed."""
     with hocket.init(0, 1) as comm:
-        missed, x = count_launches(comm), np.ones(3)
+        missed, x = count_misses(comm), np.ones(3)
         for _ in range(3):
             assert comm.barrier(async_op=True).wait() is None
             assert comm.all_gather(x, async_op=True).wait() is not x

@@ -15,6 +15,7 @@ import hocket
 from hocket import _core
 from hocket.runtime.launch import run_ranks
 from hocket.schedule.dtypes import DTYPES
+from tests.runtime.test_cached_calls import count_misses
 
 TURNS = 3
 
@@ -25,19 +26,6 @@ def in_threads(function: Callable[[hocket.Communicator], Any]) -> list[Any]:
             return function(comm)
 
     return run_ranks(main, 2, kind="thread")
-
-
-def count_misses(comm: hocket.Communicator) -> list[str]:
-    """Grows with each call of this communicator that goes through Python."""
-    missed: list[str] = []
-    launch = comm._launch
-
-    def counted(collective: str, *args: Any, **keywords: Any) -> Any:
-        missed.append(collective)
-        return launch(collective, *args, **keywords)
-
-    comm._launch = counted  # type: ignore[method-assign]
-    return missed
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
