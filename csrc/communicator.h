@@ -52,10 +52,9 @@ class Work {
     void record_launch() const;
 
     Call call_;
-    std::shared_ptr<Mark> after_; // what it comes after, beside earlier calls
-    // The queue's mutex guards these.
-    bool is_queued_ = false;           // waits for its turn
-    Clock::time_point submitted_ = {}; // perhaps
+    std::shared_ptr<Mark> after_;      // what it comes after, beside earlier calls
+    bool is_queued_ = false;           // waits for its turn; the queue's mutex guards this and the next one
+    Clock::time_point submitted_ = {}; // where that was asked for: see Doze::is_watchful
     std::atomic<std::uint64_t> sequence_{0};
     std::shared_ptr<Mark> end_ = std::make_shared<Mark>();
     std::shared_ptr<Recorder> recorder_; // where it was launched in a trace; and what it is there

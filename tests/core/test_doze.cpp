@@ -108,7 +108,6 @@ TEST(doze_becomes_sleep_where_nothing_is_begun) {
     std::unique_lock lock(place.mutex);
     place.lull(lock);
     CHECK(place.wait_for(lock, [&] { return place.doze.is_asleep(); }));
-    std::this_thread::yield();
     const int num_found = place.num_found;
     place.begin(); // which wakes it; it dozes first, as somebody may wait
     CHECK(place.wait_for(lock, [&] { return place.num_found > num_found; }));

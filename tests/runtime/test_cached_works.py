@@ -17,28 +17,16 @@ from hocket import ANY_SOURCE, ANY_TAG, _core
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted
 from hocket.runtime.launch import run_ranks
 from hocket.runtime.work import InFlight, MessageWork, Work
+from tests.runtime.test_cached_messages import count_misses
 
 Comm = hocket.Communicator
 PATIENCE_SECONDS = 60.0
 SIZES = (0, 1, 6, 2048, 8192, 8193, 16_385, 65_537, 300_000, 9 << 20)
 
 
-def count_misses(comm: Comm) -> list[str]:
-    """Grows with each call that goes through Python."""
-    missed: list[str] = []
-    begin = comm._begin
-
-    def counted(descriptions: Any, arrays: Any, name: str, timeout: Any) -> Any:
-        missed.append(name)
-        return begin(descriptions, arrays, name, timeout)
-
-    comm._begin = counted  # type: ignore[method-assign]
-    return missed
-
-
 def repeat() -> None:
     with hocket.init() as comm:
-        missed, other = count_misses(comm), 1 - comm.rank
+        missed, other = count_misses(comm, "_begin"), 1 - comm.rank
         for size in SIZES:
             for turn in range(4):
                 x, y = np.full(size, turn + comm.rank, "u1"), np.zeros(size, "u1")
@@ -115,7 +103,7 @@ def facts_of(work: Work) -> Any:
 def test_they_are_what_the_python_methods_make() -> None:
     choose = random.Random(5)
     with hocket.init(0, 1) as comm:
-        missed = count_misses(comm)
+        missed = count_misses(comm, "_begin")
         for turn in range(400):
             x = np.arange(6, dtype="f4") + turn
             to, given = choose.choice(sends(x)), choose.randrange(5)
@@ -247,7 +235,7 @@ def test_what_python_does_while_one_begins_harms_nobody(monkeypatch: pytest.Monk
     with hocket.init(0, 1) as comm:
         y = np.zeros(3)
         held = [comm.irecv(y, 0, tag=tag) for tag in range(20)]
-        missed, add = count_misses(comm), InFlight.add
+        missed, add = count_misses(comm, "_begin"), InFlight.add
 
         def interrupted(_: Any, work: Any) -> None:
             raise KeyboardInterrupt
