@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -125,22 +126,26 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
     check_usable();
     Lock lock(state_->mutex, std::try_to_lock);
-    if (lock && ++num_runs_ % runs_per_look != 0 && is_idle()) {
-        std::size_t num_ended = 0;
-        while (num_ended < operations.size()) {
-            Operation &next = operations[num_ended];
-            const bool is_last = num_ended + 1 == operations.size(); // else others are to begin before this one ends
-            if (!next.sends && !is_last) break;
-            const bool is_done = next.sends ? send_at_once(next)
-                                            : receive_at_once(next) || receive_behind_others(lock, next, before_wait);
-            if (!is_done) break;
-            if (next.failure) throw *next.failure;
-            ++num_ended;
-        }
-        if (num_ended == operations.size()) return;
-        operations = operations.subspan(num_ended);
-    }
+    const bool may_go_at_once = lock && ++num_runs_ % runs_per_look != 0 && is_idle();
+    if (may_go_at_once && run_at_once(lock, operations, before_wait)) return;
     run_all(lock, operations, interrupted, before_wait);
+}
+
+/// Sends, which wait for nobody, then receives, as far as they go; false where not all are finished. Of those that are
+/// not one may be pending.
+bool PointToPoint::run_at_once(Lock &lock, std::span<Operation> operations, const Hook &before_wait) {
+    const auto goes = [](const Operation &operation, bool is_done) {
+        if (operation.failure) throw *operation.failure;
+        return is_done;
+    };
+    for (Operation &operation : operations) {
+        if (operation.sends && !goes(operation, send_at_once(operation))) return false;
+    }
+    for (Operation &operation : operations) {
+        if (operation.sends || goes(operation, receive_at_once(operation))) continue;
+        if (!goes(operation, receive_behind_others(lock, operations, operation, before_wait))) return false;
+    }
+    return true;
 }
 
 /// Whether no message is under way, and there is no reason to look at more than those that are wanted next.
@@ -190,8 +195,10 @@ bool PointToPoint::receive_at_once(Operation &operation) {
 
 /// Of a rank that shares its core, where nothing has come: once the others there have run, most of what it waits for
 /// has, and need not become pending.
-bool PointToPoint::receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait) {
-    if (spin_ || operation.num_bytes > Matcher::eager_bytes) return false; // its sender had better be told at once
+bool PointToPoint::receive_behind_others(Lock &lock, std::span<const Operation> operations, Operation &operation,
+                                         const Hook &before_wait) {
+    const auto is_long = [](const Operation &one) { return one.num_bytes > Matcher::eager_bytes; };
+    if (spin_ || std::ranges::any_of(operations, is_long)) return false; // its sender had better be told at once
     if (!is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
     before_wait();
     lock.unlock();
@@ -200,14 +207,15 @@ bool PointToPoint::receive_behind_others(Lock &lock, Operation &operation, const
     return is_idle() && receive_at_once(operation);
 }
 
-/// The same for all others: those that are not pending begin.
+/// The same for all others: those that are neither pending nor finished begin.
 void PointToPoint::run_all(Lock &lock, std::span<Operation> operations, const Hook &interrupted,
                            const Hook &before_wait) {
-    const bool has_begun =
-        lock && !pending_.empty() && !operations.empty() && pending_.back().get() == &operations.back();
-    if (!has_begun) {
+    const Operation *const last = lock && !pending_.empty() ? pending_.back().get() : nullptr;
+    const auto is_new = [last](const Operation &operation) { return !operation.finished && &operation != last; };
+    const auto num_new = static_cast<std::size_t>(std::ranges::count_if(operations, is_new));
+    if (num_new > 0) {
         const Launching launching = lane_.launch();
-        for (Operation &operation : operations) operation.launching = launching;
+        for (Operation &operation : operations | std::views::filter(is_new)) operation.launching = launching;
     }
     if (!lock) {
         before_wait();
@@ -220,13 +228,14 @@ void PointToPoint::run_all(Lock &lock, std::span<Operation> operations, const Ho
         await(lock, [this] { return deferred_.empty(); }, Clock::time_point::max(), operations, interrupted);
         if (state_->closing) throw members_.closed_here();
     }
-    if (!has_begun) {
+    if (num_new > 0) {
         // Nothing may be thrown while the machine knows of them.
         state_->callers.reserve(state_->callers.size() + 1);
         // The caller's memory: it goes when they are finished. After a failure nothing looks at them any more.
-        pending_.reserve(pending_.size() + operations.size());
-        for (Operation &operation : operations) pending_.emplace_back(std::shared_ptr<void>(), &operation);
-        post(operations.size());
+        pending_.reserve(pending_.size() + num_new);
+        for (Operation &operation : operations | std::views::filter(is_new))
+            pending_.emplace_back(std::shared_ptr<void>(), &operation);
+        post(num_new);
     }
     if (!poll(operations)) {
         before_wait();

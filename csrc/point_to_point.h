@@ -112,7 +112,9 @@ class PointToPoint {
     bool is_idle() const;
     bool send_at_once(Operation &operation);
     bool receive_at_once(Operation &operation);
-    bool receive_behind_others(Lock &lock, Operation &operation, const Hook &before_wait);
+    bool receive_behind_others(Lock &lock, std::span<const Operation> operations, Operation &operation,
+                               const Hook &before_wait);
+    bool run_at_once(Lock &lock, std::span<Operation> operations, const Hook &before_wait);
     void run_all(Lock &lock, std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait);
     void await_all(Lock &lock, std::span<const Operation> operations, const Hook &interrupted);
     bool await(Lock &lock, const Condition &condition, Clock::time_point until, std::span<const Operation> told,

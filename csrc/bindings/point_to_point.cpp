@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <string>
 #include <tuple>
@@ -24,10 +22,7 @@ using namespace hocket;
 
 namespace {
 
-/// (sends, peer, tag, address, elements, dtype); tag -1: any.
-using Description = std::tuple<bool, int, std::int64_t, std::uintptr_t, std::size_t, int>;
-
-constexpr long long anything = -1;
+constexpr long long anything = -1; // a rank or a tag
 
 /// Attributes that are looked up: interned, for good.
 struct {
@@ -50,70 +45,103 @@ long long number_of(nb::handle value, long long most, const char *any, const cha
     throw nb::python_error();
 }
 
-/// `x_name`: what the array is called there. TypeError, ValueError.
-nb::tuple describe_message(bool sends, nb::handle x, nb::handle peer, nb::handle tag, int num_ranks, const char *name,
-                           const char *x_name) {
-    const nb::tuple array = describe(x, !sends, (std::string(name) + ": " + x_name).c_str());
-    const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
-    const auto rank = number_of(peer, num_ranks - 1, any_source, name, sends ? "dst" : "src");
-    const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");
-    return nb::make_tuple(sends, rank, tag_number, array[0], array[1], array[2]);
-}
+/// Messages that begin together, as a call of Python gives them.
+class MessageGroup {
+  public:
+    /// `resizable`: a set of types whose memory moves when they grow, unless a view holds it.
+    MessageGroup(int num_ranks, nb::object resizable) : num_ranks_(num_ranks), resizable_(std::move(resizable)) {}
 
-/// What `batch` takes: descriptions and arrays of a list of Send and Recv. TypeError, ValueError.
-nb::tuple describe_batch(const nb::list &group, nb::handle send, nb::handle recv, int num_ranks) {
-    nb::list descriptions, arrays;
-    for (std::size_t number = 0; number < nb::len(group); ++number) { // its attributes may run Python, which may cut it
-        const nb::object one = group[number];
-        const std::string name = "batch: message " + std::to_string(number);
-        const bool sends = nb::isinstance(one, send);
-        if (!sends && !nb::isinstance(one, recv)) {
-            const auto type = nb::cast<std::string>(one.type().attr("__name__"));
-            throw nb::type_error((name + " is a " + type + "; expected hocket.Send or hocket.Recv").c_str());
+    /// `x_name`: what the array is called there. TypeError, ValueError.
+    void add(bool sends, nb::object x, nb::handle peer, nb::handle tag, const char *name, const char *x_name) {
+        const std::string what = std::string(name) + ": " + x_name;
+        if (is_masked(x.type())) nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(what, x);
+        const Array array = array_of(x, !sends, what.c_str());
+        const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
+        const auto rank = number_of(peer, num_ranks_ - 1, any_source, name, sends ? "dst" : "src");
+        const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");
+        Message message{.sends = sends, .peer = static_cast<int>(rank), .dtype = array.dtype};
+        if (tag_number != anything) message.tag = static_cast<std::uint64_t>(tag_number);
+        message.data = reinterpret_cast<std::byte *>(array.address);
+        message.num_bytes = array.count * size_of(array.dtype);
+        held_.push_back(view_of(x));
+        messages_.push_back(message);
+        arrays_.push_back(std::move(x));
+    }
+
+    /// What `batch` takes: a list of Send and Recv. TypeError, ValueError.
+    void add_all(const nb::list &given, nb::handle send, nb::handle recv) {
+        for (std::size_t number = 0; number < nb::len(given); ++number) { // looking may run Python, which may cut it
+            const nb::object one = given[number];
+            const std::string name = "batch: message " + std::to_string(number);
+            const bool sends = nb::isinstance(one, send);
+            if (!sends && !nb::isinstance(one, recv)) {
+                const auto type = nb::cast<std::string>(one.type().attr("__name__"));
+                throw nb::type_error((name + " is a " + type + "; expected hocket.Send or hocket.Recv").c_str());
+            }
+            const nb::object peer = nb::getattr(one, sends ? names.dst : names.src), tag = nb::getattr(one, names.tag);
+            add(sends, nb::getattr(one, names.x), peer, tag, name.c_str(), "x");
         }
-        const nb::object x = nb::getattr(one, names.x), peer = nb::getattr(one, sends ? names.dst : names.src),
-                         tag = nb::getattr(one, names.tag);
-        if (nb::hasattr(x.type(), names.filled)) // which runs none of the program's code
-            nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(name + ": x", x);
-        descriptions.append(describe_message(sends, x, peer, tag, num_ranks, name.c_str(), "x"));
-        arrays.append(x);
     }
-    return nb::make_tuple(descriptions, arrays);
-}
 
-/// ValueError where what is received shares memory with anything else.
-void check_apart(const char *name, const std::vector<Description> &descriptions) {
-    std::vector<std::tuple<std::uintptr_t, std::uintptr_t, bool>> spans; // begin, end, received
-    for (const auto &[sends, peer, tag, address, count, dtype] : descriptions) {
-        if (count > 0) spans.emplace_back(address, address + count * size_of(static_cast<Dtype>(dtype)), !sends);
-    }
-    std::ranges::sort(spans);
-    std::uintptr_t end = 0, end_received = 0;
-    for (const auto &[begin, behind, is_received] : spans) {
-        if (begin < (is_received ? end : end_received)) {
-            const std::string text =
-                std::string(name) + ": what is received overlaps other memory of the call; pass arrays that share none";
-            throw nb::value_error(text.c_str());
+    /// ValueError where what is received shares memory with anything else.
+    void check_apart(const char *name) const {
+        std::vector<std::tuple<const std::byte *, const std::byte *, bool>> spans; // begin, end, received
+        for (const Message &one : messages_) {
+            if (one.num_bytes > 0) spans.emplace_back(one.data, one.data + one.num_bytes, !one.sends);
         }
-        end = std::max(end, behind);
-        if (is_received) end_received = std::max(end_received, behind);
+        std::ranges::sort(spans);
+        const std::byte *end = nullptr, *end_received = nullptr;
+        for (const auto &[begin, behind, is_received] : spans) {
+            if (begin < (is_received ? end : end_received)) {
+                const std::string text =
+                    std::string(name) +
+                    ": what is received overlaps other memory of the call; pass arrays that share none";
+                throw nb::value_error(text.c_str());
+            }
+            end = std::max(end, behind);
+            if (is_received) end_received = std::max(end_received, behind);
+        }
     }
-}
 
-Message message_of(const Description &description) {
-    const auto &[sends, peer, tag, address, count, dtype] = description;
-    Message message{.sends = sends, .peer = peer, .dtype = static_cast<Dtype>(dtype)};
-    if (tag >= 0) message.tag = static_cast<std::uint64_t>(tag);
-    message.data = reinterpret_cast<std::byte *>(address);
-    message.num_bytes = count * size_of(message.dtype);
-    return message;
-}
+    const std::vector<Message> &messages() const { return messages_; }
+    /// Of each the array and the view that holds its memory, or None; and whether it is received.
+    nb::list arrays() const {
+        nb::list found;
+        for (std::size_t at = 0; at < messages_.size(); ++at)
+            found.append(nb::make_tuple(nb::make_tuple(arrays_[at], held_[at]), !messages_[at].sends));
+        return found;
+    }
 
-std::vector<Message> messages_of(const std::vector<Description> &descriptions) {
-    std::vector<Message> messages;
-    for (const Description &description : descriptions) messages.push_back(message_of(description));
-    return messages;
-}
+    /// None of each send, (x, source, tag) of each receive: `found(at)` has the latter two.
+    template <typename Found> nb::list results(const Found &found) const {
+        nb::list results;
+        for (std::size_t at = 0; at < messages_.size(); ++at) {
+            if (messages_[at].sends) results.append(nb::none());
+            else results.append(std::apply([&](auto... is) { return nb::make_tuple(arrays_[at], is...); }, found(at)));
+        }
+        return results;
+    }
+
+  private:
+    /// Looks at a type once, as what is not there takes an exception to find; that runs none of the program's code.
+    bool is_masked(nb::handle type) {
+        if (type.is(unmasked_)) return false;
+        if (nb::hasattr(type, names.filled)) return true;
+        unmasked_ = nb::borrow(type);
+        return false;
+    }
+
+    nb::object view_of(const nb::object &x) const {
+        const int is_resizable = PySet_Contains(resizable_.ptr(), x.type().ptr());
+        if (is_resizable < 0) throw nb::python_error();
+        return is_resizable == 0 ? nb::none() : nb::steal(PyMemoryView_FromObject(x.ptr()));
+    }
+
+    int num_ranks_;
+    nb::object resizable_, unmasked_; // the latter a type of arrays
+    std::vector<Message> messages_;
+    std::vector<nb::object> arrays_, held_;
+};
 
 /// Hocket's own: bytes with a tag of 64 bits.
 Message internal_message(bool sends, int peer, std::uint64_t tag, std::vector<std::byte> &bytes) {
@@ -126,17 +154,26 @@ Message internal_message(bool sends, int peer, std::uint64_t tag, std::vector<st
             .num_bytes = bytes.size()};
 }
 
-using Envelope = std::pair<int, std::uint64_t>;
-
 } // namespace
 
 void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator) {
     const auto interned = [](const char *text) { return nb::handle(PyUnicode_InternFromString(text)); };
     names = {interned("x"), interned("dst"), interned("src"), interned("tag"), interned("filled")};
-    m.def("describe_message", &describe_message, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(),
-          "num_ranks"_a, "name"_a, "x_name"_a);
-    m.def("describe_batch", &describe_batch, "group"_a, "send"_a, "recv"_a, "num_ranks"_a);
-    m.def("check_apart", &check_apart, "name"_a, "messages"_a);
+    nb::class_<MessageGroup>(m, "MessageGroup")
+        .def(nb::init<int, nb::object>(), "num_ranks"_a, "resizable"_a)
+        .def("add", &MessageGroup::add, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(), "name"_a, "x_name"_a)
+        .def("add_all", &MessageGroup::add_all, "messages"_a, "send"_a, "recv"_a)
+        .def("check_apart", &MessageGroup::check_apart, "name"_a)
+        .def("arrays", &MessageGroup::arrays)
+        .def(
+            "results_as_asked",
+            [](const MessageGroup &self) {
+                return self.results([&](std::size_t at) {
+                    const Message &asked = self.messages()[at];
+                    return std::pair(asked.peer, asked.tag ? static_cast<long long>(*asked.tag) : anything);
+                });
+            },
+            "As of receives that have not begun.");
 
     nb::class_<MessageWork>(m, "MessageWork")
         .def(
@@ -162,26 +199,24 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
     communicator
         .def(
             "exchange",
-            [](Communicator &self, const std::vector<Description> &descriptions, double timeout) {
-                const std::vector<Message> messages = messages_of(descriptions);
-                note_messages(self, messages, duration(timeout));
+            [](Communicator &self, const MessageGroup &group, double timeout) {
+                note_messages(self, group.messages(), duration(timeout));
                 std::vector<Operation> operations;
-                for (const Message &message : messages) operations.emplace_back(message, duration(timeout));
+                operations.reserve(group.messages().size());
+                for (const Message &message : group.messages()) operations.emplace_back(message, duration(timeout));
                 {
                     const nb::gil_scoped_release release;
                     self.messages().run(operations, check_signals);
                 }
-                std::vector<Envelope> envelopes;
-                for (const Operation &operation : operations)
-                    envelopes.emplace_back(operation.source, operation.found_tag);
-                return envelopes;
+                return group.results(
+                    [&](std::size_t at) { return std::pair(operations[at].source, operations[at].found_tag); });
             },
-            "messages"_a, "timeout"_a)
+            "group"_a, "timeout"_a)
         .def(
             "begin_exchange",
-            [](const std::shared_ptr<Communicator> &self, const std::vector<Description> &descriptions, double timeout,
+            [](const std::shared_ptr<Communicator> &self, const MessageGroup &group, double timeout,
                const std::shared_ptr<Mark> &after, nb::list works) {
-                const std::vector<Message> messages = messages_of(descriptions);
+                const std::vector<Message> &messages = group.messages();
                 if (messages.size() == 1 && !after) note_begun(self, messages.front(), duration(timeout));
                 Operations operations;
                 {
@@ -190,7 +225,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 }
                 for (auto &operation : operations) works.append(MessageWork{self, std::move(operation)});
             },
-            "messages"_a, "timeout"_a, "after"_a.none(), "works"_a,
+            "group"_a, "timeout"_a, "after"_a.none(), "works"_a,
             "Adds their handles to `works`, where an interrupt that follows leaves them.")
         .def(
             "send_internal",

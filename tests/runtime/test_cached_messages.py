@@ -24,9 +24,9 @@ def count_misses(comm: Comm, method: str = "_exchange") -> list[str]:
     missed: list[str] = []
     exchange = getattr(comm, method)
 
-    def counted(descriptions: Any, arrays: Any, name: str, timeout: Any) -> Any:
+    def counted(group: Any, name: str, timeout: Any) -> Any:
         missed.append(name)
-        return exchange(descriptions, arrays, name, timeout)
+        return exchange(group, name, timeout)
 
     setattr(comm, method, counted)
     return missed

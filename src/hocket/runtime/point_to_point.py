@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hocket import _core
-from hocket.runtime.arguments import RESIZABLE, check_unmasked
+from hocket.runtime.arguments import RESIZABLE
 from hocket.runtime.calls import cached
 from hocket.runtime.settings import check_timeout
 from hocket.runtime.stream import current_stream, launch_mark
@@ -64,7 +64,7 @@ class PointToPoint:
     @cached
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Sends x to rank dst; returns when x may be written again, which says nothing of its having been received."""
-        self._exchange([self._outgoing("send", x, dst, tag)], (x,), "send", timeout)
+        self._exchange(self._one_message("send", True, x, dst, tag), "send", timeout)
 
     @cached
     def recv(
@@ -75,19 +75,19 @@ class PointToPoint:
         x is as long as the message, and of its dtype; its shape may be another. Where a stream is current, which comes
         to it later, source and tag are those that were given, perhaps ANY_SOURCE and ANY_TAG; irecv's Work tells more.
         """
-        [(source, found)] = self._exchange([self._incoming("recv", x, src, tag)], (x,), "recv", timeout)
+        [(x, source, found)] = self._exchange(self._one_message("recv", False, x, src, tag), "recv", timeout)
         return x, source, found
 
     @cached
     def isend(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> Work:
         """Begins to send x to rank dst. x may not be written until the Work is done."""
-        [work] = self._begin([self._outgoing("isend", x, dst, tag)], [x], "isend", timeout)
+        [work] = self._begin(self._one_message("isend", True, x, dst, tag), "isend", timeout)
         return work
 
     @cached
     def irecv(self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> Work:
         """Begins to fill x with a message from rank src, or from any; the Work then tells source and tag."""
-        [work] = self._begin([self._incoming("irecv", x, src, tag)], [x], "irecv", timeout)
+        [work] = self._begin(self._one_message("irecv", False, x, src, tag), "irecv", timeout)
         return work
 
     @cached
@@ -106,10 +106,10 @@ class PointToPoint:
 
         recv_tag: the tag to receive, `tag` without it.
         """
-        outgoing = self._outgoing("sendrecv", x, dst, tag)
-        incoming = self._incoming("sendrecv", out, src, tag if recv_tag is None else recv_tag, "out")
-        _core.check_apart("sendrecv", [outgoing, incoming])
-        _, (source, found) = self._exchange([outgoing, incoming], (x, out), "sendrecv", timeout)
+        group = self._one_message("sendrecv", True, x, dst, tag)
+        group.add(False, out, src, tag if recv_tag is None else recv_tag, "sendrecv", "out")
+        group.check_apart("sendrecv")
+        _, (out, source, found) = self._exchange(group, "sendrecv", timeout)
         return out, source, found
 
     def batch(
@@ -121,55 +121,44 @@ class PointToPoint:
         """
         if not isinstance(messages, Iterable):
             raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
-        descriptions, arrays = _core.describe_batch(list(messages), Send, Recv, self._size)
-        _core.check_apart("batch", descriptions)
+        group = _core.MessageGroup(self._size, RESIZABLE)
+        group.add_all(list(messages), Send, Recv)
+        group.check_apart("batch")
         if async_op:
-            return list(self._begin(descriptions, arrays, "batch", timeout))
-        found = self._exchange(descriptions, tuple(arrays), "batch", timeout)
-        return [
-            None if description[0] else (x, *envelope)  # whether it sends
-            for description, x, envelope in zip(descriptions, arrays, found, strict=True)
-        ]
+            return self._begin(group, "batch", timeout)
+        return self._exchange(group, "batch", timeout)
 
-    def _exchange(
-        self, descriptions: list[tuple[Any, ...]], arrays: tuple[Any, ...], name: str, timeout: float | None
-    ) -> list[tuple[int, int]]:
+    def _exchange(self, group: _core.MessageGroup, name: str, timeout: float | None) -> list[Any]:
         core = self._usable()
-        if current_stream() is not None:
-            for work in self._begin(descriptions, list(arrays), name, timeout):
+        results: list[Any]
+        if current_stream() is None:
+            results = core.exchange(group, self._seconds(name, timeout))
+        else:
+            for work in self._begin(group, name, timeout):
                 work.wait()
-            return [(source, tag) for _, source, tag, *_ in descriptions]
-        held = [memoryview(one) for one in arrays if type(one) in RESIZABLE]
-        found: list[tuple[int, int]] = core.exchange(descriptions, self._seconds(name, timeout))
-        del held
-        return found
+            results = group.results_as_asked()
+        return results
 
-    def _begin(
-        self, descriptions: list[tuple[Any, ...]], arrays: list[Any], name: str, timeout: float | None
-    ) -> list[Work]:
+    def _begin(self, group: _core.MessageGroup, name: str, timeout: float | None) -> list[MessageWork]:
         core, seconds = self._usable(), self._seconds(name, timeout)
         what = f"{name} on rank {self._rank}"
         works: list[MessageWork] = []
         begun: list[Any] = []
         try:
-            for x, description in zip(arrays, descriptions, strict=True):
-                held = memoryview(x) if type(x) in RESIZABLE else None
-                works.append(MessageWork((x, held), not description[0], what))
+            for arrays, receives in group.arrays():
+                works.append(MessageWork(arrays, receives, what))
                 self._works.add(works[-1])  # before it begins: nothing that interrupts this lets go of its memory
-            core.begin_exchange(descriptions, seconds, launch_mark(current_stream()), begun)
+            core.begin_exchange(group, seconds, launch_mark(current_stream()), begun)
         finally:
             for number, work in enumerate(works):
                 work.begun(begun[number] if begun else None)
-        return list(works)
+        return works
 
     def _seconds(self, name: str, timeout: float | None) -> float:
         return self._timeout_of(name) if timeout is None else check_timeout(name, timeout)
 
-    def _outgoing(self, name: str, x: Any, dst: int, tag: int) -> tuple[Any, ...]:
-        """What the core needs for a send, once it is checked."""
-        check_unmasked(f"{name}: x", x)
-        return _core.describe_message(True, x, dst, tag, self._size, name, "x")
-
-    def _incoming(self, name: str, x: Any, src: int, tag: int, what: str = "x") -> tuple[Any, ...]:
-        check_unmasked(f"{name}: {what}", x)
-        return _core.describe_message(False, x, src, tag, self._size, name, what)
+    def _one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> _core.MessageGroup:
+        """A send or a receive, once it is checked."""
+        group = _core.MessageGroup(self._size, RESIZABLE)
+        group.add(sends, x, peer, tag, name, "x")
+        return group

@@ -273,13 +273,13 @@ class ProcessGroup(dist.ProcessGroup):
         """Sends to a rank; the tensor may be written again once the work is done."""
         tensor = single("send", tensors)
         x = source("send", tensor)
-        return self._message("send", x, self._comm._outgoing("send", x, dst, tag), tensor, None)
+        return self._message("send", self._comm._one_message("send", True, x, dst, tag), tensor, None)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receives from a rank."""
         tensor = single("recv", tensors)
         x, finish = target("recv", tensor)
-        return self._message("recv", x, self._comm._incoming("recv", x, src, tag), tensor, finish)
+        return self._message("recv", self._comm._one_message("recv", False, x, src, tag), tensor, finish)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receives from any rank; the work's source_rank() tells which."""
@@ -401,11 +401,11 @@ class ProcessGroup(dist.ProcessGroup):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
-    def _message(self, name: str, x: Any, description: Any, tensor: Any, finish: Finish) -> Any:
+    def _message(self, name: str, group: Any, tensor: Any, finish: Finish) -> Any:
         """isend or irecv of the communicator, whose errors speak of `name`."""
         self._sequence += 1
         with told_to_torch(), _observed(name, [tensor], self), launching([tensor]):
-            begun = self._comm._begin([description], [x], name, None)
+            begun = self._comm._begin(group, name, None)
         return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
     def _kept(self, work: RunningWork) -> Any:
