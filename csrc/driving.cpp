@@ -12,7 +12,7 @@ namespace hocket {
 /// Moves messages until the condition holds or `until` has passed. The lock is held except while this rests.
 void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience) {
     while (!condition()) {
-        const bool moved = step(false);
+        const bool moved = step();
         if (moved) patience.renew();
         if (condition()) break;
         if (patience.wants_clock()) {
@@ -67,7 +67,7 @@ bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_poi
     page.sleeping.fetch_add(1, std::memory_order_seq_cst);
     // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
     const auto now = Clock::now();
-    const bool moved = step(true) || condition();
+    const bool moved = step(Round::thorough) || condition();
     if (!moved) {
         const auto arrival = carrier_.until_arrival(now);
         stop_reading();
@@ -80,9 +80,10 @@ bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_poi
     return moved;
 }
 
-/// One round of the machine; whether it moved anything. A failure ends all operations. `thorough`: looks at what
-/// members have written down although no alarm was raised.
-bool PointToPoint::step(bool thorough) {
+/// One round of the machine; whether it moved anything. A failure ends all operations. A thorough one looks at what
+/// members have written down although no alarm was raised; where something begins, nothing is kept of what others may
+/// be about to ask for.
+bool PointToPoint::step(Round round) {
     if (failure_) return false;
     ControlPage &page = members_.own();
     bool moved = false;
@@ -90,8 +91,8 @@ bool PointToPoint::step(bool thorough) {
         start_reading(); // before the look at the alarm: a member that fails waits until this has ended, or is heard
                          // now
         std::vector<int> closed;
-        if (thorough || page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) closed = examine();
-        moved = matcher_.advance();
+        if (round == Round::thorough || page.alarm.load(std::memory_order_seq_cst) != seen_alarm_) closed = examine();
+        moved = matcher_.advance(round != Round::beginning);
         check_read();
         collect(); // what was kept here is received, though who sent it has closed since
         if (!moved && !closed.empty()) look_for_closed(closed);
@@ -155,7 +156,7 @@ void PointToPoint::end(Operation &operation) {
 
 void PointToPoint::check_deadlines(Clock::time_point now) {
     if (now < next_deadline_) return;
-    step(true); // it may be done by now, or there is a better reason
+    step(Round::thorough); // it may be done by now, or there is a better reason
     std::shared_ptr<Operation> late;
     next_deadline_ = Clock::time_point::max();
     for (const auto &operation : pending_) {

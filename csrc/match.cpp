@@ -38,11 +38,11 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     finish(*arrival->receive);
 }
 
-bool Matcher::advance() {
+bool Matcher::advance(bool keeps) {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
     for (int peer = 0; peer < num_ranks; ++peer) {
-        if (transport_.may_show(peer)) receive_from(peer, frames_per_advance);
+        if (transport_.may_show(peer)) receive_from(peer, frames_per_advance, keeps);
         if (!from(peer).fetched.empty()) fetch_from(peer);
     }
     for (int peer = 0; peer < num_ranks; ++peer) {
@@ -128,7 +128,16 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
 
 // From a peer ---------------------------------------------------------------------------------------------------------
 
-void Matcher::receive_from(int peer, std::size_t max_frames) {
+/// Whether these begin with a message that would have to be kept.
+bool Matcher::is_unasked(int peer, Bytes bytes) const {
+    Header header;
+    if (incoming_[static_cast<std::size_t>(peer)].header_bytes > 0 || bytes.size() < sizeof header) return false;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const auto asks = [&](const std::shared_ptr<Exchange> &receive) { return accepts(*receive, peer, header); };
+    return header.kind == Kind::eager && std::ranges::none_of(receives_, asks);
+}
+
+void Matcher::receive_from(int peer, std::size_t max_frames, bool keeps) {
     Incoming &in = from(peer);
     for (std::size_t frames = 0; frames < max_frames;) {
         const View view = transport_.view(peer);
@@ -136,6 +145,7 @@ void Matcher::receive_from(int peer, std::size_t max_frames) {
         std::size_t size = 0;
         if (in.payload_left == 0) {
             if (view.attached) refuse(peer, "a header that is not here");
+            if (!keeps && is_unasked(peer, view.bytes)) return;
             size = take_header(peer, view.bytes);
         }
         const std::size_t of_payload = std::min(in.payload_left, view.bytes.size() - size);

@@ -116,8 +116,9 @@ class Matcher {
     /// Whether its peer has sent something.
     bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
 
-    /// Moves what can be moved, within a budget. False when nothing could.
-    bool advance();
+    /// Moves what can be moved, within a budget. False when nothing could. Without `keeps` a message that nobody has
+    /// asked for stays on its way, and so does what comes behind it: who asks for it next then copies it once.
+    bool advance(bool keeps = true);
 
     /// The peers whose messages, room or releases are missing, ascending; none when all is done.
     std::vector<int> waiting_for() const;
@@ -229,7 +230,8 @@ class Matcher {
     [[noreturn]] void refuse(int peer, const char *what) const;
     bool accepts(const Exchange &receive, int source, const Header &header) const;
     void check_alike(const Exchange &receive, int source, const Header &header) const;
-    void receive_from(int peer, std::size_t max_frames);
+    void receive_from(int peer, std::size_t max_frames, bool keeps = true);
+    bool is_unasked(int peer, Bytes bytes) const;
     std::size_t take_header(int peer, Bytes bytes);
     bool write_payload(int peer, const View &view, Bytes bytes);
     void write(const Exchange &receive, std::byte *place, Bytes bytes);

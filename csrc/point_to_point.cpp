@@ -64,7 +64,7 @@ void PointToPoint::post(std::size_t num_new) {
         if (failure_) throw *failure_;
         for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
     } catch (...) { end_with_caught(); }
-    step(false);
+    step(Round::beginning);
     if (state_->driven)
         members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
 }
@@ -253,7 +253,7 @@ void PointToPoint::run_all(Lock &lock, std::span<Operation> operations, const Ho
 bool PointToPoint::poll(std::span<const Operation> operations) {
     if (spin_ && !state_->driven) {
         for (unsigned polls = polls_before_wait; polls > 0 && !all_finished(operations); --polls) {
-            if (!step(false)) relax();
+            if (!step()) relax();
         }
         hand_on();
     }
@@ -398,7 +398,7 @@ void PointToPoint::close(const Hook &interrupted) {
     while (deferring && !deferring->record()->wait(attention)) continue; // its last task may still be here
     if (!is_first) return;
     lock.lock();
-    while (step(true)) continue; // what has come but was not looked at
+    while (step(Round::thorough)) continue; // what has come but was not looked at
     stop_reading();
     warn_of_unmatched();
 }

@@ -121,7 +121,8 @@ class PointToPoint {
                const Hook &interrupted);
     void drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience);
     bool sleep(Lock &lock, const Condition &condition, Clock::time_point until);
-    bool step(bool thorough);
+    enum class Round : std::uint8_t { beginning, usual, thorough };
+    bool step(Round round = Round::usual);
     void start_reading() {
         if (!std::exchange(reading_, true)) members_.own().in_messages.store(1, std::memory_order_seq_cst);
     }

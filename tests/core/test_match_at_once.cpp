@@ -51,6 +51,33 @@ TEST(match_receives_at_once_only_what_comes_next) {
     }
 }
 
+TEST(match_leaves_on_its_way_what_who_begins_has_not_asked_for_yet) {
+    for (const Over over : {Over::threads, Over::processes}) {
+        for (const std::size_t size : {1U, 1000U, 65536U}) {
+            Machines machines(2, over);
+            auto first = content(1, size), second = content(2, size);
+            std::vector<std::byte> a(size), b(size), c(size);
+            CHECK(machines.send(0, 1, 1, first)->done && machines.send(0, 1, 2, second)->done, "they are on their way");
+            const auto advance = [&] {
+                while (machines[1].advance(false)) continue;
+            };
+            const auto other = machines.receive(1, 0, 3, c);
+            advance();
+            CHECK(machines[1].unmatched().empty() && !other->done, "none is looked at behind one that is unasked");
+            const auto one = machines.receive(1, 0, 1, a);
+            advance();
+            CHECK(one->done && a == first && machines[1].unmatched().empty());
+            while (machines[1].advance()) continue;
+            CHECK(machines[1].num_kept_bytes() == size, "who waits takes all");
+            const auto two = machines.receive(1, 0, 2, b);
+            CHECK(two->done && b == second && machines[1].num_kept_bytes() == 0);
+            machines.send(0, 1, 3, first);
+            advance();
+            CHECK(other->done && c == first);
+        }
+    }
+}
+
 /// A message that needs two lines and follows one without an answer, but where ranks share cores.
 TEST(match_streams_what_needs_two_lines_through_slots) {
     for (const Over over : {Over::apart, Over::crowded}) {
