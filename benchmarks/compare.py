@@ -16,6 +16,7 @@ written; of a run that ended early that is what it had measured.
 """
 
 import argparse
+import importlib.util
 import os
 import signal
 import sys
@@ -170,6 +171,9 @@ def parsed() -> argparse.Namespace:
             setattr(arguments, name, default)
         elif arguments.read:
             parser.error(f"argument --{name.replace('_', '-')}: says what to measure, and --read measures nothing")
+    missing = [name for name in ("hocket", "ml_dtypes") if importlib.util.find_spec(name) is None]
+    if missing and not arguments.read:
+        parser.error(f"{sys.executable} has no {', no '.join(missing)}: `make compare` installs what it needs")
     return arguments
 
 

@@ -1,5 +1,6 @@
 """What a user can do wrong with benchmarks/compare.py and communicators.py is one line, before anything is measured."""
 
+import importlib.util
 import json
 import os
 import re
@@ -100,6 +101,19 @@ def test_everything_is_measured_where_nothing_is_said(monkeypatch: pytest.Monkey
     found = compare.parsed()
     assert (found.ranks, found.sizes, found.quick, found.rounds) == ([2, 4, 8], [], False, None)
     assert (found.operations, found.peers) == (list(values.OPERATIONS), list(PACKAGES))
+
+
+def test_what_the_ranks_cannot_do_without_is_missed_at_once(
+    result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ml_dtypes" else find(name))
+    monkeypatch.setattr(sys, "argv", ["program"])
+    with pytest.raises(SystemExit, match="2"):
+        compare.main()
+    assert "has no ml_dtypes: `make compare` installs what it needs" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["program", "--read", os.fspath(result)])
+    assert compare.parsed().read, "which measures nothing"
 
 
 CELL = {"operation": "reduce", "num_bytes": 8, "dtype": "float32", "num_ranks": 2}
