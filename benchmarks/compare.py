@@ -171,9 +171,8 @@ def parsed() -> argparse.Namespace:
             setattr(arguments, name, default)
         elif arguments.read:
             parser.error(f"argument --{name.replace('_', '-')}: says what to measure, and --read measures nothing")
-    missing = [name for name in ("hocket", "ml_dtypes") if importlib.util.find_spec(name) is None]
-    if missing and not arguments.read:
-        parser.error(f"{sys.executable} has no {', no '.join(missing)}: `make compare` installs what it needs")
+    if not arguments.read and importlib.util.find_spec("ml_dtypes") is None:
+        parser.error(f"{sys.executable} has no ml_dtypes: `make compare` installs what it needs")
     return arguments
 
 

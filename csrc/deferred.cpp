@@ -71,7 +71,7 @@ void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
         }
         pending_.insert(pending_.end(), operations.begin(), operations.end());
     } catch (...) { return end_with_caught(); }
-    post(num_first);
+    post(num_first, Round::beginning);
     stop_reading();
     set_deadlines();
     hand_on();

@@ -58,13 +58,13 @@ void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
     matcher_.post(operation);
 }
 
-/// With the lock held: begins the last ones of `pending_`. They are still pending, or finished.
-void PointToPoint::post(std::size_t num_new) {
+/// With the lock held: begins the last ones of `pending_`, and makes a round. They are still pending, or finished.
+void PointToPoint::post(std::size_t num_new, Round round) {
     try {
         if (failure_) throw *failure_;
         for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
     } catch (...) { end_with_caught(); }
-    step(Round::beginning);
+    step(round);
     if (state_->driven)
         members_.own().ring(); // the driver may sleep over what is left to be moved, or over its own end
 }
@@ -104,7 +104,7 @@ Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::n
         return operations;
     }
     pending_.insert(pending_.end(), operations.begin(), operations.end());
-    post(operations.size());
+    post(operations.size(), Round::beginning);
     stop_reading();
     if (launching.at != 0)
         record_call(Record::What::launch, *operations.front(), *operations.back(), operations.size());
@@ -141,6 +141,7 @@ bool PointToPoint::run_at_once(Lock &lock, std::span<Operation> operations, cons
     for (Operation &operation : operations) {
         if (operation.sends && !goes(operation, send_at_once(operation))) return false;
     }
+    pending_.reserve(operations.size()); // as nothing may be thrown once one of them has begun
     for (Operation &operation : operations) {
         if (operation.sends || goes(operation, receive_at_once(operation))) continue;
         if (!goes(operation, receive_behind_others(lock, operations, operation, before_wait))) return false;
@@ -235,7 +236,7 @@ void PointToPoint::run_all(Lock &lock, std::span<Operation> operations, const Ho
         pending_.reserve(pending_.size() + num_new);
         for (Operation &operation : operations | std::views::filter(is_new))
             pending_.emplace_back(std::shared_ptr<void>(), &operation);
-        post(num_new);
+        post(num_new, Round::usual);
     }
     if (!poll(operations)) {
         before_wait();

@@ -101,9 +101,10 @@ class PointToPoint {
   private:
     using Lock = std::unique_lock<Mutex>;
     using Condition = std::function<bool()>;
+    enum class Round : std::uint8_t { beginning, usual, thorough };
 
     void give(const std::shared_ptr<Operation> &operation);
-    void post(std::size_t num_new);
+    void post(std::size_t num_new, Round round);
     void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
     void post_deferred(std::size_t num_first, Mark *after);
     void check_awaitable() const;
@@ -121,7 +122,6 @@ class PointToPoint {
                const Hook &interrupted);
     void drive(Lock &lock, const Condition &condition, Clock::time_point until, Patience &patience);
     bool sleep(Lock &lock, const Condition &condition, Clock::time_point until);
-    enum class Round : std::uint8_t { beginning, usual, thorough };
     bool step(Round round = Round::usual);
     void start_reading() {
         if (!std::exchange(reading_, true)) members_.own().in_messages.store(1, std::memory_order_seq_cst);

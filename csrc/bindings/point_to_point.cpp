@@ -54,16 +54,15 @@ class MessageGroup {
     /// `x_name`: what the array is called there. TypeError, ValueError.
     void add(bool sends, nb::object x, nb::handle peer, nb::handle tag, const char *name, const char *x_name) {
         const std::string what = std::string(name) + ": " + x_name;
-        if (is_masked(x.type())) nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(what, x);
-        const Array array = array_of(x, !sends, what.c_str());
+        if (is_masked(x)) nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(what, x);
         const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
         const auto rank = number_of(peer, num_ranks_ - 1, any_source, name, sends ? "dst" : "src");
         const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");
+        const Array array = array_of(x, !sends, what.c_str()); // at last: numbers may be objects of the program
         Message message{.sends = sends, .peer = static_cast<int>(rank), .dtype = array.dtype};
         if (tag_number != anything) message.tag = static_cast<std::uint64_t>(tag_number);
         message.data = reinterpret_cast<std::byte *>(array.address);
         message.num_bytes = array.count * size_of(array.dtype);
-        held_.push_back(view_of(x));
         messages_.push_back(message);
         arrays_.push_back(std::move(x));
     }
@@ -78,8 +77,9 @@ class MessageGroup {
                 const auto type = nb::cast<std::string>(one.type().attr("__name__"));
                 throw nb::type_error((name + " is a " + type + "; expected hocket.Send or hocket.Recv").c_str());
             }
-            const nb::object peer = nb::getattr(one, sends ? names.dst : names.src), tag = nb::getattr(one, names.tag);
-            add(sends, nb::getattr(one, names.x), peer, tag, name.c_str(), "x");
+            const nb::object x = nb::getattr(one, names.x), peer = nb::getattr(one, sends ? names.dst : names.src),
+                             tag = nb::getattr(one, names.tag);
+            add(sends, x, peer, tag, name.c_str(), "x");
         }
     }
 
@@ -104,11 +104,17 @@ class MessageGroup {
     }
 
     const std::vector<Message> &messages() const { return messages_; }
-    /// Of each the array and the view that holds its memory, or None; and whether it is received.
+    /// Of each the array and what holds its memory, or None; and whether it is received.
     nb::list arrays() const {
         nb::list found;
         for (std::size_t at = 0; at < messages_.size(); ++at)
-            found.append(nb::make_tuple(nb::make_tuple(arrays_[at], held_[at]), !messages_[at].sends));
+            found.append(nb::make_tuple(nb::make_tuple(arrays_[at], view_of(arrays_[at])), !messages_[at].sends));
+        return found;
+    }
+    /// What holds the memory of all.
+    std::vector<nb::object> views() const {
+        std::vector<nb::object> found;
+        for (const nb::object &x : arrays_) found.push_back(view_of(x));
         return found;
     }
 
@@ -123,14 +129,17 @@ class MessageGroup {
     }
 
   private:
-    /// Looks at a type once, as what is not there takes an exception to find; that runs none of the program's code.
-    bool is_masked(nb::handle type) {
-        if (type.is(unmasked_)) return false;
-        if (nb::hasattr(type, names.filled)) return true;
-        unmasked_ = nb::borrow(type);
+    /// What is not there takes an exception to find, so of objects that have no attributes but their type's one is
+    /// asked.
+    bool is_masked(nb::handle x) {
+        if (x.type().is(unmasked_)) return false;
+        if (nb::hasattr(x, names.filled)) return true;
+        const PyTypeObject *const type = Py_TYPE(x.ptr());
+        if (type->tp_getattro == PyObject_GenericGetAttr && type->tp_dictoffset == 0) unmasked_ = nb::borrow(x.type());
         return false;
     }
 
+    /// None of memory that does not move as it grows.
     nb::object view_of(const nb::object &x) const {
         const int is_resizable = PySet_Contains(resizable_.ptr(), x.type().ptr());
         if (is_resizable < 0) throw nb::python_error();
@@ -140,7 +149,7 @@ class MessageGroup {
     int num_ranks_;
     nb::object resizable_, unmasked_; // the latter a type of arrays
     std::vector<Message> messages_;
-    std::vector<nb::object> arrays_, held_;
+    std::vector<nb::object> arrays_;
 };
 
 /// Hocket's own: bytes with a tag of 64 bits.
@@ -204,6 +213,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 std::vector<Operation> operations;
                 operations.reserve(group.messages().size());
                 for (const Message &message : group.messages()) operations.emplace_back(message, duration(timeout));
+                const std::vector<nb::object> held = group.views();
                 {
                     const nb::gil_scoped_release release;
                     self.messages().run(operations, check_signals);

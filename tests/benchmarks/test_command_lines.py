@@ -110,7 +110,7 @@ def test_what_the_ranks_cannot_do_without_is_missed_at_once(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ml_dtypes" else find(name))
     monkeypatch.setattr(sys, "argv", ["program"])
     with pytest.raises(SystemExit, match="2"):
-        compare.main()
+        compare.parsed()
     assert "has no ml_dtypes: `make compare` installs what it needs" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["program", "--read", os.fspath(result)])
     assert compare.parsed().read, "which measures nothing"

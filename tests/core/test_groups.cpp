@@ -1,4 +1,4 @@
-// Messages that begin together, of which some go at once and others take longer.
+// Messages that go at once: in groups, of which others take longer, and beside those of other ranks.
 
 #include "check.h"
 #include "matchers.h"
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <list>
 #include <random>
 
@@ -14,17 +15,16 @@ using namespace hocket::test;
 
 namespace {
 
-constexpr std::array<std::size_t, 7> lengths{0, 1, 48, 5000, 8193, 70'000, 300'000};
+constexpr std::array<std::size_t, 8> lengths{0, 1, 48, 5000, 8193, 70'000, 200'000, 300'000};
 
 /// One of a group, with its memory.
 struct Part {
     Message message;
     std::vector<std::byte> bytes, expected;
 
-    Part(bool sends, int peer, std::vector<std::byte> given)
+    Part(bool sends, int peer, std::uint64_t tag, std::vector<std::byte> given)
         : bytes(sends ? given : std::vector<std::byte>(given.size())), expected(std::move(given)) {
-        // Those of one pair have one tag, and so an order.
-        message = {.sends = sends, .peer = peer, .tag = 5, .data = bytes.data(), .num_bytes = bytes.size()};
+        message = {.sends = sends, .peer = peer, .tag = tag, .data = bytes.data(), .num_bytes = bytes.size()};
     }
 };
 
@@ -41,21 +41,49 @@ TEST(groups_of_messages_keep_their_order_whatever_goes_at_once) {
                 for (int number = 0; number < 12; ++number) {
                     const int from = static_cast<int>(all() % 3), to = static_cast<int>(all() % 3);
                     const auto given = content(round + number, lengths[all() % (longest + 1)]);
-                    if (from == rank.rank) parts.emplace_back(true, to, given);
-                    if (to == rank.rank) parts.emplace_back(false, from, given);
+                    const bool from_any = number % 4 == 3; // those of one pair have one tag, else, and so an order
+                    const std::uint64_t tag = from_any ? 10U + static_cast<unsigned>(12 * round + number) : 5U;
+                    if (from == rank.rank) parts.emplace_back(true, to, tag, given);
+                    if (to == rank.rank) parts.emplace_back(false, from_any ? any_source : from, tag, given);
                 }
-                std::array<unsigned, 6> turn; // of each pair and direction: then its order stays
+                std::array<unsigned, 8> turn; // of each peer and direction: then its order stays
                 std::ranges::generate(turn, own);
                 std::vector<const Part *> order;
                 for (const Part &part : parts) order.push_back(&part);
                 std::ranges::stable_sort(order, {}, [&](const Part *part) {
-                    return turn.at(2 * static_cast<std::size_t>(part->message.peer) + (part->message.sends ? 1 : 0));
+                    return turn.at(2 * static_cast<std::size_t>(part->message.peer + 1) +
+                                   (part->message.sends ? 1 : 0));
                 });
                 std::vector<Message> messages;
                 for (const Part *part : order) messages.push_back(part->message);
                 rank.communicator().messages().run(messages, patience, do_nothing);
                 for (const Part &part : parts) CHECK(part.bytes == part.expected, part.bytes.size(), "in round", round);
             }
+        });
+    }
+}
+
+/// Where each message is there already: now and then a call looks at all peers, be it a send or a receive.
+TEST(messages_of_others_are_taken_by_who_needs_only_itself) {
+    for (const bool begins_with_send : {true, false}) {
+        World world(2, {.spin = true});
+        std::atomic<bool> sent{false};
+        world.run([&](Rank &rank) {
+            std::array<std::byte, 8> bytes{};
+            const auto run = [&](bool sends, int peer) {
+                const Message one{
+                    .sends = sends, .peer = peer, .tag = 0, .data = bytes.data(), .num_bytes = bytes.size()};
+                rank.communicator().messages().run({&one, 1}, patience, do_nothing);
+            };
+            if (rank.rank == 0 && begins_with_send) run(true, 0);
+            while (rank.rank == 0 && !sent.load()) {
+                CHECK(!world.has_failed());
+                run(true, 0);
+                run(false, 0);
+            }
+            for (int i = 0; i < 24; ++i) run(rank.rank == 1, 1 - rank.rank); // more than a channel holds
+            sent.store(true);
+            if (rank.rank == 0 && begins_with_send) run(false, 0);
         });
     }
 }

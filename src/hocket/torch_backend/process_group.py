@@ -53,7 +53,7 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(place.group_rank, place.group_size)
         self._store = place.store
         self._seconds = place.timeout.total_seconds()
-        with told_to_torch():
+        with told_to_torch:
             self._comm, store = meet(place.store, place.group_rank, place.group_size, self._seconds, options)
         if options is not None and options.timeout is not None:
             self._seconds = options.timeout
@@ -397,14 +397,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._sequence += 1
         if (before := current_stream()) is not None:
             before.synchronize()
-        with told_to_torch(), _observed("all_reduce", [], self), stream(None):
+        with told_to_torch, _observed("all_reduce", [], self), stream(None):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
     def _message(self, name: str, group: Any, tensor: Any, finish: Finish) -> Any:
         """isend or irecv of the communicator, whose errors speak of `name`."""
         self._sequence += 1
-        with told_to_torch(), _observed(name, [tensor], self), launching([tensor]):
+        with told_to_torch, _observed(name, [tensor], self), launching([tensor]):
             begun = self._comm._begin(group, name, None)
         return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
