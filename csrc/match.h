@@ -83,6 +83,8 @@ class Matcher {
     static constexpr std::size_t least_fetched_bytes = std::size_t{4} << 20;
     static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
     static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
+    /// Above this both ends write their halves past the caches, which leaves more of the memory's speed.
+    static constexpr std::size_t most_fetched_registered = std::size_t{24} << 20;
     /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
     /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
     /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
@@ -92,7 +94,7 @@ class Matcher {
     static constexpr std::size_t least_offered_without_quick_moves = std::size_t{1} << 20;
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
-    /// copies a half of, from the next); and both ends move it in any mode.
+    /// copies a half of, from the next); and both ends move what is not fetched in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
     /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received

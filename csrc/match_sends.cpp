@@ -102,9 +102,11 @@ bool Matcher::pays_to_attach(Bytes message) {
 /// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with
 /// other ranks have one copy to make instead of two.
 bool Matcher::is_to_be_fetched(Bytes message) {
-    if (message.size() < least_fetched_registered || message.size() >= least_uncached_bytes) return false;
-    if (!transport_.shares_cores() || transport_.copies_faster(message.size(), SIZE_MAX)) return false;
-    const std::size_t least = transport_.could_lend(message) ? least_fetched_registered : least_fetched_bytes;
+    if (message.size() < least_fetched_registered || !transport_.shares_cores()) return false;
+    if (transport_.copies_faster(message.size(), SIZE_MAX)) return false;
+    const bool is_registered = transport_.could_lend(message);
+    if (is_registered && message.size() > most_fetched_registered) return false;
+    const std::size_t least = is_registered ? least_fetched_registered : least_fetched_bytes;
     return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);
 }
 

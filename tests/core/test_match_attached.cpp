@@ -30,7 +30,7 @@ TEST(match_fetches_where_ranks_share_cores) {
     for (const Memory memory : {Memory::huge, Memory::registered}) {
         const bool is_huge = memory == Memory::huge;
         const std::size_t least = is_huge ? Matcher::least_fetched_in_huge_pages : Matcher::least_fetched_registered;
-        for (const std::size_t size : {least, Matcher::least_uncached_bytes - 1}) {
+        for (const std::size_t size : {least, Matcher::most_fetched_registered}) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
                 std::ranges::copy(content(size, size), bytes.data());
