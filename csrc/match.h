@@ -83,7 +83,7 @@ class Matcher {
     static constexpr std::size_t least_fetched_bytes = std::size_t{4} << 20;
     static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
     static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
-    /// Above this, where it was at 0.79 to 1.7 of their speed, both ends move halves, and write them past the caches.
+    /// Above this both ends move halves, which write past the caches: with four ranks that is quicker.
     static constexpr std::size_t most_fetched_registered = std::size_t{24} << 20;
     /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
     /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
