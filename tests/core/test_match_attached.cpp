@@ -53,6 +53,11 @@ TEST(match_fetches_where_ranks_share_cores) {
             }
         }
     }
+    const Buffer longer(arena, Memory::registered, Matcher::most_fetched_registered + 1);
+    const auto posted = machines.transports[0]->posted(1);
+    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = longer.data(), .num_bytes = longer.bytes().size()});
+    machines[0].advance();
+    CHECK(machines.transports[0]->posted(1) == posted + 1, "it is announced only");
 }
 
 /// What is offered is announced, though it is short enough to go unasked: else its offer would be taken for the next

@@ -201,6 +201,11 @@ def test_memory_shown_by_dlpack_is_given_back() -> None:
         assert sys.getrefcount(x) == before
         comm.all_reduce(data)
         data.extend(b"a bytearray that is still looked at cannot grow")
+        for received in (hocket.Recv(bytearray(1), 1), hocket.Recv(data, 0)):
+            with pytest.raises(ValueError, match="batch") as refused:
+                comm.batch([hocket.Send(data, 0), received])
+            assert refused.value.__traceback__ is not None, "it holds what the frames of the call do"
+            data.extend(b"nor after a call that is refused")
 
 
 def test_tensors_of_torch_take_part_and_make_tensors() -> None:
