@@ -40,13 +40,6 @@ bool take_tag(PyObject *value, std::int64_t &tag) {
     return true;
 }
 
-/// What decides of an array argument, and where it lies. False of one that is not plain.
-bool add_operand(PyObject *value, Key &key, Memory &memory) {
-    if (Py_TYPE(value) == array_type) return add_array(key, *reinterpret_cast<const NumpyArray *>(value), memory);
-    nb::dlpack::dltensor tensor;
-    return view_plain_tensor(value, tensor) && add_tensor(key, tensor, memory);
-}
-
 /// False for arguments that are not plain arrays, constants and lists of counts.
 bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
     key.add(word_of(&method));
@@ -301,6 +294,12 @@ bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::siz
     return true;
 }
 
+bool add_operand(PyObject *value, Key &key, Memory &memory) {
+    if (Py_TYPE(value) == array_type) return add_array(key, *reinterpret_cast<const NumpyArray *>(value), memory);
+    nb::dlpack::dltensor tensor;
+    return view_plain_tensor(value, tensor) && add_tensor(key, tensor, memory);
+}
+
 CallCache *cache_of(CachedMethod &method, PyObject *self) {
     PyTypeObject *const type = Py_TYPE(self);
     if (type != method.owner) {
@@ -363,4 +362,11 @@ void bind_cached_calls(nb::module_ &module) {
             reinterpret_cast<Caller *>(caller.ptr())->cache.forget();
         },
         "caller"_a, "After this nothing that was decided before is used again.");
+    module.def(
+        "note_made",
+        [](const nb::object &array, const nb::object &by, const nb::object &shape, const nb::object &dtype) {
+            note_made(array, {by, shape, dtype.is_none() ? nb::object() : dtype});
+        },
+        "array"_a, "by"_a, "shape"_a, "dtype"_a.none(),
+        "A method that is under way made this array, for what comes out, as by(shape, dtype), or x.by(shape).");
 }

@@ -41,6 +41,9 @@ struct Arguments {
 bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::size_t num_given, PyObject *names,
                     Arguments &arguments);
 
+/// What decides of an array argument, and where it lies. False of one that is not plain.
+bool add_operand(PyObject *value, Key &key, Memory &memory);
+
 /// Calls the Python method, and remembers under the key what that has come to. To return `done` is to return None.
 PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
                       PyObject *const *given, std::size_t num_given, PyObject *names, PyObject *done = nullptr);

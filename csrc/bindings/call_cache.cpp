@@ -1,6 +1,7 @@
 #include "call_cache.h"
 
 #include "blocking.h"
+#include "cached_method.h"
 
 #include <algorithm>
 #include <array>
@@ -143,57 +144,9 @@ Envelope run(Communicator &communicator, const ReadyCollective &of, const Hook &
     return begin_message(model, of.messages.front(), of.timeout, operands.x_object, result, releases);
 }
 
-} // namespace
-
-Miss::Miss() : outer(current_miss) {
-    current_miss = this;
-    ++num_misses;
-}
-
-Miss::~Miss() {
-    current_miss = outer;
-    --num_misses;
-}
-
-/// Where the next call finds what it returns, or what its work returns; nothing of a new array, for example.
-std::optional<Place> Miss::find_result(const Operands &operands, nb::handle result) {
-    nb::object of_work;
-    const auto learn = [&](auto &one) {
-        if constexpr (requires { one.model; }) result = of_work = one.model.learn_from(result);
-    };
-    std::visit(learn, call);
-    if (!result.is_valid()) return {};
-    const Place place = place_of_result(result, operands);
-    if (place == Place::none && !result.is_none()) return {};
-    return place;
-}
-
-std::unique_ptr<Ready> Miss::come_to(const Operands &operands, nb::handle result, std::vector<nb::object> held) {
-    if (num_calls != 1) return nullptr;
-    const std::optional<Place> place = find_result(operands, result);
-    if (!place) return nullptr;
-    if (!std::visit([&operands](auto &of) { return find_places(of, operands); }, call)) return nullptr;
-    held.push_back(nb::find(*communicator));
-    if (const auto *collective = std::get_if<ReadyCollective>(&call)) held.push_back(nb::find(*collective->launched));
-    if (const auto *begun = std::get_if<Begun<ReadyCollective>>(&call)) held.push_back(nb::find(*begun->of.launched));
-    if (!std::ranges::all_of(held, [](const nb::object &one) { return one.is_valid(); })) return nullptr; // closed
-    const std::size_t alignment = std::visit([](const auto &of) { return alignment_needed(of); }, call);
-    const auto is_written = [this](PyObject *object) {
-        return object != nullptr && std::ranges::find(written, object) != written.end();
-    };
-    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), *place, alignment, std::move(held),
-                                            is_written(operands.x_object), is_written(operands.out_object),
-                                            operands.x_object, operands.out_object});
-}
-
-void note_written(PyObject *object) {
-    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) miss->written.push_back(object);
-}
-
-PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Ready &, const Operands &)) {
+/// Inside its callers, as a call takes a part of a small message's time.
+[[gnu::always_inline]] inline PyObject *run_with(Ready &ready, const Operands &operands) {
     static const Hook interrupted = check_signals;
-    const Turn turn(ready);
-    if (prepare != nullptr && !prepare(ready, operands)) return nullptr;
     // A member that is a thread cannot go on without the interpreter.
     const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_bytes_under_lock;
     const bool releases = is_long || ready.communicator.shares_process();
@@ -218,6 +171,98 @@ PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Read
     const nb::object source = nb::steal(PyLong_FromLong(envelope.source)),
                      tag = nb::steal(PyLong_FromUnsignedLongLong(envelope.tag));
     return source.is_valid() && tag.is_valid() ? PyTuple_Pack(3, array, source.ptr(), tag.ptr()) : nullptr;
+}
+
+/// Whether it is plain, and then what decides of it.
+bool add_new(const nb::object &array, Key &key, Operands &operands) {
+    operands.out_object = array.ptr();
+    return add_operand(array.ptr(), key, operands.out);
+}
+
+/// With a new array for what comes out.
+[[gnu::noinline]] PyObject *run_into_new(Ready &ready, Operands operands) {
+    const nb::object made = ready.makes.make(operands.x_object);
+    if (!made.is_valid()) return nullptr;
+    if (ready.makes.take(made, operands) && ready.fits(operands)) return run_with(ready, operands);
+    PyErr_Format(PyExc_TypeError, "expected a new array of the shape and type of x's, found another %s; pass out=",
+                 Py_TYPE(made.ptr())->tp_name);
+    return nullptr;
+}
+
+} // namespace
+
+Miss::Miss() : outer(current_miss) {
+    current_miss = this;
+    ++num_misses;
+}
+
+Miss::~Miss() {
+    current_miss = outer;
+    --num_misses;
+}
+
+/// Where the next call finds what it returns, or what its work returns; nothing of what its method made otherwise.
+std::optional<Place> Miss::find_result(const Operands &operands, nb::handle result) {
+    nb::object of_work;
+    const auto learn = [&](auto &one) {
+        if constexpr (requires { one.model; }) result = of_work = one.model.learn_from(result);
+    };
+    std::visit(learn, call);
+    if (!result.is_valid()) return {};
+    const Place place = place_of_result(result, operands);
+    if (place == Place::none && !result.is_none()) return {};
+    return place;
+}
+
+std::unique_ptr<Ready> Miss::come_to(Operands operands, nb::handle result, std::vector<nb::object> held) {
+    if (num_calls != 1) return nullptr;
+    PyObject *const x_before = operands.x_object, *const out_before = operands.out_object;
+    if (made.is_valid()) {
+        Key kind;
+        if (!add_new(made, kind, operands)) return nullptr;
+        makes.kind.assign(kind.words().begin(), kind.words().end());
+    }
+    const std::optional<Place> place = find_result(operands, result);
+    if (!place) return nullptr;
+    if (!std::visit([&operands](auto &of) { return find_places(of, operands); }, call)) return nullptr;
+    held.push_back(nb::find(*communicator));
+    if (const auto *collective = std::get_if<ReadyCollective>(&call)) held.push_back(nb::find(*collective->launched));
+    if (const auto *begun = std::get_if<Begun<ReadyCollective>>(&call)) held.push_back(nb::find(*begun->of.launched));
+    if (!std::ranges::all_of(held, [](const nb::object &one) { return one.is_valid(); })) return nullptr; // closed
+    const std::size_t alignment = std::visit([](const auto &of) { return alignment_needed(of); }, call);
+    const auto is_written = [this](PyObject *object) {
+        return object != nullptr && std::ranges::find(written, object) != written.end();
+    };
+    return std::unique_ptr<Ready>(new Ready{*communicator, std::move(call), *place, alignment, std::move(held),
+                                            is_written(x_before), is_written(out_before), std::move(makes), x_before,
+                                            out_before});
+}
+
+void note_written(PyObject *object) {
+    for (Miss *miss = current_miss; miss != nullptr; miss = miss->outer) miss->written.push_back(object);
+}
+
+void note_made(const nb::object &array, const NewArray &how) {
+    if (current_miss == nullptr) return;
+    current_miss->made = array;
+    current_miss->makes = how;
+}
+
+nb::object NewArray::make(PyObject *x) const {
+    if (!dtype.is_valid()) return nb::steal(PyObject_CallMethodOneArg(x, by.ptr(), shape.ptr()));
+    const std::array given{shape.ptr(), dtype.ptr()};
+    return nb::steal(PyObject_Vectorcall(by.ptr(), given.data(), given.size(), nullptr));
+}
+
+bool NewArray::take(const nb::object &made, Operands &operands) const {
+    Key found;
+    return add_new(made, found, operands) && KeyEqual{}(found.words(), kind);
+}
+
+PyObject *run(Ready &ready, const Operands &operands, bool (*prepare)(const Ready &, const Operands &)) {
+    const Turn turn(ready);
+    if (prepare != nullptr && !prepare(ready, operands)) return nullptr;
+    return ready.makes.by.is_valid() ? run_into_new(ready, operands) : run_with(ready, operands);
 }
 
 } // namespace hocket

@@ -55,6 +55,17 @@ template <typename Of> struct Begun {
 
 using ReadyCall = std::variant<ReadyCollective, ReadyMessages, Begun<ReadyCollective>, Begun<ReadyMessages>>;
 
+/// How a method makes the array that it returns where it was given none to write.
+struct NewArray {
+    nanobind::object by{}, shape{}, dtype{}; // by(shape, dtype); without a dtype x.by(shape); none: no such array
+    std::vector<Word> kind{};                // what decides of it, as in a key
+
+    /// Null where Python's exception is set.
+    nanobind::object make(PyObject *x) const;
+    /// As the out of a call. False of one of another kind, as x may make now, or of none that is plain.
+    bool take(const nanobind::object &made, Operands &operands) const;
+};
+
 /// A call that was made before, ready to be made again with other memory. One thread at a time may run it.
 struct Ready {
     Communicator &communicator;
@@ -63,6 +74,7 @@ struct Ready {
     std::size_t alignment;              // that its arrays need
     std::vector<nanobind::object> held; // what the references above and the key's words lead to
     bool x_is_written, out_is_written;  // as far as that was noted
+    NewArray makes;                     // before each call, as its out
     PyObject *x_before, *out_before;    // of the last call by its key, for their addresses alone
     bool running = false, forgotten = false;
 
@@ -169,10 +181,11 @@ class Miss {
     ~Miss();
 
     /// What the call has come to; null where that cannot be told from its arguments. `held` is what its key refers to.
-    std::unique_ptr<Ready> come_to(const Operands &operands, nanobind::handle result,
-                                   std::vector<nanobind::object> held);
+    std::unique_ptr<Ready> come_to(Operands operands, nanobind::handle result, std::vector<nanobind::object> held);
 
-    Miss *outer; // that it stands in: a signal handler may call, too
+    Miss *outer;           // that it stands in: a signal handler may call, too
+    nanobind::object made; // the new array, if it has made one
+    NewArray makes;
     int num_calls = 0;
     std::vector<PyObject *> written; // not to be looked into
     Communicator *communicator = nullptr;
@@ -184,6 +197,9 @@ class Miss {
 
 /// A method that is under way on this thread remembers that this object is written.
 void note_written(PyObject *object);
+
+/// The same, that it made this array for what comes out; not a method around it, which has arrays of its own.
+void note_made(const nanobind::object &array, const NewArray &how);
 
 /// Makes the call again, after `prepare`, which may run Python's code and says whether it has set no exception: a new
 /// reference to its result, null where Python's exception is set.

@@ -57,7 +57,7 @@ def test_only_the_first_of_equal_collectives_goes_through_python(kind: str, size
     run_ranks(launch_again, size, kind=kind)
 
 
-def test_what_has_no_array_of_its_own_goes_through_python() -> None:
+def test_what_has_no_array_of_its_own_gets_a_new_one() -> None:
     """Its work keeps what the core reads and writes, however soon the communicator is closed."""
     with hocket.init(0, 1) as comm:
         missed, x = count_misses(comm), np.ones(3)
@@ -65,8 +65,9 @@ def test_what_has_no_array_of_its_own_goes_through_python() -> None:
             assert comm.barrier(async_op=True).wait() is None
             assert comm.all_gather(x, async_op=True).wait() is not x
             assert comm.all_reduce(x, op=hocket.premul_sum(2.0), async_op=True).wait() is x
-        assert missed == ["barrier", "all_gather", "all_reduce"] * 3
+        assert missed == ["barrier", "all_gather", *["all_reduce"] * 3]  # an op of one's own is no constant
         assert x.tolist() == [8.0] * 3
+        comm.barrier(async_op=True)
         comm.all_reduce(x, async_op=True)
         comm.all_reduce(x, async_op=True)
     with pytest.raises(CommunicationError, match="closed"):

@@ -1,5 +1,6 @@
 """What is fixed for a communicator or a collective: algorithm, order of reduction, time-out; and for all, by rank 0."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,10 @@ def test_ranks_that_are_configured_differently_are_told() -> None:
     run_ranks(different_algorithms, 3, kind="thread")
 
 
-def what_runs() -> set[str]:
+def what_runs(of_others: dict[str, str] | None = None) -> set[str]:
+    """of_others: the environment that the ranks but 0 find instead."""
+    if of_others and os.environ["HOCKET_RANK"] != "0":
+        os.environ.update(of_others)
     with hocket.init() as comm:
         comm.all_reduce(np.ones(3))
         comm.all_gather(np.ones(3))
@@ -187,14 +191,16 @@ def what_runs() -> set[str]:
 
 def test_rank_0_reads_the_environment_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_ALGO", "allreduce:ring")
-    assert run_ranks(what_runs, 3, kind="process") == [{"all_reduce:ring", "all_gather:direct"}] * 3
+    others = {"HOCKET_ALGO": "allreduce:direct"}
+    assert run_ranks(what_runs, 3, args=(others,), kind="process") == [{"all_reduce:ring", "all_gather:direct"}] * 3
 
 
 def test_a_tuner_file_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "tuner.csv"
     file.write_text("# collective,min_bytes,max_bytes,algorithm,...\nallreduce,0,65536,ring,simple,-1,-1,-1\n")
     monkeypatch.setenv("HOCKET_TUNER_CONFIG_FILE", str(file))
-    assert run_ranks(what_runs, 2, kind="process") == [{"all_reduce:ring", "all_gather:direct"}] * 2
+    others = {"HOCKET_TUNER_CONFIG_FILE": str(tmp_path / "missing.csv")}  # rank 0's copy is what the group uses
+    assert run_ranks(what_runs, 2, args=(others,), kind="process") == [{"all_reduce:ring", "all_gather:direct"}] * 2
 
 
 def start_with_a_bad_configuration() -> str:

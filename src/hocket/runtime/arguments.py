@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hocket import _core
 from hocket.runtime.failures import DTYPES
 from hocket.schedule.dtypes import numpy_dtype
 
@@ -77,10 +78,15 @@ def cannot_split(collective: str, size: int, shape: tuple[int, ...]) -> ValueErr
 
 
 def new_like(x: Any, shape: tuple[int, ...], dtype: int) -> Any:
-    """A new array of the caller's kind: tensors make their own, all else is NumPy's."""
+    """A new array of the caller's kind, for what comes out: tensors make their own, all else is NumPy's."""
     if hasattr(x, "new_empty"):
-        return x.new_empty(shape)
-    return np.empty(shape, numpy_dtype(DTYPES[dtype]))
+        made = x.new_empty(shape)
+        _core.note_made(made, "new_empty", shape, None)
+    else:
+        kind = numpy_dtype(DTYPES[dtype])
+        made = np.empty(shape, kind)
+        _core.note_made(made, np.empty, shape, kind)
+    return made
 
 
 def in_place(collective: str, input: Described, output: Described, ahead: int, item_bytes: int) -> bool:

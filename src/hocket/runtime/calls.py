@@ -45,8 +45,8 @@ def cached(method: _Method) -> _Method:
 
     The method stays what says what is taken, given and refused. The cache knows a call by plain arrays of NumPy or
     PyTorch as `x` and `out` (their type, shape, layout, and where they overlap), by the numbers in lists of counts, and
-    by the identity of all else, which has to be None, a string or a number. It serves calls that return x, out or None,
-    or a Work for which that holds where they have an x or out, and messages.
+    by the identity of all else, which has to be None, a string or a number. It serves calls that return x, out, an
+    array of `new_like`, or None, a Work for which that holds where they have any array, and messages.
     """
     return cast(_Method, _core.cached_method(method))
 

@@ -6,11 +6,12 @@ concatenated and split along dim 0.
 
 from typing import Any
 
-import numpy as np
-
 from hocket import _core
 from hocket.runtime.arguments import NOTHING, cannot_split, check_like, needed, new_like, shape_of
 from hocket.runtime.calls import Calls, cached
+from hocket.runtime.failures import DTYPES
+
+_TOKEN = DTYPES.index("uint8")
 
 
 class Collectives(Calls):
@@ -229,7 +230,7 @@ class Collectives(Calls):
     @cached
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns, None, once every rank has called it."""
-        token = self._token if not async_op else np.zeros(1, np.uint8)
+        token = self._token if not async_op else new_like(None, (1,), _TOKEN)
         described = _core.describe(token, True, "barrier: token")
         options = (algorithm, None, timeout, async_op)
         return self._launch("barrier", described, described, 0, 1, "max", 0, options, None, token)
