@@ -12,7 +12,8 @@ cores exchange a line in that round, and the least and most of all rounds: on so
 Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold, and
 Hocket failed in no cell; a goal with a cell in which it did is not reached. bfloat16 is measured where sums are made:
 what an operation only moves is the same bytes in every library, whatever they mean. --read reports on what --json has
-written; of a run that ended early that is what it had measured.
+written; of a run that ended early that is what it had measured. oneCCL and DeepSpeed's kernel for all_reduce, which has
+no other, are measured where --peers names them; no goal asks for them.
 """
 
 import argparse
@@ -32,9 +33,9 @@ from comparison import building, costs, goals, machine, markdown, report
 from comparison.contenders import CONTENDERS, SETTINGS, Contender
 from comparison.goals import Outcome
 from comparison.measuring import FULL, QUICK, Comparison, Effort, say
-from comparison.results import Row, Run, together
+from comparison.results import Row, Run, size_name, together
 from comparison.values import ITEM_BYTES, MOST_RANKS, OPERATIONS, undefined
-from peers import PACKAGES, ROOT
+from peers import PACKAGES, ROOT, USUAL
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8, 64, KIB, 8 * KIB, 64 * KIB, 512 * KIB, MIB, 16 * MIB, 64 * MIB)
@@ -44,12 +45,13 @@ QUICK_LARGEST_OF_MORE = ("all_reduce", "reduce_scatter")
 BFLOAT16_OPERATIONS = ("all_reduce", "reduce_scatter", "reduce")  # others move the same bytes, whatever they mean
 QUICK_BFLOAT16 = (8, 64 * KIB, 64 * MIB)
 GLOO_QUICK = ("all_reduce",)
+LEAST_ATTACHED = 64 * KIB
 MEASURED = {  # what is measured where the command line does not say
     "quick": False,
     "ranks": [2, 4, 8],
     "sizes": [],
     "operations": list(OPERATIONS),
-    "peers": list(PACKAGES),
+    "peers": list(USUAL),
     "settings": [],
     "rounds": None,
     "no_costs": False,
@@ -91,12 +93,26 @@ def left_out(operations: Sequence[str], num_ranks: int) -> dict[str, str]:
     }
 
 
+def quick_leaves_out(peers: Sequence[str], asked_sizes: Sequence[int]) -> str:
+    """What --quick says nothing of, goals included."""
+    words = []
+    if not asked_sizes:
+        but_for = f"the last but for {' and '.join(QUICK_LARGEST_OF_MORE)}"
+        for whose, kept, but in (("2 ranks", QUICK_SIZES, ""), ("more", QUICK_SIZES_OF_MORE, f" ({but_for})")):
+            words.append(f"of {whose} {', '.join(size_name(size) for size in SIZES if size not in kept)}{but}")
+    if "gloo" in peers:
+        words.append(f"Gloo but for {' and '.join(GLOO_QUICK)} of 2 ranks")
+    return "; ".join([*words, f"hocket without cross-memory attach under {size_name(LEAST_ATTACHED)}"])
+
+
 def wanted(row: Row, contender: Contender, quick: bool) -> bool:
     """Whether the contender is measured there: Gloo takes up to a second for what others do in milliseconds."""
     if contender.name == "gloo" and quick:
         return row.operation in GLOO_QUICK and row.num_ranks == 2
+    if contender.name == "deepspeed":
+        return row.operation == "all_reduce"  # it has no other
     if contender.name == "no cma" and quick:
-        return row.num_bytes == 0 or row.num_bytes >= 64 * KIB  # smaller messages never go that way
+        return row.num_bytes == 0 or row.num_bytes >= LEAST_ATTACHED  # smaller messages never go that way
     return True
 
 
@@ -106,6 +122,8 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
     building.touch_module(build)
     floor = building.floor_program(build)
     names = ["hocket", "registered", "no cma", *arguments.peers]
+    if arguments.quick:
+        run.absent["in a quick run"] = quick_leaves_out(arguments.peers, arguments.sizes)
     for num_ranks in arguments.ranks:
         rows = cells(arguments.operations, arguments.sizes, num_ranks, arguments.quick)
         for row in rows:
@@ -153,7 +171,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--ranks", type=listed(whole(2, MOST_RANKS)), help="(2,4,8)")
     parser.add_argument("--sizes", type=listed(num_bytes), help="bytes of the larger buffer")
     parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), help="(all)")
-    parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), help="(all)")
+    parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), help=f"({','.join(USUAL)})")
     parser.add_argument("--settings", type=listed(one_of(names)), help="of the peers: try these only")
     parser.add_argument("--rounds", type=whole(1), help=f"({FULL.rounds}; quick: {QUICK.rounds})")
     costs_out = "leave out setting up, memory and waiting"

@@ -10,7 +10,8 @@ the calls. The size is that of the larger buffer of a rank, of messages that of 
 - `8 messages each way`: irecv and isend, and a wait for all;
 - `batch of the same`: of Hocket `batch`, of the MPIs what is above;
 - `all_gather_v`, `reduce_scatter_v`, `all_to_all_v`: each time with the same counts, equal ones;
-- `all_reduce, as a work`: begun, and waited for at once.
+- `all_reduce, as a work`: begun, and waited for at once;
+- `all_gather, to a new array`: of Hocket without `out`, of the MPIs with what `numpy.empty` has just made.
 
 The peers live in virtual environments under build/peers/ that are made on the first run, and are measured as they are
 by default; where there are more ranks than cores, Intel MPI yields.
@@ -79,6 +80,7 @@ def hocket_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
             "reduce_scatter_v": lambda: comm.reduce_scatter_v(b.whole, b.counts, out=b.block),
             "all_to_all_v": lambda: comm.all_to_all_v(b.whole, b.counts, b.counts, out=b.other),
             "all_reduce, as a work": lambda: comm.all_reduce(b.whole, async_op=True).wait(),
+            "all_gather, to a new array": lambda: comm.all_gather(b.block),
         }
 
     return comm.rank, comm.barrier, calls
@@ -106,6 +108,7 @@ def mpi_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
             "reduce_scatter_v": lambda: comm.Reduce_scatter(whole, b.block, b.counts),
             "all_to_all_v": lambda: comm.Alltoallv([whole, rows, MPI.FLOAT], [other, rows, MPI.FLOAT]),
             "all_reduce, as a work": lambda: comm.Iallreduce(MPI.IN_PLACE, whole).Wait(),
+            "all_gather, to a new array": lambda: comm.Allgather(b.block, np.empty(whole.shape, np.float32)),
         }
 
     return comm.rank, comm.Barrier, calls

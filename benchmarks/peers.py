@@ -16,9 +16,19 @@ PACKAGES = {
     "openmpi": ("mpi4py", "openmpi", "numpy"),
     "mpich": ("mpi4py", "mpich", "numpy"),
     "impi": ("mpi4py", "impi-rt", "numpy"),
+    "oneccl": ("oneccl", "numpy"),
+    "deepspeed": ("torch==2.13.0", "deepspeed", "ninja", "setuptools", "numpy"),
 }
-TITLES = {"gloo": "Gloo (torch.distributed)", "openmpi": "Open MPI", "mpich": "MPICH", "impi": "Intel MPI"}
+TITLES = {
+    "gloo": "Gloo (torch.distributed)",
+    "openmpi": "Open MPI",
+    "mpich": "MPICH",
+    "impi": "Intel MPI",
+    "oneccl": "oneCCL",
+    "deepspeed": "DeepSpeed's shared-memory kernel",
+}
 MPIS = ("openmpi", "mpich", "impi")
+USUAL = ("gloo", *MPIS)
 
 
 class Absent(Exception):

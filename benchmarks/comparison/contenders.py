@@ -1,6 +1,7 @@
 """Who is compared, with which settings each may be tried, and how its ranks are started."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,12 @@ class Setting:
 
 
 DEFAULT = Setting("default")
+EXTENSIONS = os.fspath(peers.ROOT / "build" / "peers" / "extensions")  # what DeepSpeed compiles on its first start
+OF_ONECCL = {  # of which no mpiexec starts the ranks; it finds its own libraries by this path only
+    "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
+    "CCL_ATL_TRANSPORT": "ofi",
+    "LD_LIBRARY_PATH": os.fspath(peers.ROOT / "build" / "peers" / "oneccl" / "lib"),
+}
 SETTINGS = {
     "openmpi": (
         DEFAULT,
@@ -43,6 +50,12 @@ SETTINGS = {
         Setting("pinned", environment={"I_MPI_PIN": "1"}),
         Setting("unpinned", environment={"I_MPI_PIN": "0"}),
     ),
+    "oneccl": (
+        Setting("default", environment=OF_ONECCL),
+        Setting("no worker", environment=OF_ONECCL | {"CCL_WORKER_OFFLOAD": "0"}),
+        Setting("no worker, yield", environment=OF_ONECCL | {"CCL_WORKER_OFFLOAD": "0", "CCL_YIELD": "sched_yield"}),
+    ),
+    "deepspeed": (Setting("default", environment={"OMP_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": EXTENSIONS}),),
 }
 
 
@@ -65,6 +78,8 @@ CONTENDERS = {
         Contender("mpich", "mpich"),
         Contender("impi", "impi"),
         Contender("gloo", "gloo"),
+        Contender("oneccl", "oneccl"),
+        Contender("deepspeed", "deepspeed"),
     )
 }
 OWN_ENVIRONMENT = {"hocket": {}, "hocket without cma": {"HOCKET_CMA": "0"}}
@@ -90,6 +105,15 @@ def commands(
     return [command], {**peers.mpi_environment(address.parent), **environment}
 
 
+def compiles(python: Path) -> bool:
+    """Whether that of DeepSpeed can compile its kernel: once, as ranks that have to are not waited for so long."""
+    code = "from comparison.libraries import DeepSpeed; DeepSpeed.load()"
+    environment = os.environ | {"TORCH_EXTENSIONS_DIR": EXTENSIONS, "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    return subprocess.run([python, "-c", code], check=False, cwd=BENCHMARKS, env=environment).returncode == 0
+
+
 def interpreter(group: str) -> Path:
     """The Python of the group; raises peers.Absent."""
-    return Path(sys.executable) if group in OWN_ENVIRONMENT else peers.interpreter(group)
+    if group in OWN_ENVIRONMENT:
+        return Path(sys.executable)
+    return peers.interpreter(group, compiles) if group == "deepspeed" else peers.interpreter(group)

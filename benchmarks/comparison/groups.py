@@ -53,7 +53,8 @@ class Group:
 
     def _start(self, group: str, build: Path) -> None:
         address = self._folder / "address"
-        place = f"compare-{secrets.token_hex(8)}" if group != "gloo" else os.fspath(self._folder / "store")
+        ours = group in contenders.OWN_ENVIRONMENT
+        place = f"compare-{secrets.token_hex(8)}" if ours else os.fspath(self._folder / "store")
         python = contenders.interpreter(group)
         listener = socket.socket(socket.AF_UNIX)
         self._sockets.append(listener)
@@ -61,7 +62,6 @@ class Group:
         listener.listen(2 * self.num_ranks)
         lines, environment = contenders.commands(group, self.setting, self.num_ranks, address, place, python)
         paths = [*filter(None, [environment.get("PYTHONPATH")]), *map(os.fspath, (contenders.BENCHMARKS, build))]
-        ours = group in contenders.OWN_ENVIRONMENT
         with (self._folder / "log").open("wb") as log:
             for rank, line in enumerate(lines):
                 # As `hocket run` starts them; those of MPI are started by their mpiexec, those of Gloo as by torchrun.

@@ -1,7 +1,7 @@
 """The tables of README and docs/performance.md, from one result."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from load import QUIET
 from peers import TITLES
@@ -10,31 +10,49 @@ from comparison.results import Row, Run, size_name
 
 
 def tables(run: Run) -> str:
-    """Where and how it was measured, the ratios by number of ranks, and the cost of existing."""
+    """Where and how it was measured, the ratios by number of ranks, of bfloat16 to Gloo, and the cost of existing."""
     parts = [run.machine]
-    if any(row.is_busy() and cell(row) for row in run.rows):
+    if any(row.is_busy() and (beside_mpis(row) or beside_gloo(row)) for row in run.rows):
         parts.append(f"Cells marked ! were measured while others used more than {QUIET:.0%} of all cores.")
     for num_ranks in sorted({row.num_ranks for row in run.rows}):
         chosen = run.settings.get(num_ranks, {})
         peers = ", ".join(f"{TITLES[name]}: {how}" for name, how in chosen.items() if name in TITLES)
         title = f"**{num_ranks} ranks**" + (f" ({peers})" if peers else "")
         parts += [title, table([row for row in run.rows if row.num_ranks == num_ranks])]
+    if halves := [row for row in run.rows if row.dtype == "bfloat16" and beside_gloo(row)]:
+        title = f"**bfloat16, beside {TITLES['gloo']}**"
+        parts += [title, table(halves, beside_gloo, lambda row: f"{row.operation}, {row.num_ranks} ranks")]
     if costs := run.costs.get("communicators", "").splitlines():
         parts += [costs[0].removeprefix("# "), "\n".join(costs[1:])]
     return "\n\n".join(parts)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """How many times faster than the best MPI of the cell: ordinary memory (least..greatest round) / registered.
+def of_type(row: Row) -> str:
+    return row.operation + ("" if row.dtype == "float32" else f", {row.dtype}")
+
+
+def beside_mpis(row: Row) -> str:
+    """Of the best MPI of the cell; empty where none was measured."""
+    return cell(row, row.best_mpi())
+
+
+def beside_gloo(row: Row) -> str:
+    """Of Gloo; empty where that was not measured."""
+    return cell(row, "gloo")
+
+
+def table(
+    rows: Sequence[Row], words_of: Callable[[Row], str] = beside_mpis, name_of: Callable[[Row], str] = of_type
+) -> str:
+    """How many times faster: ordinary memory (least..greatest round) / registered.
 
     Operations down, sizes across; a barrier stands in the first column. Of a cell measured twice, the last counts.
     """
     sizes = sorted({row.num_bytes for row in rows if row.num_bytes}) or [0]
     found: dict[str, dict[int, str]] = {}
     for row in rows:
-        if words := cell(row):
-            name = row.operation + ("" if row.dtype == "float32" else f", {row.dtype}")
-            found.setdefault(name, {})[row.num_bytes or sizes[0]] = words
+        if words := words_of(row):
+            found.setdefault(name_of(row), {})[row.num_bytes or sizes[0]] = words
     lines = [line(["operation", *(size_name(size) if size else "" for size in sizes)]), "|---" * (1 + len(sizes)) + "|"]
     lines += [line([name, *(cells.get(size, "") for size in sizes)]) for name, cells in found.items()]
     return "\n".join(lines)
@@ -44,9 +62,9 @@ def line(words: Sequence[str]) -> str:
     return "".join(f"| {word} " if word else "| " for word in words) + "|"
 
 
-def cell(row: Row) -> str:
-    """Medians over rounds; empty where no MPI was measured. A barrier has no memory. !: others used the cores."""
-    private, registered = row.ratios("hocket", row.best_mpi()), row.ratio("registered")
+def cell(row: Row, peer: str | None) -> str:
+    """Medians over rounds; empty where there is no peer. A barrier has no memory. !: others used the cores."""
+    private, registered = row.ratios("hocket", peer), row.ratio("registered", peer)
     words = [f"{statistics.median(private):.2f} ({min(private):.2f}..{max(private):.2f})"] if private else []
     if row.num_bytes and registered is not None:
         words.append(f"{registered:.2f}")

@@ -21,6 +21,8 @@ COLUMNS = (
     "mpich",
     "impi",
     "gloo",
+    "oneccl",
+    "deepspeed",
     "floor private",
     "floor staged",
     "floor registered",
@@ -179,7 +181,8 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
     figure, grid = pyplot.subplots(
         len(operations), len(counts), figsize=(5 * len(counts), 3.2 * len(operations)), squeeze=False, sharex=True
     )
-    plotted = [name for name in COLUMNS if name != "empty calls"]  # as many as there are colors
+    plotted = [name for name in COLUMNS if name != "empty calls"]
+    colors = matplotlib.colormaps["tab20"].colors
     for line, operation in enumerate(operations):
         for column, count in enumerate(counts):
             axes = grid[line][column]
@@ -188,7 +191,7 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
                 found = [(row.num_bytes, times) for row in cells if (times := row.times(name))]
                 points = [(num_bytes, statistics.median(times) * 1e6) for num_bytes, times in found]
                 if points:
-                    color, width = f"C{plotted.index(name)}", 2.5 if name in OURS else 1
+                    color, width = colors[plotted.index(name)], 2.5 if name in OURS else 1
                     style = "--" if name.startswith("floor") else "-"
                     axes.loglog(*zip(*points, strict=True), style, marker=".", label=name, color=color, lw=width)
             axes.set_title(f"{operation}, {count} ranks")

@@ -135,10 +135,12 @@ class CallCache {
         if (calls_.size() >= max_calls) forget();
         calls_.try_emplace(std::vector<Word>(key.words().begin(), key.words().end()), std::move(ready));
     }
-    /// Whether a call of this key was missed not long ago, and is remembered as such from now on.
+    /// Whether a call of this key is among the last ones that were missed; from now on it is.
     bool was_missed(const Key &key) {
         const std::size_t hash = KeyHash{}(key.words());
-        return std::exchange(missed_[hash % missed_.size()], hash) == hash;
+        if (std::ranges::find(missed_, hash) != missed_.end()) return true;
+        missed_[num_missed_++ % missed_.size()] = hash;
+        return false;
     }
     /// What the method of this number was given last, or one that shares its place; null if that is not known.
     std::unique_ptr<Repeat> &repeat_of(std::size_t number) { return repeats_[number % repeats_.size()]; }
@@ -168,6 +170,7 @@ class CallCache {
     std::array<const Calls::value_type *, num_places> last_{};
     std::array<std::unique_ptr<Repeat>, num_places> repeats_;
     std::array<std::size_t, 64> missed_{}; // hashes: of two that are alike, one is remembered too soon
+    std::size_t num_missed_ = 0;
     std::uint64_t generation_ = 0;
 };
 

@@ -16,7 +16,7 @@ import communicators
 import compare
 from comparison import goals, report, values
 from comparison.results import Row, Run
-from peers import PACKAGES
+from peers import USUAL
 
 BENCHMARKS = Path(compare.__file__).parent
 
@@ -100,7 +100,7 @@ def test_everything_is_measured_where_nothing_is_said(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "argv", ["program"])
     found = compare.parsed()
     assert (found.ranks, found.sizes, found.quick, found.rounds) == ([2, 4, 8], [], False, None)
-    assert (found.operations, found.peers) == (list(values.OPERATIONS), list(PACKAGES))
+    assert (found.operations, found.peers) == (list(values.OPERATIONS), list(USUAL))
 
 
 def test_what_the_ranks_cannot_do_without_is_missed_at_once(

@@ -258,6 +258,39 @@ def test_a_quick_run_has_cells_for_every_goal() -> None:
         assert goal.cells is not None or isinstance(goal.value, str), goal.name
 
 
+def test_a_quick_run_says_what_it_leaves_out() -> None:
+    """Every cell of a full run is measured or told of, and so is who else is not measured there."""
+    assert compare.quick_leaves_out(["impi"], [8]) == "hocket without cross-memory attach under 64 KiB"
+    assert compare.quick_leaves_out(["gloo", "impi"], []) == (
+        "of 2 ranks 64 B, 512 KiB; of more 64 B, 1 KiB, 512 KiB, 64 MiB (the last but for all_reduce and "
+        "reduce_scatter); Gloo but for all_reduce of 2 ranks; hocket without cross-memory attach under 64 KiB"
+    )
+    for ranks, missing in ((2, {64, 512 << 10}), (4, {64, 1 << 10, 512 << 10, 64 << 20})):
+        full, quick = (
+            {(cell.operation, cell.num_bytes) for cell in compare.cells(values.OPERATIONS, [], ranks, is_quick)}
+            for is_quick in (False, True)
+        )
+        assert {size for _, size in full - quick} == missing
+    kept = {name for name, size in quick if size == 64 << 20}
+    assert kept == {"all_reduce", "reduce_scatter"}
+
+
+def test_a_plot_has_a_line_of_its_own_for_each_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="an extra")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    names = [name.replace(" ", "_") for name in report.COLUMNS]
+    cells = [row(num_bytes=size, **{name: [1e-6 * (at + 1)] for at, name in enumerate(names)}) for size in (8, 64)]
+    report.plot(tmp_path / "plot.png", [*cells, row("barrier", 0, hocket=[1.0])])
+    [figure] = drawn
+    lines = figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == [name for name in report.COLUMNS if name != "empty calls"]
+    assert len({tuple(line.get_color()) for line in lines}) == len(lines)
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.undo()
+    pyplot.close(figure)
+
+
 @pytest.mark.parametrize(
     ("num_ranks", "quick", "sizes"),
     [(2, False, compare.SIZES), (8, False, compare.SIZES), (2, True, (8, 65536, 64 << 20)), (4, True, ())],

@@ -46,6 +46,18 @@ def test_a_table_has_operations_down_and_sizes_across() -> None:
     assert markdown.table([ROWS[-1]]).splitlines()[-1] == "| barrier | 1.25 (1.25..1.25) |"
 
 
+def test_bfloat16_stands_beside_gloo_by_ranks() -> None:
+    four = row("reduce", 8, 4, "bfloat16", hocket=[1.0, 2.0, 1.0], registered=[2.0, 2.0, 2.0], gloo=[6.0, 6.0, 9.0])
+    text = markdown.tables(Run("a machine", [*ROWS, four]))
+    assert text.endswith(
+        "**bfloat16, beside Gloo (torch.distributed)**\n\n"
+        "| operation | 8 B |\n|---|---|\n"
+        "| all_reduce, 2 ranks | 2.00 (2.00..2.00) |\n"
+        "| reduce, 4 ranks | 6.00 (3.00..9.00) / 3.00 |"
+    )
+    assert "bfloat16, beside" not in markdown.tables(Run("a machine", [ROWS[0]]))
+
+
 def test_a_cell_of_a_busy_row_is_marked() -> None:
     legend = "Cells marked ! were measured while others used more than 5% of all cores."
     cell = row("all_reduce", 8, hocket=[1.0], registered=[1.0], impi=[1.5])
@@ -70,5 +82,7 @@ def test_all_tables_come_from_one_result(
     assert compare.main() == 0
     two = f"**2 ranks** (Intel MPI: shared memory)\n\n{TABLE}"
     eight = "**8 ranks**\n\n| operation | 8 B |\n|---|---|\n| broadcast | 3.00 (3.00..3.00) |"
+    gloo = "**bfloat16, beside Gloo (torch.distributed)**\n\n| operation | 8 B |\n|---|---|\n"
+    halves = gloo + "| all_reduce, 2 ranks | 2.00 (2.00..2.00) |"
     costs = "caption\n\n| ranks |\n|---|\n| 2 |"
-    assert capsys.readouterr().out == "\n\n".join([run.machine, two, eight, costs, goals.summary(rows) + "\n"])
+    assert capsys.readouterr().out == "\n\n".join([run.machine, two, eight, halves, costs, goals.summary(rows) + "\n"])

@@ -93,6 +93,15 @@ def test_counts_that_come_again_skip_python_and_others_take_no_place() -> None:
     run_ranks(main, SIZE, kind="thread")
 
 
+def test_many_calls_with_counts_that_take_turns_are_all_remembered() -> None:
+    with hocket.init(0, 1) as comm:
+        missed, x = count_misses(comm), np.ones(60)
+        for turn in range(4):
+            for rows in range(1, 61):
+                assert comm.all_gather_v(x[:rows], [rows]).size == rows
+            assert len(missed) == 60 * min(turn + 1, 2)
+
+
 def test_a_list_that_has_changed_makes_another_call() -> None:
     """The very same arrays and lists, given again and again, with other counts that go with the same lengths."""
 
