@@ -62,10 +62,14 @@ def line(words: Sequence[str]) -> str:
     return "".join(f"| {word} " if word else "| " for word in words) + "|"
 
 
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
+
+
 def cell(row: Row, peer: str | None) -> str:
     """Medians over rounds; empty where there is no peer. A barrier has no memory. !: others used the cores."""
     private, registered = row.ratios("hocket", peer), row.ratio("registered", peer)
-    words = [f"{statistics.median(private):.2f} ({min(private):.2f}..{max(private):.2f})"] if private else []
+    words = [f"{times(statistics.median(private))} ({times(min(private))}..{times(max(private))})"] if private else []
     if row.num_bytes and registered is not None:
-        words.append(f"{registered:.2f}")
+        words.append(times(registered))
     return " / ".join(words) + (" !" if words and row.is_busy() else "")
