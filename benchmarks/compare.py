@@ -12,8 +12,8 @@ cores exchange a line in that round, and the least and most of all rounds: on so
 Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold, and
 Hocket failed in no cell; a goal with a cell in which it did is not reached. bfloat16 is measured where sums are made:
 what an operation only moves is the same bytes in every library, whatever they mean. --read reports on what --json has
-written; of a run that ended early that is what it had measured. oneCCL and DeepSpeed's kernel for all_reduce, which has
-no other, are measured where --peers names them; no goal asks for them.
+written; of a run that ended early that is what it had measured. oneCCL and DeepSpeed's kernel, which has all_reduce
+alone, are measured where --peers names them; no goal asks for them.
 """
 
 import argparse
@@ -100,6 +100,7 @@ def quick_leaves_out(peers: Sequence[str], asked_sizes: Sequence[int]) -> str:
         but_for = f"the last but for {' and '.join(QUICK_LARGEST_OF_MORE)}"
         for whose, kept, but in (("2 ranks", QUICK_SIZES, ""), ("more", QUICK_SIZES_OF_MORE, f" ({but_for})")):
             words.append(f"of {whose} {', '.join(size_name(size) for size in SIZES if size not in kept)}{but}")
+    words.append(f"bfloat16 but for {', '.join(map(size_name, QUICK_BFLOAT16))} of 2 ranks")
     if "gloo" in peers:
         words.append(f"Gloo but for {' and '.join(GLOO_QUICK)} of 2 ranks")
     return "; ".join([*words, f"hocket without cross-memory attach under {size_name(LEAST_ATTACHED)}"])

@@ -1,4 +1,4 @@
-"""Calls that compare.py does not measure, beside Open MPI and Intel MPI: exchanges, many messages, counts, works.
+"""Calls that compare.py does not measure, beside Open MPI and Intel MPI: exchanges, messages at once, counts, works.
 
     python benchmarks/other_calls.py [--ranks 2] [--sizes 64,4K,64K,1M] [--rounds 3] [--peers openmpi,impi]
 

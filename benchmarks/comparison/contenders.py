@@ -98,6 +98,8 @@ def commands(
     library = "mpi" if group in peers.MPIS else group.split()[0]
     rank = [os.fspath(python), "-m", "comparison.rank", library, os.fspath(address)]
     environment = {**OWN_ENVIRONMENT.get(group, {}), **setting.environment}
+    if group == "deepspeed":  # whose ranks look for the ninja of their environment
+        environment["PATH"] = f"{python.parent}:{os.environ['PATH']}"
     if library != "mpi":
         return [[*rank, str(each), str(num_ranks), place] for each in range(num_ranks)], environment
     mpiexec = os.fspath(python.with_name("mpiexec"))
@@ -109,7 +111,10 @@ def compiles(python: Path) -> bool:
     """Whether that of DeepSpeed can compile its kernel: once, as ranks that have to are not waited for so long."""
     code = "from comparison.libraries import DeepSpeed; DeepSpeed.load()"
     environment = os.environ | {"TORCH_EXTENSIONS_DIR": EXTENSIONS, "PATH": f"{python.parent}:{os.environ['PATH']}"}
-    return subprocess.run([python, "-c", code], check=False, cwd=BENCHMARKS, env=environment).returncode == 0
+    return (
+        subprocess.run([python, "-c", code], check=False, cwd=BENCHMARKS, env=environment, stdout=sys.stderr).returncode
+        == 0
+    )
 
 
 def interpreter(group: str) -> Path:

@@ -64,7 +64,7 @@ class Group:
         paths = [*filter(None, [environment.get("PYTHONPATH")]), *map(os.fspath, (contenders.BENCHMARKS, build))]
         with (self._folder / "log").open("wb") as log:
             for rank, line in enumerate(lines):
-                # As `hocket run` starts them; those of MPI are started by their mpiexec, those of Gloo as by torchrun.
+                # As `hocket run` starts them; those of MPI are started by their mpiexec, all others as by torchrun.
                 with bound(rank, self.num_ranks) if ours else contextlib.nullcontext():
                     process = subprocess.Popen(
                         line,

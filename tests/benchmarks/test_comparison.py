@@ -260,10 +260,13 @@ def test_a_quick_run_has_cells_for_every_goal() -> None:
 
 def test_a_quick_run_says_what_it_leaves_out() -> None:
     """Every cell of a full run is measured or told of, and so is who else is not measured there."""
-    assert compare.quick_leaves_out(["impi"], [8]) == "hocket without cross-memory attach under 64 KiB"
+    assert compare.quick_leaves_out(["impi"], [8]) == (
+        "bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; hocket without cross-memory attach under 64 KiB"
+    )
     assert compare.quick_leaves_out(["gloo", "impi"], []) == (
         "of 2 ranks 64 B, 512 KiB; of more 64 B, 1 KiB, 512 KiB, 64 MiB (the last but for all_reduce and "
-        "reduce_scatter); Gloo but for all_reduce of 2 ranks; hocket without cross-memory attach under 64 KiB"
+        "reduce_scatter); bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; Gloo but for all_reduce of 2 ranks; "
+        "hocket without cross-memory attach under 64 KiB"
     )
     for ranks, missing in ((2, {64, 512 << 10}), (4, {64, 1 << 10, 512 << 10, 64 << 20})):
         full, quick = (
