@@ -1,6 +1,7 @@
 """Who is compared, with which settings each may be tried, and how its ranks are started."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ class Setting:
 
 
 DEFAULT = Setting("default")
-EXTENSIONS = os.fspath(peers.ROOT / "build" / "peers" / "extensions")  # what DeepSpeed compiles on its first start
+EXTENSIONS = peers.ROOT / "build" / "peers" / "extensions"  # what DeepSpeed compiles
 OF_ONECCL = {  # of which no mpiexec starts the ranks; it finds its own libraries by this path only
     "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
     "CCL_ATL_TRANSPORT": "ofi",
@@ -55,7 +56,7 @@ SETTINGS = {
         Setting("no worker", environment=OF_ONECCL | {"CCL_WORKER_OFFLOAD": "0"}),
         Setting("no worker, yield", environment=OF_ONECCL | {"CCL_WORKER_OFFLOAD": "0", "CCL_YIELD": "sched_yield"}),
     ),
-    "deepspeed": (Setting("default", environment={"OMP_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": EXTENSIONS}),),
+    "deepspeed": (Setting("default", environment={"OMP_NUM_THREADS": "1"}),),
 }
 
 
@@ -98,8 +99,8 @@ def commands(
     library = "mpi" if group in peers.MPIS else group.split()[0]
     rank = [os.fspath(python), "-m", "comparison.rank", library, os.fspath(address)]
     environment = {**OWN_ENVIRONMENT.get(group, {}), **setting.environment}
-    if group == "deepspeed":  # whose ranks look for the ninja of their environment
-        environment["PATH"] = f"{python.parent}:{os.environ['PATH']}"
+    if group == "deepspeed":
+        environment |= with_compiler(python)
     if library != "mpi":
         return [[*rank, str(each), str(num_ranks), place] for each in range(num_ranks)], environment
     mpiexec = os.fspath(python.with_name("mpiexec"))
@@ -107,14 +108,19 @@ def commands(
     return [command], {**peers.mpi_environment(address.parent), **environment}
 
 
+def with_compiler(python: Path) -> dict[str, str]:
+    """Where DeepSpeed finds what it has compiled, and the ninja of its environment, for which each rank looks."""
+    path = os.pathsep.join([os.fspath(python.parent), os.environ.get("PATH", os.defpath)])
+    return {"TORCH_EXTENSIONS_DIR": os.fspath(EXTENSIONS), "PATH": path}
+
+
 def compiles(python: Path) -> bool:
-    """Whether that of DeepSpeed can compile its kernel: once, as ranks that have to are not waited for so long."""
-    code = "from comparison.libraries import DeepSpeed; DeepSpeed.load()"
-    environment = os.environ | {"TORCH_EXTENSIONS_DIR": EXTENSIONS, "PATH": f"{python.parent}:{os.environ['PATH']}"}
-    return (
-        subprocess.run([python, "-c", code], check=False, cwd=BENCHMARKS, env=environment, stdout=sys.stderr).returncode
-        == 0
-    )
+    """Whether DeepSpeed's kernel can be compiled: once, as ranks that have to are not waited for so long."""
+    shutil.rmtree(EXTENSIONS, ignore_errors=True)  # with the lock of a compilation that was killed
+    command = [python, "-c", "from comparison.libraries import DeepSpeed; DeepSpeed.load()"]
+    environment = os.environ | with_compiler(python)
+    done = subprocess.run(command, check=False, cwd=BENCHMARKS, env=environment, stdout=sys.stderr)
+    return done.returncode == 0
 
 
 def interpreter(group: str) -> Path:

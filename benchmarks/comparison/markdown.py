@@ -19,7 +19,7 @@ def tables(run: Run) -> str:
         peers = ", ".join(f"{TITLES[name]}: {how}" for name, how in chosen.items() if name in TITLES)
         title = f"**{num_ranks} ranks**" + (f" ({peers})" if peers else "")
         parts += [title, table([row for row in run.rows if row.num_ranks == num_ranks])]
-    if halves := [row for row in run.rows if row.dtype == "bfloat16" and beside_gloo(row)]:
+    if halves := [row for row in run.rows if beside_gloo(row)]:
         title = f"**bfloat16, beside {TITLES['gloo']}**"
         parts += [title, table(halves, beside_gloo, lambda row: f"{row.operation}, {row.num_ranks} ranks")]
     if costs := run.costs.get("communicators", "").splitlines():
@@ -37,8 +37,8 @@ def beside_mpis(row: Row) -> str:
 
 
 def beside_gloo(row: Row) -> str:
-    """Of Gloo; empty where that was not measured."""
-    return cell(row, "gloo")
+    """Of Gloo, of bfloat16, which no MPI has; empty of other types, and where it was not measured."""
+    return cell(row, "gloo") if row.dtype == "bfloat16" else ""
 
 
 def table(

@@ -173,10 +173,13 @@ Envelope run(Communicator &communicator, const ReadyCollective &of, const Hook &
     return source.is_valid() && tag.is_valid() ? PyTuple_Pack(3, array, source.ptr(), tag.ptr()) : nullptr;
 }
 
-/// Whether it is plain, and then what decides of it.
+/// Whether it is plain, and then what decides of it: also that it is not x, of which a plan for two arrays knows
+/// nothing.
 bool add_new(const nb::object &array, Key &key, Operands &operands) {
     operands.out_object = array.ptr();
-    return add_operand(array.ptr(), key, operands.out);
+    if (!add_operand(array.ptr(), key, operands.out)) return false;
+    key.add(relation_of(operands.x, operands.out));
+    return true;
 }
 
 /// With a new array for what comes out.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import hocket
 from hocket.runtime.launch import run_ranks
@@ -123,7 +124,6 @@ def test_what_is_given_is_read_anew_each_time() -> None:
 
 
 def test_tensors_get_tensors() -> None:
-    torch = pytest.importorskip("torch")
     with hocket.init(0, 1) as comm:
         missed = count_misses(comm)
         for turn in range(4):
@@ -137,10 +137,9 @@ def test_tensors_get_tensors() -> None:
 
 def test_what_is_made_instead_of_a_new_array_is_refused() -> None:
     """A mode of PyTorch may make other tensors than the first time: shorter ones, for example, must not be written."""
-    torch = pytest.importorskip("torch")
     made: list[Any] = []
 
-    class Other(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    class Other(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.new_empty:
                 return made[-1]
@@ -160,6 +159,9 @@ def test_what_is_made_instead_of_a_new_array_is_refused() -> None:
                 assert number or missed == ["all_gather"]
                 missed[1:] = []
         assert not any(torch.as_tensor(other).any() for other in others)
+        made.append(x)  # as if it were in place
+        with Other(), pytest.raises(TypeError, match="expected a new array like that of the call before"):
+            comm.all_gather(x)
         assert torch.equal(comm.all_gather(x), x)
 
 
