@@ -13,15 +13,19 @@ namespace hocket {
 
 namespace {
 static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
-constexpr std::size_t channel_bytes(Lane lane) {
-    return ring_size_of(lane) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
+constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
+    return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
 }
-constexpr std::size_t bytes_of_channels = channel_bytes(Lane::collectives) + channel_bytes(Lane::messages); // by peer
+/// Of one lane to all members.
+constexpr std::size_t lane_bytes(Lane lane, std::size_t num_members) {
+    return num_members * channel_bytes(lane, num_members);
+}
 } // namespace
 
 std::size_t Endpoint::committed_bytes(int num_members) {
-    const std::size_t by_member = bytes_of_channels + sizeof(Board) + sizeof(Fingerprint);
-    return round_up(page + static_cast<std::size_t>(num_members) * by_member, page);
+    const Endpoint endpoint(nullptr, num_members);
+    return round_up(endpoint.boards() + static_cast<std::size_t>(num_members) * (sizeof(Board) + sizeof(Fingerprint)),
+                    page);
 }
 
 std::size_t Endpoint::reserved_bytes(int num_members) {
@@ -38,8 +42,8 @@ std::size_t Endpoint::place(Lane lane, int peer) const {
 /// Offset from the endpoint.
 std::size_t Endpoint::channel(Lane lane, int peer) const {
     const auto size = static_cast<std::size_t>(num_members_);
-    const std::size_t begin = lane == Lane::collectives ? 0 : size * channel_bytes(Lane::collectives);
-    return page + begin + static_cast<std::size_t>(peer) * channel_bytes(lane);
+    const std::size_t begin = lane == Lane::collectives ? 0 : lane_bytes(Lane::collectives, size);
+    return sizeof(ControlPage) + begin + static_cast<std::size_t>(peer) * channel_bytes(lane, size);
 }
 
 Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
@@ -47,10 +51,11 @@ Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
 }
 
 Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
-    return *reinterpret_cast<Counter *>(base_ + channel(lane, peer) + ring_size_of(lane) * sizeof(Line));
+    const std::size_t behind_ring = channel(lane, peer + 1) - sizeof(Counter);
+    return *reinterpret_cast<Counter *>(base_ + behind_ring);
 }
 
-std::size_t Endpoint::boards() const { return page + static_cast<std::size_t>(num_members_) * bytes_of_channels; }
+std::size_t Endpoint::boards() const { return channel(Lane::messages, num_members_); }
 
 Endpoint::Board &Endpoint::board(int peer) const {
     return *reinterpret_cast<Board *>(base_ + boards() + static_cast<std::size_t>(peer) * sizeof(Board));
@@ -75,9 +80,9 @@ Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
 
 ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
                            Lane lane)
-    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane), ring_size_(ring_size_of(lane)),
-      offset_(offsets[static_cast<std::size_t>(rank)]), peers_(members_.size()), reserved_in_use_(members_.size()),
-      reserved_committed_(members_.size()),
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
+      ring_size_(ring_size_of(lane, members_.size())), offset_(offsets[static_cast<std::size_t>(rank)]),
+      peers_(members_.size()), reserved_in_use_(members_.size()), reserved_committed_(members_.size()),
       part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
     const int size = static_cast<int>(members_.size());
     for (int i = 0; i < size; ++i) {

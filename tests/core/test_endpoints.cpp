@@ -173,14 +173,15 @@ TEST(endpoint_is_not_aborted_through_a_communicator_that_has_closed) {
 }
 
 TEST(endpoints_are_limited_in_number) {
+    constexpr std::size_t least = round_up(sizeof(ControlPage), page);
     Context context(std::make_shared<Arena>(std::size_t{64} << 20));
     std::size_t last = 0;
-    for (std::size_t i = 0; i < Presence::max_endpoints; ++i) last = context.add_endpoint(page, page);
-    const auto failure = failure_of([&] { context.add_endpoint(page, page); });
+    for (std::size_t i = 0; i < Presence::max_endpoints; ++i) last = context.add_endpoint(least, least);
+    const auto failure = failure_of([&] { context.add_endpoint(least, least); });
     CHECK(failure && failure->cause == Cause::resource && failure->error_number == ENOSPC);
     CHECK(failure->text.find("1024 communicators") != std::string::npos, failure->text);
     context.retire_endpoint(last, [] { return true; }, {});
-    CHECK(context.add_endpoint(page, page) == last);
+    CHECK(context.add_endpoint(least, least) == last);
 }
 
 TEST(endpoints_of_thousands_of_communicators) {

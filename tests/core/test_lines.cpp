@@ -74,12 +74,12 @@ TEST(messages_of_two_lines_are_taken_whole_or_not_at_all) {
     ShmTransport &writer = transport_of(world, 1), &reader = transport_of(world, 0);
     const auto data = counted(64);
     const auto one = std::span(data).first(1);
-    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) CHECK(publish(writer, one) == 1);
-    CHECK(publish(writer, data) == 0 && writer.posted(0) == ring_size_of(Lane::collectives) - 1, "one line is free");
+    for (std::uint64_t i = 0; i < largest_ring - 1; ++i) CHECK(publish(writer, one) == 1);
+    CHECK(publish(writer, data) == 0 && writer.posted(0) == largest_ring - 1, "one line is free");
     read(reader, one);
     CHECK(publish(writer, data) == data.size(), "two are");
     CHECK(publish(writer, one) == 0, "none is");
-    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 2; ++i) read(reader, one);
+    for (std::uint64_t i = 0; i < largest_ring - 2; ++i) read(reader, one);
     read(reader, std::span(data).first(in_line));
     read(reader, std::span(data).subspan(in_line));
     CHECK(writer.released(0) == writer.posted(0) && !reader.may_show(1));
@@ -91,9 +91,9 @@ TEST(messages_of_two_lines_go_to_several) {
     const auto data = counted(64);
     const auto one = std::span(data).first(1);
     const std::array<int, 2> readers{0, 2};
-    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) CHECK(publish(writer, one) == 1);
+    for (std::uint64_t i = 0; i < largest_ring - 1; ++i) CHECK(publish(writer, one) == 1);
     CHECK(writer.publish(readers, data, tag, false).num_bytes == 0 && writer.posted(2) == 0, "there is room for one");
-    for (std::uint64_t i = 0; i < ring_size_of(Lane::collectives) - 1; ++i) read(transport_of(world, 0), one);
+    for (std::uint64_t i = 0; i < largest_ring - 1; ++i) read(transport_of(world, 0), one);
     CHECK(writer.publish(readers, data, tag, false).num_bytes == data.size());
     for (const int reader : readers) {
         read(transport_of(world, reader), std::span(data).first(in_line));

@@ -148,7 +148,7 @@ TEST(match_receives_at_once_what_comes_in_two_pieces) {
 }
 
 TEST(match_gives_credit_for_what_was_received_at_once) {
-    constexpr int half = ring_size_of(Lane::messages); // as many as a channel holds
+    constexpr int half = ring_size_of(Lane::messages, 2); // as many as a channel holds
     Machines machines(2, Over::threads);
     auto sent = content(1, 8), received = sent;
     const auto send_half = [&] {
@@ -171,7 +171,7 @@ TEST(match_gives_credit_for_what_was_received_at_once) {
 }
 
 TEST(match_sees_credit_though_the_channel_back_is_full) {
-    constexpr int half = ring_size_of(Lane::messages); // as many as a channel holds
+    constexpr int half = ring_size_of(Lane::messages, 2); // as many as a channel holds
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(2, over);
         auto sent = content(1, 8), received = sent;
@@ -195,8 +195,8 @@ TEST(match_receives_on_what_is_still_growing) {
     for (unsigned message = 0; message < num_messages; ++message) { // so many have to have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
-        auto &line =
-            transport->endpoint(0).ring(Lane::messages, 1)[(transport->posted(1) - 1) % ring_size_of(Lane::messages)];
+        auto &line = transport->endpoint(0).ring(Lane::messages,
+                                                 1)[(transport->posted(1) - 1) % ring_size_of(Lane::messages, 2)];
         line.num_cells.store(2);
         Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
         CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive) && !receive.done);

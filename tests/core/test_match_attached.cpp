@@ -165,7 +165,7 @@ TEST(match_ends_a_receive_when_its_sender_is_told) {
         const auto sent =
             machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
         machines[0].advance(); // it is announced, be it empty, as nobody asks for the others
-        for (std::uint64_t i = 0; i < ring_size_of(Lane::messages); ++i) {
+        for (std::uint64_t i = 0; i < ring_size_of(Lane::messages, 2); ++i) {
             CHECK(machines.send(1, 0, 7, shorts)->done, "it fills the channel back");
         }
         const auto received = machines.receive(1, 0, 5, found);

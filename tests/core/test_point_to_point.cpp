@@ -483,5 +483,7 @@ TEST(messages_that_nobody_reads_leave_slots_for_collectives) {
 }
 
 TEST(channels_take_little_memory_for_each_communicator) {
-    CHECK(Endpoint::committed_bytes(8) < std::size_t{40} << 10, Endpoint::committed_bytes(8));
+    CHECK(Endpoint::committed_bytes(2) < std::size_t{40} << 10, Endpoint::committed_bytes(2));
+    CHECK(Endpoint::committed_bytes(8) < std::size_t{100} << 10, Endpoint::committed_bytes(8));
+    CHECK(Endpoint::committed_bytes(64) < std::size_t{300} << 10, Endpoint::committed_bytes(64));
 }

@@ -11,7 +11,7 @@ using namespace hocket::test;
 namespace {
 
 constexpr std::uint32_t tag = 7;
-constexpr std::uint64_t room = ring_size_of(Lane::collectives);
+constexpr std::uint64_t room = largest_ring;
 
 bool publish(Transport &from, int to, std::uint64_t number) {
     const std::span bytes(reinterpret_cast<const std::byte *>(&number), sizeof number);
