@@ -27,6 +27,7 @@ from comparison import values
 from comparison.libraries import LIBRARIES, Unsupported, bound
 
 Call = Callable[[], object]
+LONGEST_BUFFER = 64 << 20  # as in floor/memory.h
 
 
 def repeated(num_calls: int, call: Call) -> float:
@@ -57,8 +58,10 @@ class Rank:
         kept = self._buffers.get((memory, which))
         num_bytes = count * values.ITEM_BYTES[dtype]  # more than `most` where ranks get an element each of a few bytes
         if kept is None or kept.nbytes < max(most, num_bytes):
-            kept = self.library.memory(max(most, num_bytes), memory)
-            kept[:] = 0
+            # Of short arrays alone the pages would be other ones than beside long ones, and than those of the floor.
+            least = LONGEST_BUFFER if memory == "private" else 0
+            kept = self.library.memory(max(most, num_bytes, least), memory)
+            kept[: max(most, num_bytes)] = 0
             self._buffers[memory, which] = kept
         item = np.float32 if dtype == "float32" else np.uint16
         return kept[:num_bytes].view(item)
