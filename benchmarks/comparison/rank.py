@@ -27,7 +27,6 @@ from comparison import values
 from comparison.libraries import LIBRARIES, Unsupported, bound
 
 Call = Callable[[], object]
-LONGEST_BUFFER = 64 << 20  # as in floor/memory.h
 
 
 def repeated(num_calls: int, call: Call) -> float:
@@ -59,7 +58,7 @@ class Rank:
         num_bytes = count * values.ITEM_BYTES[dtype]  # more than `most` where ranks get an element each of a few bytes
         if kept is None or kept.nbytes < max(most, num_bytes):
             # Of short arrays alone the pages would be other ones than beside long ones, and than those of the floor.
-            least = LONGEST_BUFFER if memory == "private" else 0
+            least = values.LONGEST_BUFFER if memory == "private" else 0
             kept = self.library.memory(max(most, num_bytes, least), memory)
             kept[: max(most, num_bytes)] = 0
             self._buffers[memory, which] = kept
@@ -79,7 +78,7 @@ class Rank:
     ) -> dict[str, list[float]]:
         """Seconds of each batch of `num_calls`, in both protocols; "touch" is the touching alone.
 
-        memory: of the buffers, which are as long as the longest of all cells, `most` bytes. Raises RuntimeError for a
+        memory: of the buffers, as long as the longest of all cells, `most` bytes, or longer. Raises RuntimeError for a
         wrong result.
         """
         shape = values.shape(operation, num_bytes, dtype, self.size)

@@ -10,6 +10,7 @@ import numpy as np
 TABLE_BYTES = 65 * 64  # of a table: in the first-level cache
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 MOST_RANKS = 64  # as many as floor.cpp takes
+LONGEST_BUFFER = 64 << 20  # as in floor/memory.h
 MOST_RANKS_OF_BFLOAT16 = 9  # more, and sums are not exact: see `numbers`
 OPERATIONS = (
     "all_reduce",

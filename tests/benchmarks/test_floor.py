@@ -193,6 +193,36 @@ def test_empty_calls_are_bound_as_those_of_a_communicator(
     np.testing.assert_array_equal(x, 0)
 
 
+def test_buffers_of_short_messages_are_as_long_as_those_of_the_floor(
+    touch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_of_floor = (building.SOURCES / "floor/memory.h").read_text()
+    shift = re.search(r"longest_buffer = std::size_t\{64\} << (\d+);", memory_of_floor)
+    assert shift
+    assert 64 << int(shift[1]) == values.LONGEST_BUFFER
+    asked = []
+
+    class Library:
+        rank, size = 0, 1
+
+        def memory(self, num_bytes: int, kind: str) -> np.ndarray:
+            asked.append((kind, num_bytes))
+            return np.empty(num_bytes, np.uint8)
+
+        def bind(self, *_: object) -> libraries.Call:
+            return self.barrier
+
+        def barrier(self) -> None:
+            pass
+
+    monkeypatch.setitem(sys.modules, "touch", touch)
+    monkeypatch.setitem(libraries.LIBRARIES, "one rank", lambda *_: Library())
+    rank = importlib.import_module("comparison.rank").Rank("one rank", 0, 1, "")
+    for memory in ("private", "registered"):
+        rank.measure("all_reduce", 8, "float32", memory, 1024, 1, 1, untouched=False)
+    assert asked == [("private", values.LONGEST_BUFFER), ("registered", 1024)]
+
+
 class FakeRanks:
     """What Python takes of two ranks, by batch."""
 
