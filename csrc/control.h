@@ -39,7 +39,7 @@ struct AbortRecord {
 };
 
 struct ControlPage {
-    static constexpr std::size_t history = 256;      // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t history = 128;      // calls that are remembered: more than a channel holds messages
     static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
     // closing: the owner sends nothing more, and waits for those that are behind, or have not read all.
     static constexpr std::uint32_t open = 0, closing = 1, closed = 2;

@@ -26,13 +26,14 @@ namespace hocket {
 enum class Lane : std::uint8_t { collectives, messages };
 inline constexpr std::size_t num_lanes = 2;
 
-inline constexpr std::uint64_t least_ring = 32, largest_ring = 128; // of collectives
+inline constexpr std::uint64_t least_ring = 32, largest_ring = 64; // of collectives
 
 /// Messages under way on one channel, a power of two. Where ranks share cores and one of them only gives, a call costs
 /// fewer turns the further that one may be ahead. Many members, of which each has a ring, get shorter ones.
 constexpr std::uint64_t ring_size_of(Lane lane, std::size_t num_members) {
     if (lane == Lane::messages) return 16;
-    return std::clamp<std::uint64_t>(std::bit_floor(1024 / num_members), least_ring, largest_ring);
+    return std::clamp<std::uint64_t>(std::bit_floor(512 / std::max<std::size_t>(num_members, 1)), least_ring,
+                                     largest_ring);
 }
 
 /// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a

@@ -129,7 +129,7 @@ TEST(executor_does_what_waits_for_nobody_before_it_waits) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
         executors.push_back(std::make_unique<Executor>(*one.plans[rank], world[rank].communicator().transport()));
     }
-    for (std::int64_t call = 1; call <= 40; ++call) { // more than a channel holds
+    for (std::int64_t call = 1; call <= largest_ring + 8; ++call) { // more than a channel holds
         std::array<std::int64_t, 2> inputs{};
         for (std::size_t rank = 0; rank < 2; ++rank) {
             inputs[rank] = 10 * call + static_cast<std::int64_t>(rank);
@@ -169,7 +169,7 @@ TEST(executor_goes_around_what_has_not_come) {
                 return std::ranges::equal(sent,
                                           std::span(outputs[rank]).subspan(from * block).subspan(begin, end - begin));
             };
-            for (std::uint32_t call = 1; call <= 40; ++call) { // more than a channel holds
+            for (std::uint32_t call = 1; call <= largest_ring + 8; ++call) { // more than a channel holds
                 for (std::size_t rank = 0; rank < ranks; ++rank) {
                     std::ranges::fill(outputs[rank], -1);
                     executors[rank]->start({.dtype = Dtype::int64,

@@ -439,7 +439,7 @@ TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
                         const auto work = communicator.submit(call);
                         CHECK(work->end().wait(patience) && !work->end().failure());
                     }
-                    const int num_calls = in == In::many_calls ? 70 : 1; // of which the first ones wait for nobody
+                    const int num_calls = in == In::many_calls ? 150 : 1; // of which the first ones wait for nobody
                     for (int i = 0; i < num_calls; ++i) communicator.run(call, do_nothing);
                 };
                 if (rank.rank == 0) {
@@ -483,7 +483,7 @@ TEST(messages_that_nobody_reads_leave_slots_for_collectives) {
 }
 
 TEST(channels_take_little_memory_for_each_communicator) {
-    CHECK(Endpoint::committed_bytes(2) < std::size_t{40} << 10, Endpoint::committed_bytes(2));
-    CHECK(Endpoint::committed_bytes(8) < std::size_t{100} << 10, Endpoint::committed_bytes(8));
+    CHECK(Endpoint::committed_bytes(2) < std::size_t{24} << 10, Endpoint::committed_bytes(2));
+    CHECK(Endpoint::committed_bytes(8) < std::size_t{60} << 10, Endpoint::committed_bytes(8));
     CHECK(Endpoint::committed_bytes(64) < std::size_t{300} << 10, Endpoint::committed_bytes(64));
 }

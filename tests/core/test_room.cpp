@@ -42,6 +42,26 @@ TEST(room_is_not_made_by_a_message_that_lies_unread_for_long) {
     }
 }
 
+TEST(room_is_less_among_many_members) {
+    static_assert(ring_size_of(Lane::collectives, 1) == largest_ring && ring_size_of(Lane::collectives, 8) == 64);
+    static_assert(ring_size_of(Lane::collectives, 9) == 32 && ring_size_of(Lane::collectives, 1024) == least_ring);
+    World world(9);
+    Transport &zero = world[0].communicator().transport(), &last = world[8].communicator().transport();
+    std::uint64_t num_sent = 0, num_read = 0;
+    for (int round = 0; round < 3; ++round) {
+        while (publish(zero, 8, num_sent)) ++num_sent;
+        CHECK(num_sent == num_read + least_ring, num_sent, "are sent, of which", num_read, "are read");
+        for (View view = last.view(0); !view.bytes.empty(); view = last.view(0)) {
+            std::uint64_t number = 0;
+            std::memcpy(&number, view.bytes.data(), sizeof number);
+            CHECK(number == num_read, "message", num_read, "is", number);
+            last.release(0, sizeof number);
+            ++num_read;
+        }
+    }
+    CHECK(num_read == 3 * least_ring, num_read);
+}
+
 TEST(room_is_told_of_by_short_messages) {
     World world(2, {.as_processes = true});
     ShmTransport &zero = world[0].communicator().transport(), &one = world[1].communicator().transport();
