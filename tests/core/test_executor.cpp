@@ -129,7 +129,7 @@ TEST(executor_does_what_waits_for_nobody_before_it_waits) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
         executors.push_back(std::make_unique<Executor>(*one.plans[rank], world[rank].communicator().transport()));
     }
-    for (std::int64_t call = 1; call <= largest_ring + 8; ++call) { // more than a channel holds
+    for (std::int64_t call = 1; call <= static_cast<std::int64_t>(largest_ring) + 8; ++call) { // more than it holds
         std::array<std::int64_t, 2> inputs{};
         for (std::size_t rank = 0; rank < 2; ++rank) {
             inputs[rank] = 10 * call + static_cast<std::int64_t>(rank);

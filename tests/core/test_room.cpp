@@ -18,6 +18,17 @@ bool publish(Transport &from, int to, std::uint64_t number) {
     return from.publish(std::span(&to, 1), bytes, tag, false).num_bytes > 0;
 }
 
+/// All that has come from rank 0, which is counted on from `num_read`.
+void read_all(Transport &by, std::uint64_t &num_read) {
+    for (View view = by.view(0); !view.bytes.empty(); view = by.view(0)) {
+        std::uint64_t number = 0;
+        std::memcpy(&number, view.bytes.data(), sizeof number);
+        CHECK(number == num_read, "message", num_read, "is", number);
+        by.release(0, sizeof number);
+        ++num_read;
+    }
+}
+
 } // namespace
 
 TEST(room_is_not_made_by_a_message_that_lies_unread_for_long) {
@@ -32,13 +43,7 @@ TEST(room_is_not_made_by_a_message_that_lies_unread_for_long) {
             CHECK(num_sent == num_read + room, num_sent, "are sent, of which", num_read, "are read");
             CHECK(zero.view(1).bytes.size() == sizeof num_sent);
         }
-        for (View view = one.view(0); !view.bytes.empty(); view = one.view(0)) {
-            std::uint64_t number = 0;
-            std::memcpy(&number, view.bytes.data(), sizeof number);
-            CHECK(number == num_read, "message", num_read, "is", number);
-            one.release(0, sizeof number);
-            ++num_read;
-        }
+        read_all(one, num_read);
     }
 }
 
@@ -51,13 +56,7 @@ TEST(room_is_less_among_many_members) {
     for (int round = 0; round < 3; ++round) {
         while (publish(zero, 8, num_sent)) ++num_sent;
         CHECK(num_sent == num_read + least_ring, num_sent, "are sent, of which", num_read, "are read");
-        for (View view = last.view(0); !view.bytes.empty(); view = last.view(0)) {
-            std::uint64_t number = 0;
-            std::memcpy(&number, view.bytes.data(), sizeof number);
-            CHECK(number == num_read, "message", num_read, "is", number);
-            last.release(0, sizeof number);
-            ++num_read;
-        }
+        read_all(last, num_read);
     }
     CHECK(num_read == 3 * least_ring, num_read);
 }
