@@ -16,7 +16,7 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures sanitize mutation exits streams format build size clean
+.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures core sanitize mutation exits streams format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,9 +55,14 @@ validate: build $(STAMPS)/test ## Hold the simulator to published figures and th
 docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/ and write the tables beside them
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
-sanitize: build ## Run the core under ThreadSanitizer, then under AddressSanitizer and UBSan, on real plans
-	@mkdir -p build/sanitize
-	$(BIN)/python tests/core/export_plans.py build/sanitize/plans.txt
+core: build ## Run the core's own tests, in C++, on real plans
+	$(BIN)/python tests/core/export_plans.py build/plans.txt
+	@$(CONFIGURE) -B build/core -DCMAKE_BUILD_TYPE=Release --log-level=WARNING
+	@$(BIN)/cmake --build build/core
+	build/core/core_tests build/plans.txt
+
+sanitize: build ## Run the core's own tests under ThreadSanitizer, then under AddressSanitizer and UBSan
+	$(BIN)/python tests/core/export_plans.py build/plans.txt
 	@set -e; for kind in $(SANITIZERS); do $(MAKE) --no-print-directory sanitize-$$kind; done
 
 # gcc's ThreadSanitizer stops at once where the kernel spreads addresses widely (vm.mmap_rnd_bits > 28), so the tests run
@@ -67,7 +72,7 @@ sanitize-%:
 	@$(BIN)/cmake --build build/sanitize/$*
 	@fixed=; setarch -R true 2>/dev/null && fixed="setarch -R"; set -x; \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
-	  $$fixed build/sanitize/$*/core_tests build/sanitize/plans.txt
+	  $$fixed build/sanitize/$*/core_tests build/plans.txt
 
 mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof must notice; writes docs/mutation.md
 	@$(BIN)/python -m tests.schedule.mutants $(ARGS)
