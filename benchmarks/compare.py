@@ -9,7 +9,8 @@ of its settings, which a short trial finds for every rank count. All are called 
 protocol of comparison/measuring.py. What counts are ratios within a round: times belong to the machine and the hour.
 So all times of a row are those of one round, the one with the median ratio, and `hop` is the nanoseconds in which two
 cores exchange a line in that round, and the least and most of all rounds: on some machines it changes by the minute.
-Rows marked ! were measured while others used more than 5 % of all cores. The exit status is 0 if all goals hold, and
+Rows marked ! were measured while others used more than 5 % of all cores (the median over rounds; the floor, which is
+measured after each row's others, does not count). The exit status is 0 if all goals hold, and
 Hocket failed in no cell; a goal with a cell in which it did is not reached. bfloat16 is measured where sums are made:
 what an operation only moves is the same bytes in every library, whatever they mean. --read reports on what --json has
 written; of a run that ended early that is what it had measured. oneCCL and DeepSpeed's kernel, which has all_reduce

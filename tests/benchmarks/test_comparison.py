@@ -230,6 +230,9 @@ def test_goals_across_cells() -> None:
     halves = row("all_reduce", size, 2, hocket=[4.0])
     halves.dtype = "bfloat16"
     assert goals.across_rows([*cells, halves])["bfloat16"] == pytest.approx(1.5)
+    of_four = [row("all_reduce", size, 4, hocket=[time]) for time in (2.0, 4.0)]
+    of_four[1].dtype = "bfloat16"
+    assert goals.across_rows([cells[2], halves, *of_four])["bfloat16"] == pytest.approx(1.0)  # the least
     halves.seconds["gloo"] = {"touched": [5.0, 5.0]}  # there was a round without ours
     assert "bfloat16" not in goals.across_rows([*cells, halves])
 
