@@ -37,7 +37,7 @@ check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, t
 bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
 	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
 
-compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 10 minutes)
+compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
 matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/matrix.md
@@ -56,12 +56,14 @@ docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/ and write the 
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
 core: build ## Run the core's own tests, in C++, on real plans
+	@mkdir -p build
 	$(BIN)/python tests/core/export_plans.py build/plans.txt
 	@$(CONFIGURE) -B build/core -DCMAKE_BUILD_TYPE=Release --log-level=WARNING
 	@$(BIN)/cmake --build build/core
 	build/core/core_tests build/plans.txt
 
 sanitize: build ## Run the core's own tests under ThreadSanitizer, then under AddressSanitizer and UBSan
+	@mkdir -p build
 	$(BIN)/python tests/core/export_plans.py build/plans.txt
 	@set -e; for kind in $(SANITIZERS); do $(MAKE) --no-print-directory sanitize-$$kind; done
 

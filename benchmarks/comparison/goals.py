@@ -179,26 +179,27 @@ def across_rows(rows: Sequence[Row]) -> dict[str, float]:
     """The values that compare cells with each other, by rounds, where both were measured in every round.
 
     `reduce_scatter`: seconds over those of all_reduce, 4 ranks, registered. `bfloat16`: elements a second of all_reduce
-    over those of float32, where the ranks are as many as make that least.
+    over those of float32, the least of all numbers of ranks that have both.
     """
 
-    def times(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> list[float]:
+    def times(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> list[float] | None:
+        """By round; empty where some is missing, None where there is no such cell."""
         for row in rows:
             if (row.operation, row.num_bytes, row.num_ranks, row.dtype) == (operation, 64 * MIB, num_ranks, dtype):
                 return [] if row.lacks(contender) else row.times(contender)
-        return []
+        return None
 
     scatter, reduce = times("reduce_scatter", 4, "registered"), times("all_reduce", 4, "registered")
     values = {}
-    if ratios := [one / other for one, other in zip(scatter, reduce, strict=False)]:
+    if ratios := [one / other for one, other in zip(scatter or (), reduce or (), strict=False)]:
         values["reduce_scatter"] = statistics.median(ratios)
     rates = []
     for num_ranks in (2, 4, 8):
         floats, halves = (times("all_reduce", num_ranks, "hocket", dtype) for dtype in ("float32", "bfloat16"))
-        if ratios := [2 * one / other for one, other in zip(floats, halves, strict=False)]:  # half the bytes an element
-            rates.append(statistics.median(ratios))
-    if rates:
-        values["bfloat16"] = min(rates)
+        if floats is not None and halves is not None:
+            rates.append([2 * one / other for one, other in zip(floats, halves, strict=False)])  # half the bytes each
+    if rates and all(rates):
+        values["bfloat16"] = min(map(statistics.median, rates))
     return values
 
 

@@ -235,6 +235,7 @@ def test_goals_across_cells() -> None:
     assert goals.across_rows([cells[2], halves, *of_four])["bfloat16"] == pytest.approx(1.0)  # the least
     halves.seconds["gloo"] = {"touched": [5.0, 5.0]}  # there was a round without ours
     assert "bfloat16" not in goals.across_rows([*cells, halves])
+    assert "bfloat16" not in goals.across_rows([cells[2], halves, *of_four])  # whatever other ranks reach
 
 
 def test_the_price_of_no_cross_memory_attach() -> None:

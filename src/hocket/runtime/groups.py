@@ -1,7 +1,7 @@
 """Making communicators out of communicators: each member offers an endpoint, and the first one hands all of them round.
 
 Only the members take part, over the parent's own channels for messages, so other ranks may do anything meanwhile. What
-is made costs each member a few pages of its arena; closed ones are used again.
+is made costs each member some KiB of its arena for each rank; closed ones are used again.
 """
 
 import contextlib
