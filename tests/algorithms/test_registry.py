@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm, algorithm, find, load, registry
+from hocket.algorithms.registry import is_built_in
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.builder import Builder
 
@@ -87,6 +88,11 @@ def test_one_program_may_serve_several_collectives() -> None:
         algorithm(name="star", chunks=lambda p: p)
     with pytest.raises(ScheduleError, match="expected a composition for gather_v, found gather"):
         algorithm("gather", "gather_v", name="again")(first.refine(2))
+
+
+def test_every_algorithm_that_hocket_brings_is_built_in(tmp_path: Path) -> None:
+    assert [str(one) for one in ALGORITHMS.values() if not is_built_in(one.source)] == []
+    assert not is_built_in(f"{tmp_path / 'ring.py'}:1")
 
 
 def test_built_in_algorithms_stay() -> None:

@@ -3,6 +3,9 @@
 import contextlib
 import fcntl
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket import algorithms
+from hocket import algorithms, schedule
 from hocket.errors import VerifyError
 from hocket.runtime import file_lock, plans
 from hocket.runtime.launch import run_ranks
@@ -120,6 +123,39 @@ def test_a_changed_prover_trusts_no_older_verdict(nothing_known: Path, monkeypat
     monkeypatch.setattr(plans, "_code", lambda: "another")
     assert prove_ring() > 0
     assert len(verdicts(nothing_known)) == 2
+
+
+PROVER = [path for package in (schedule, algorithms) for path in sorted(Path(package.__path__[0]).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("touched", PROVER, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_change_of_any_file_of_the_prover_changes_the_key(
+    touched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in (schedule, algorithms):
+        original = Path(package.__path__[0])
+        copy = tmp_path / original.name
+        shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(package, "__path__", [str(copy)])
+        if touched.is_relative_to(original):
+            changed = copy / touched.relative_to(original)
+    key = plans._code.__wrapped__()
+    assert key == plans._code(), "the key depends on what the files say, not on where they lie"
+    changed.write_bytes(changed.read_bytes() + b"#")
+    assert plans._code.__wrapped__() != key
+
+
+def test_a_proof_depends_on_nothing_that_is_not_in_its_key() -> None:
+    program = (
+        "import sys\n"
+        "from hocket.algorithms import ALGORITHMS\n"
+        "ALGORITHMS['all_reduce', 'ring'].verify(3)\n"
+        "print(*(module.__file__ for name, module in sys.modules.items() if name.partition('.')[0] == 'hocket'))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    package = Path(hocket.__file__).parent
+    others = {package / name for name in ("__init__.py", "errors.py")}  # they name things, and decide nothing
+    assert {Path(file) for file in result.stdout.split()} - set(PROVER) <= others
 
 
 def prove_together(_: Any) -> float:

@@ -466,4 +466,4 @@ def _both(left: Constraint | None, right: Constraint | None) -> Constraint | Non
 
 def is_built_in(place: str) -> bool:
     """Whether this "file:line" is ours."""
-    return Path(place.rpartition(":")[0]).parent == Path(__file__).parent
+    return Path(place.rpartition(":")[0]).is_relative_to(Path(__file__).parent)

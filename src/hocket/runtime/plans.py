@@ -179,11 +179,14 @@ def _code() -> str:
     """The content of the packages that write, prove and lower schedules: what is changed trusts nothing older."""
     content = hashlib.sha256(__version__.encode())
     for package in (schedule, algorithms):
-        folder = package.__path__[0]
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib takes as long as all the rest
-            if name.endswith(".py"):
-                with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
-                    content.update(file.read())
+        top = package.__path__[0]
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    content.update(f"{folder.removeprefix(top)}/{name}".encode())
+                    with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - pathlib is slower
+                        content.update(file.read())
     return content.hexdigest()
 
 
