@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 # errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- hocket <- training
-#        <- { cli, explorer }
+#        <- view <- { cli, explorer }
 # Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open; it
 # stands below training, which is written against it as a user's program is.
 LEVELS = {
@@ -24,9 +24,10 @@ LEVELS = {
     "testing": 4,
     "hocket": 5,
     "training": 6,
-    "cli": 7,
-    "explorer": 7,
-    "__main__": 8,
+    "view": 7,
+    "cli": 8,
+    "explorer": 8,
+    "__main__": 9,
 }
 # Compiled modules and packages that only these layers may import. Whatever is not named here is for all.
 ONLY_IN = {
@@ -34,8 +35,9 @@ ONLY_IN = {
     "hocket._simulator": {"network"},
     "torch": {"torch_backend", "training"},
     "ml_dtypes": {"schedule"},
-    "rich": {"cli", "explorer"},
-    "matplotlib": {"cli"},
+    "argparse": {"cli", "explorer", "__main__"},  # a view serves notebooks too
+    "rich": {"view", "cli", "explorer"},
+    "matplotlib": {"view"},
     "joblib": {"cli"},
     "ray": {"cli"},
     "distributed": {"cli"},

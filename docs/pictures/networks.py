@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cli import simulate
-from hocket.cli.selection import name_bytes, name_seconds
-from hocket.cli.simulate_plots import over, require_matplotlib, saved
 from hocket.cli.simulate_sweep import sweep
-from hocket.cli.simulate_text import bandwidth
 from hocket.cli.simulated import cases_of
+from hocket.view.networks.simulation_plots import over, require_matplotlib, saved
+from hocket.view.networks.simulation_text import bandwidth
+from hocket.view.words import name_bytes, name_seconds
 
 DOCUMENT = Path(__file__).parents[1] / "networks.md"
 PICTURES = Path(__file__).parent

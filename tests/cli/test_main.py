@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.cli.selection import name_counts, rank_counts
+from hocket.cli.selection import rank_counts
 from hocket.errors import InternalError, ScheduleError
+from hocket.view.words import name_counts
 
 
 def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hocket.cli import main
-from hocket.cli.mesh_picture import Picture
 from hocket.runtime.mesh import Cartesian
+from hocket.view.networks.mesh_picture import Picture
 
 CLASSIC = """\
 mesh pp=2 x dp=2 x tp=4: 16 ranks on 2 nodes of 8 devices

@@ -12,13 +12,13 @@ from joblib._parallel_backends import ThreadingBackend
 
 from hocket.algorithms import Algorithm
 from hocket.cli import main
-from hocket.cli.simulate_plots import positions
 from hocket.cli.simulate_sweep import sweep
 from hocket.cli.simulated import Case, candidates
 from hocket.errors import ResourceError
 from hocket.network.topology import parse
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate
+from hocket.view.networks.simulation_plots import positions
 from tests.cli.printed import json_of, text_of
 
 RING = "ring:4,bandwidth=1GB/s,latency=1us"

@@ -15,12 +15,12 @@ import pytest
 
 import hocket
 from hocket.cli import main
-from hocket.cli.trace_timeline import Timeline, length, union, without
 from hocket.runtime import trace_file
 from hocket.runtime.trace_file import Event
 from hocket.training.data import Settings, train
 from hocket.training.dataset import load
 from hocket.training.demonstration import new_network
+from hocket.view.traces.trace_timeline import Timeline, length, union, without
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOST, COLLECTIVES = 0, 4096

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.cli.selection import byte_count, byte_counts, name_range, name_seconds
+from hocket.cli.selection import byte_count, byte_counts
 from hocket.runtime import machine, tuning
 from hocket.runtime.tuner_file import read
 from hocket.runtime.tuning import Comparison, Entry, Result
 from hocket.runtime.tuning_fit import Costs, Traits
+from hocket.view.words import name_range, name_seconds
 
 QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K", "--seconds", "20")
 

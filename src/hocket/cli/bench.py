@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures and prints. Returns 1 if a result was wrong, else 0."""
     from hocket.cli.bench_measure import run_as_rank
     from hocket.cli.bench_settings import check
-    from hocket.cli.files import check_writable
+    from hocket.cli.writable import check_writable
     from hocket.errors import PeerDied
     from hocket.runtime.environment import discover
     from hocket.runtime.launch import run_ranks

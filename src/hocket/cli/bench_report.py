@@ -11,12 +11,12 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
-from hocket.cli.files import write
-from hocket.cli.selection import name_count
 from hocket.runtime import machine
 from hocket.runtime.bound import MESSAGE, lower_bound
 from hocket.runtime.machine import MachineCosts
 from hocket.schedule.collective import COLLECTIVES
+from hocket.view.saving import write
+from hocket.view.words import name_count
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
 

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found))
     else:
-        from hocket.cli.explain_text import print_explanation
+        from hocket.view.explain_text import print_explanation
 
         print_explanation(found)
     return 0

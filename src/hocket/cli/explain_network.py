@@ -7,16 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.selection import name_bytes, name_range, name_seconds
 from hocket.cli.simulated import Case, candidates, check_collective
 
 if TYPE_CHECKING:
     from hocket.schedule.ir import Schedule
 
 _SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # among which cross-overs are looked for
-_PARTS = ("latency", "bandwidth", "reduction", "contention")
-_WORTH_SAYING = 0.05  # of the winner's time
-_MOST_LISTED = 8  # messages of a step, and kinds of steps
 
 
 def run_on_network(arguments: argparse.Namespace) -> int:
@@ -42,7 +38,9 @@ def run_on_network(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found))
     else:
-        _print(found)
+        from hocket.view.networks.network_explanation import print_network_explanation
+
+        print_network_explanation(found)
     return 0
 
 
@@ -111,64 +109,3 @@ def ranges(sizes: Sequence[int], names: Sequence[str]) -> Iterator[dict[str, Any
             end = None if number + 1 == len(names) else sizes[number + 1] - 1
             yield {"min_bytes": begin, "max_bytes": end, "algorithm": name}
             begin = (end or 0) + 1
-
-
-def why(rows: Sequence[dict[str, Any]]) -> str:
-    """Why the first row wins against the second, from their parts."""
-    best = rows[0]
-    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
-    if not best["seconds"]:
-        return f"{best['algorithm']} has nothing to send."
-    if best["ratio"] is not None:
-        text += f", {best['ratio']:.2f} times the lower bound"
-    if len(rows) == 1:
-        return f"{text}; nothing else does what it does."
-    other = rows[1]
-    ratio = other["seconds"] / best["seconds"]
-    text += f"; the next best, {other['algorithm']}, {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
-    differences = []
-    for part in _PARTS:
-        more = other[part] - best[part]
-        if abs(more) >= _WORTH_SAYING * best["seconds"]:
-            differences.append(f"{name_seconds(abs(more))} {'more' if more > 0 else 'less'} for {part}")
-    if differences:
-        text += f" It pays {', '.join(differences)}."
-    return text
-
-
-def _print(found: dict[str, Any]) -> None:
-    from rich.markup import escape
-
-    from hocket.cli.simulate_text import compared, sentences
-    from hocket.cli.terminal import Terminal
-
-    console = Terminal(soft_wrap=True)
-    rows = found["candidates"]
-    size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
-    where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
-    console.print(f"{where}: [bold]{escape(found['algorithm'])}[/] is the fastest.\n")
-    console.print(compared(rows))
-    console.print(f"\n{why(rows)}", markup=False)
-    console.print("Contention is what sharing links costs; below 0, what overlap saves.", style="dim")
-    for line in sentences(rows[0]):
-        console.print(line, markup=False)
-    if found["fastest"]:
-        parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
-        console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
-    console.print(f"\nWho sends what to whom ({found['algorithm']}):", markup=False)
-    for step in found["steps"][:_MOST_LISTED]:
-        console.print(f"  {_step(step)}", markup=False)
-    if len(found["steps"]) > _MOST_LISTED:
-        console.print(f"  ... and {len(found['steps']) - _MOST_LISTED} more kinds of steps; --json has all")
-
-
-def _step(step: dict[str, Any]) -> str:
-    number = f"step {step['first']}" if step["first"] == step["last"] else f"steps {step['first']}-{step['last']}"
-    by_size: dict[float, list[str]] = {}
-    for one in step["messages"]:
-        by_size.setdefault(one["bytes"], []).append(f"{one['source']}>{one['target']}")
-    texts = []
-    for size, pairs in sorted(by_size.items()):
-        more = f" and {len(pairs) - _MOST_LISTED} more" if len(pairs) > _MOST_LISTED else ""
-        texts.append(f"{name_bytes(round(size))}: {' '.join(pairs[:_MOST_LISTED])}{more}")
-    return f"{number}: " + "; ".join(texts)

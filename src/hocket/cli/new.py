@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from hocket.cli.files import write
+from hocket.view.saving import write
 
 _FILE = '''\
 """An all_reduce of my own. After each change of it: {verify}."""

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.files import write
+from hocket.view.saving import write
 
 if TYPE_CHECKING:
     from hocket.schedule.ir import Schedule, Step
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--json: expected at most {_MAX_JSON_ROWS:,} rows, found {schedule.num_rows:,}")
         print(json.dumps(facts | {"steps": [_as_json(step) for step in schedule.steps()]}))
     elif arguments.svg is None:
-        from hocket.cli.schedule_text import print_schedule
+        from hocket.view.schedules.schedule_text import print_schedule
 
         print_schedule(schedule, facts, one.doc, others, in_file)
     elif breach:
@@ -144,7 +144,7 @@ def _view(name: str) -> Any:
 
 
 def _write_svg(file: str, schedule: "Schedule", facts: dict[str, Any], doc: str) -> None:
-    from hocket.cli.schedule_picture import draw
+    from hocket.view.schedules.schedule_picture import draw
 
     picture = draw(schedule, facts, doc)
     if file == "-":

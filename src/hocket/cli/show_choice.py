@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
     """A tuner file says nothing of orders: it gets the lines of one."""
-    from hocket.cli.files import writing
     from hocket.runtime.tuner_file import Rule, write
+    from hocket.view.saving import writing
 
     if num_ranks is None:
         raise ValueError("--tuner-file: expected --ranks, as a tuner file is about a rank count; found none")
@@ -158,8 +158,8 @@ def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.cli.selection import name_bytes, name_range
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
+    from hocket.view.words import name_bytes, name_range
 
     console = Terminal()
     ranked = shares_cores is not None

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(places) > 1:
         raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} of them")
     if arguments.trace is not None:
-        from hocket.cli.files import check_writable, writing
+        from hocket.cli.writable import check_writable
+        from hocket.view.saving import writing
 
         check_writable(arguments.trace)
     rows = [case.row() for case in cases]
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows[best] | {"others": others}))
     else:
-        from hocket.cli.simulate_text import print_result
+        from hocket.view.networks.simulation_text import print_result
 
         print_result(rows[best], result, others)
     return 0

@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hocket.cli.files import check_writable, write
 from hocket.cli.simulated import Case
+from hocket.cli.writable import check_writable
+from hocket.view.saving import write
 
 PICTURES = ("time", "busbw", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
     if arguments.plot is not None:
-        from hocket.cli.simulate_plots import require_matplotlib
+        from hocket.view.networks.simulation_plots import require_matplotlib
 
         require_matplotlib()
     pictures = [] if arguments.plot is None else [f"{arguments.plot}-{name}.svg" for name in PICTURES]
@@ -44,9 +45,9 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
         write(arguments.csv, as_csv(rows))
     drawn = []
     if arguments.plot is not None:
-        from hocket.cli.simulate_plots import draw_all
+        from hocket.view.networks.simulation_plots import draw_all
 
-        drawn = draw_all(arguments.plot, cases, rows)
+        drawn = draw_all(arguments.plot, rows, [case.topology for case in cases], lambda number: cases[number].result())
     if arguments.json:
         print(json.dumps({"rows": rows, "pictures": drawn}))
     elif arguments.csv is None:

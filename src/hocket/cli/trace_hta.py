@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hocket.cli.files import writing
-from hocket.cli.trace_timeline import Lane, Slice, Timeline, union, without
+from hocket.view.saving import writing
+from hocket.view.traces.trace_timeline import Lane, Slice, Timeline, union, without
 
 _COMPUTE_STREAM, _FIRST_STREAM = 7, 20
 _STEP = "ProfilerStep#"

@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import msgspec
 
-    from hocket.cli.files import check_cache, check_writable
     from hocket.cli.limits import check_memory, check_ranks
+    from hocket.cli.writable import check_cache, check_writable
     from hocket.runtime import tuning
     from hocket.runtime.tuner_file import read, update
 
@@ -110,7 +110,7 @@ def _check_alone(arguments: argparse.Namespace) -> None:
 
 def _older(result: "Result", stayed: "Sequence[Rule]") -> list[str]:
     """Of the rules that stayed, those that decide at a size that was timed, as no new one does."""
-    from hocket.cli.selection import name_bytes
+    from hocket.view.words import name_bytes
 
     found: dict[tuple[str, int, Rule], list[str]] = {}
     for entry in result.entries:
@@ -135,8 +135,8 @@ def _measure_machine(as_json: bool) -> int:
     """Stores what the machine's cores and memory cost, and prints it."""
     import msgspec
 
-    from hocket.cli.selection import name_bytes, name_count, name_seconds
     from hocket.runtime import machine
+    from hocket.view.words import name_bytes, name_count, name_seconds
 
     costs, kept = machine.store(machine.measure())
     if as_json:
@@ -169,8 +169,8 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.cli.selection import name_bytes, name_count, name_range
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
+    from hocket.view.words import name_bytes, name_count, name_range
 
     console = Terminal(soft_wrap=True)
     if result.rules:
@@ -196,7 +196,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
 
 def _again(result: "Result", rule: "Rule") -> str:
     """What the check said of a line."""
-    from hocket.cli.selection import name_bytes
+    from hocket.view.words import name_bytes
 
     found = [
         f"{one.ratio:.2f} ({name_bytes(one.num_bytes)})"

@@ -243,8 +243,8 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.cli.selection import name_counts
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
+    from hocket.view.words import name_counts
 
     console = Terminal()
     table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)

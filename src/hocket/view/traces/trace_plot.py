@@ -4,8 +4,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hocket.cli.files import writing
-from hocket.cli.trace_timeline import Timeline
+from hocket.view.saving import writing
+from hocket.view.traces.trace_timeline import Timeline
 
 _COLOURS = {
     "compute": "#0072b2",

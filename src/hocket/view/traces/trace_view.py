@@ -4,16 +4,16 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from hocket.cli.files import write
-from hocket.cli.trace_summary import summarise
-from hocket.cli.trace_timeline import Timeline
+from hocket.view.saving import write
+from hocket.view.traces.trace_summary import summarise
+from hocket.view.traces.trace_timeline import Timeline
 
 _PLACE = "@DATA@"
 
 
 def write_page(timeline: Timeline, output: Path) -> Path:
     """Writes the page, and returns where; ValueError where it cannot be written."""
-    page = files("hocket.cli").joinpath("trace_view.html").read_text(encoding="utf-8")
+    page = files("hocket.view.traces").joinpath("trace_view.html").read_text(encoding="utf-8")
     # In a script element only "</" ends it early; "<!--" would have what follows read as a comment.
     data = json.dumps(_data(timeline), separators=(",", ":")).replace("<", "\\u003c")
     write(output, page.replace(_PLACE, data))

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
-from hocket.cli.chunk_matrix import ChunkMatrix
+from hocket.view.schedules.chunk_matrix import ChunkMatrix
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@
 from rich.markup import escape
 from rich.table import Table
 
-from hocket.cli.terminal import Terminal
-from hocket.cli.trace_summary import Summary
+from hocket.view.terminal import Terminal
+from hocket.view.traces.trace_summary import Summary
 
 _MOST_NAMES = 40
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.cli.selection import name_bytes, name_count, name_range, name_seconds
+from hocket.view.words import name_bytes, name_count, name_range, name_seconds
 
 _ROUGHLY = 1.3  # of two rough predictions: what is closer is not told apart
 _WORTH_SAYING = 0.1  # of the winner's time: smaller differences explain nothing
@@ -13,7 +13,7 @@ def print_explanation(found: dict[str, Any]) -> None:
     """The table of candidates, and sentences made of their numbers."""
     from rich.markup import escape
 
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"

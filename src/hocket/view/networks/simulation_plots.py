@@ -1,13 +1,12 @@
 """Pictures of sweeps: time and busbw over size, the best algorithm over size and ranks, heat of links on a network."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.cli.selection import name_bytes
-from hocket.cli.simulated import Case
+from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
     from hocket.network.simulate import Result
@@ -30,17 +29,22 @@ def require_matplotlib() -> Any:
     return pyplot
 
 
-def draw_all(stem: str, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Draws what the rows have something for, and returns the files."""
+def draw_all(
+    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "Result"]
+) -> list[str]:
+    """Draws what the rows have something for, and returns the files.
+
+    networks: of each row, the network as it was asked for. result_of(i): the simulation of row i, with its links.
+    """
     drawn = []
     sizes, counts = {row["num_bytes"] for row in rows}, {row["num_ranks"] for row in rows}
     if len(sizes) > 1 and any(row["busbw"] for row in rows):
         drawn += [over(f"{stem}-{name}.svg", rows, "num_bytes", column) for name, column in _COLUMNS]
     if len(sizes) > 1 and len(counts) > 1:
-        drawn.append(best_map(f"{stem}-best.svg", rows, [case.topology for case in cases]))
+        drawn.append(best_map(f"{stem}-best.svg", rows, networks))
     largest = [(row["num_bytes"], row["num_ranks"], -row["seconds"]) for row in rows]
     last = largest.index(max(largest))
-    result = cases[last].result()
+    result = result_of(last)
     if np.count_nonzero(result.link_bytes) <= _MOST_DRAWN:
         drawn.append(heat(f"{stem}-heat.svg", result, f"{rows[last]['collective']} {rows[last]['algorithm']}"))
     return drawn

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hocket.cli.chunk_colours import chunk_colours, ink_on, mixed
-from hocket.cli.chunk_contents import ABSENT, FOREIGN, MEANINGS, SPOILED, UNKNOWN, ChunkContents, State
-from hocket.cli.transfer_texts import received
+from hocket.view.schedules.chunk_colours import chunk_colours, ink_on, mixed
+from hocket.view.schedules.chunk_contents import ABSENT, FOREIGN, MEANINGS, SPOILED, UNKNOWN, ChunkContents, State
+from hocket.view.schedules.transfer_texts import received
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,13 +10,13 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from hocket.cli.chunk_colours import NEUTRAL, chunk_colours, mixed
-from hocket.cli.chunk_contents import ABSENT, FOREIGN, SPOILED, ChunkContents, State
-from hocket.cli.rank_layout import RADIUS, Curve, Curves, Labels, Point, RankLayout, on_circle, on_grid
-from hocket.cli.schedule_text import details, headline, idea
-from hocket.cli.selection import name_counts
-from hocket.cli.svg import add, document, pair, written
-from hocket.cli.transfer_texts import BUFFER_LETTERS
+from hocket.view.schedules.chunk_colours import NEUTRAL, chunk_colours, mixed
+from hocket.view.schedules.chunk_contents import ABSENT, FOREIGN, SPOILED, ChunkContents, State
+from hocket.view.schedules.rank_layout import RADIUS, Curve, Curves, Labels, Point, RankLayout, on_circle, on_grid
+from hocket.view.schedules.schedule_text import details, headline, idea
+from hocket.view.schedules.transfer_texts import BUFFER_LETTERS
+from hocket.view.svg import add, document, pair, written
+from hocket.view.words import name_counts
 
 if TYPE_CHECKING:
     from hocket.schedule.ir import Schedule

@@ -4,8 +4,8 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.selection import name_count
-from hocket.cli.transfer_texts import legend, received
+from hocket.view.schedules.transfer_texts import legend, received
+from hocket.view.words import name_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ def print_schedule(
     """
     from rich.text import Text
 
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     name, comma, rest = headline(schedule, facts).partition(",")
@@ -77,13 +77,13 @@ def print_schedule(
 
 
 def _print_steps(console: "Console", schedule: "Schedule") -> None:
-    from hocket.cli.chunk_contents import MAX_RANKS
+    from hocket.view.schedules.chunk_contents import MAX_RANKS
 
     if schedule.num_ranks > MAX_RANKS:
         console.print(f"A list, as a matrix has at most {MAX_RANKS} ranks.\n", style="dim")
         _print_list(console, schedule)
         return
-    from hocket.cli.chunk_matrix import ChunkMatrix
+    from hocket.view.schedules.chunk_matrix import ChunkMatrix
 
     # A pipe has no width of its own, and whoever reads from it wants one rank a line.
     asked = os.environ.get("COLUMNS", "")

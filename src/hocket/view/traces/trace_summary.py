@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from typing import Any
 
-from hocket.cli.trace_timeline import Slice, Timeline, length, without
+from hocket.view.traces.trace_timeline import Slice, Timeline, length, without
 
 Summary = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.cli.selection import name_bytes, name_seconds
+from hocket.view.words import name_bytes, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network.simulate import Result
@@ -18,7 +18,7 @@ def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[st
     """What came out for one call, its links, and how other algorithms fare."""
     from rich.markup import escape
 
-    from hocket.cli.terminal import Terminal
+    from hocket.view.terminal import Terminal
 
     console = Terminal(soft_wrap=True)
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"

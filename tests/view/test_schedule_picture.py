@@ -7,8 +7,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
-from hocket.cli.rank_layout import RADIUS, Curves, on_circle, on_grid
-from hocket.cli.selection import name_counts
+from hocket.view.schedules.rank_layout import RADIUS, Curves, on_circle, on_grid
+from hocket.view.words import name_counts
 from tests.cli.test_chunk_matrix import BROKEN
 from tests.cli.test_show import LAID_OUT
 

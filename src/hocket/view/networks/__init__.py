@@ -1,0 +1,1 @@
+"""Networks, meshes and simulated calls: text, tables and pictures."""

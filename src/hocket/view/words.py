@@ -1,0 +1,51 @@
+"""Numbers as people read them: counts with their noun, rank counts in short, sizes, ranges of sizes, times."""
+
+import math
+
+
+def name_count(number: int, noun: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def name_counts(counts: list[int]) -> str:
+    """Sorted rank counts in short, the reverse of rank_counts: "1-16", "2, 4, 8". For reading only: "2, 4, ..., 64"."""
+    parts, rest = [], counts
+    while rest:
+        apart = rest[1] - rest[0] if len(rest) > 1 else 0
+        length = 1
+        while apart and length < len(rest) and rest[length] - rest[length - 1] == apart:
+            length += 1
+        if length < (2 if apart == 1 else 5):
+            length = 1
+        first, last = rest[0], rest[length - 1]
+        parts.append(
+            str(first) if length == 1 else f"{first}-{last}" if apart == 1 else f"{first}, {first + apart}, ..., {last}"
+        )
+        rest = rest[length:]
+    return ", ".join(parts)
+
+
+def name_bytes(num_bytes: int) -> str:
+    """64 KiB, 100 B: exact, in the largest unit that is."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit and num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} B"
+
+
+def name_range(first: int, last: int | None) -> str:
+    """Sizes from first to last, both included; None: without end."""
+    if first == last:
+        return name_bytes(first)
+    above, at_least = f"above {name_bytes(first - 1)}", f"from {name_bytes(first)}"
+    begin = "" if first == 0 else min(above, at_least, key=len)
+    end = "" if last is None else f"up to {name_bytes(last)}"
+    return " ".join(part for part in (begin, end) if part) or "any"
+
+
+def name_seconds(seconds: float, digits: int = 3) -> str:
+    """12.3 us, 4.56 ms, 1.50 s."""
+    scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
+    decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
+    return f"{scaled:.{decimals}f} {unit}"
