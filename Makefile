@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # requirements(KEYS): one list of pyproject.toml, so that versions stand in one place.
 requirements = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")'
 CORE := $(shell find csrc -type f) $(shell find csrc -type d)
+MODULES := $(sort $(shell find src/hocket -name '*.py'))
 CPP := $(shell find csrc tests benchmarks -name '*.h' -o -name '*.cpp')
 CONFIGURE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON
 SANITIZERS := thread address,undefined
@@ -118,7 +119,12 @@ $(STAMPS)/tools: pyproject.toml $(STAMPS)/venv
 	  $$($(call requirements,["project"]["optional-dependencies"]["build"]))
 	@touch $@
 
-$(STAMPS)/build: $(STAMPS)/tools CMakeLists.txt src/hocket/__init__.py $(CORE)
+# An editable installation remembers where each module lies, so it is made again when one is added, moved or removed.
+$(STAMPS)/modules: $(STAMPS)/venv FORCE
+	@echo $(MODULES) | cmp -s - $@ || echo $(MODULES) >$@
+FORCE:
+
+$(STAMPS)/build: $(STAMPS)/tools $(STAMPS)/modules CMakeLists.txt src/hocket/__init__.py $(CORE)
 	@echo "Building the core" >&2
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -33,7 +33,7 @@ import numpy as np
 from arguments import listed, new_file, whole
 
 import hocket
-from hocket.cli.selection import time_limit
+from hocket.cli.argument_types import time_limit
 from hocket.runtime import memory
 
 LATE_SECONDS = 1.0

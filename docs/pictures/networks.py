@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cli import simulate
-from hocket.cli.simulate_sweep import sweep
-from hocket.cli.simulated import cases_of
+from hocket.cli.simulate.case import cases_of
+from hocket.cli.simulate.sweep import sweep
 from hocket.view.networks.simulation_plots import over, require_matplotlib, saved
 from hocket.view.networks.simulation_text import bandwidth
 from hocket.view.words import name_bytes, name_seconds

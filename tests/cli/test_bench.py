@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.cli import bench_cases, bench_measure, bench_report, main
-from hocket.cli.bench_cases import Buffers, make_case
-from hocket.cli.bench_settings import find_ops
+from hocket.cli import main
+from hocket.cli.bench import bench_cases, bench_report, measure
+from hocket.cli.bench.bench_cases import Buffers, make_case
+from hocket.cli.bench.bench_settings import find_ops
 from hocket.errors import CommunicationError, PeerDied
 from hocket.runtime import machine
 from hocket.runtime.communicator import Communicator
@@ -336,16 +337,16 @@ def test_the_title_of_messages_is_that_of_the_osu_benchmarks(bench: Callable[...
 
 
 def fail_at_the_second_size(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    right = bench_measure.Bench._row
+    right = measure.Bench._row
 
-    def row(one: bench_measure.Bench, buffers: Buffers, size: int, *run: Any) -> bench_report.Row:
+    def row(one: measure.Bench, buffers: Buffers, size: int, *run: Any) -> bench_report.Row:
         if size == 16:
             raise error
         return right(one, buffers, size, *run)
 
     for name, value in (("HOCKET_RANK", "0"), ("HOCKET_SIZE", "1")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(bench_measure.Bench, "_row", row)
+    monkeypatch.setattr(measure.Bench, "_row", row)
 
 
 @pytest.mark.parametrize(

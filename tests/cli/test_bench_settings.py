@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from hocket.cli import main
-from hocket.cli.bench_settings import find_dtypes, find_ops, parse_size, type_in_nccl
+from hocket.cli.argument_types import parse_size
+from hocket.cli.bench.bench_settings import find_dtypes, find_ops, type_in_nccl
 from hocket.schedule.dtypes import DTYPES
 
 

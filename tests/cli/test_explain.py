@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
-from hocket.cli.explain import ranges_measured, ranges_predicted, ranges_roughly
+from hocket.cli.explain.command import ranges_measured, ranges_predicted, ranges_roughly
 from hocket.runtime import cores, machine, tuning
 from hocket.runtime.rough_costs import rough_entries
 from hocket.runtime.tuning import Entry, Measured, Sample

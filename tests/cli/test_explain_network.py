@@ -4,8 +4,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
-from hocket.cli.explain_network import ranges, steps_of
-from hocket.cli.simulated import Case, candidates
+from hocket.cli.explain.explain_network import ranges, steps_of
+from hocket.cli.simulate.case import Case, candidates
 from hocket.network.simulate import Result
 from hocket.network.topology import parse
 from tests.cli.printed import json_of, text_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.cli.selection import rank_counts
+from hocket.cli.argument_types import rank_counts
 from hocket.errors import InternalError, ScheduleError
 from hocket.view.words import name_counts
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hocket.cli import explain, simulate
-from hocket.cli.simulated import cases_of
+from hocket.cli.simulate.case import cases_of
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES, load
 from tests.cli.printed import json_of

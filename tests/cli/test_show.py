@@ -249,7 +249,7 @@ def test_the_table_of_one_order_and_collective(elsewhere: Path, capsys: pytest.C
 
 
 def test_the_orders_are_those_of_the_choice() -> None:
-    from hocket.cli.show_choice import _ORDERS
+    from hocket.cli.show.show_choice import _ORDERS
 
     assert tuple(ORDERS) == _ORDERS
 

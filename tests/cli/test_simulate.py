@@ -12,8 +12,8 @@ from joblib._parallel_backends import ThreadingBackend
 
 from hocket.algorithms import Algorithm
 from hocket.cli import main
-from hocket.cli.simulate_sweep import sweep
-from hocket.cli.simulated import Case, candidates
+from hocket.cli.simulate.case import Case, candidates
+from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
 from hocket.network.topology import parse
 from hocket.schedule.ir import Schedule

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.cli.selection import byte_count, byte_counts
+from hocket.cli.argument_types import byte_count, byte_counts
 from hocket.runtime import machine, tuning
 from hocket.runtime.tuner_file import read
 from hocket.runtime.tuning import Comparison, Entry, Result

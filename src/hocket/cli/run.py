@@ -7,7 +7,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket run`."""
-    from hocket.cli.selection import time_limit
+    from hocket.cli.argument_types import time_limit
 
     parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
     parser.epilog = (

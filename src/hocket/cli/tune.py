@@ -21,7 +21,7 @@ _SPREAD = 0.25  # of the median: above, a machine is not quiet
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket tune`."""
-    from hocket.cli.selection import byte_counts, rank_counts, time_limit
+    from hocket.cli.argument_types import byte_counts, rank_counts, time_limit
 
     parser.description = (
         "Time the algorithms on this machine, in turns; fit their costs; write a tuner file with those that clearly "
@@ -155,7 +155,7 @@ def _measure_machine(as_json: bool) -> int:
 
 
 def _collectives(text: str | None) -> list[str]:
-    from hocket.cli.selection import collective_name
+    from hocket.cli.argument_types import collective_name
     from hocket.runtime.tuning import COLLECTIVES
 
     names = list(COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]

@@ -21,7 +21,7 @@ _MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
-    from hocket.cli.selection import add_layout, collective_name, rank_counts
+    from hocket.cli.argument_types import add_layout, collective_name, rank_counts
 
     parser.add_argument(
         "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Proves and reports. Returns 0 if all hold, 1 if one does not, 2 if its file cannot even be run."""
-    from hocket.cli.selection import rank_counts, ranks_of_layout
+    from hocket.cli.argument_types import rank_counts, ranks_of_layout
 
     if arguments.algorithm and arguments.all:
         raise ValueError(f"--all and {arguments.algorithm!r} exclude each other")

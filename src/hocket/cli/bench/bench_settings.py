@@ -1,11 +1,10 @@
 """What `hocket bench` is asked for: sizes, types, operations, and how often."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hocket.cli.limits import MOST_BYTES, check_memory
+from hocket.cli.limits import check_memory
 from hocket.runtime.bound import MESSAGE
 from hocket.runtime.plans import find
 from hocket.runtime.spelling import find_collective_name
@@ -14,7 +13,6 @@ from hocket.schedule.dtypes import DTYPES, ITEM_BYTES, numpy_dtype
 from hocket.schedule.reduction import REDUCTIONS, Reduction, check_reduction, premul_sum
 
 ALL = "all"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 FACTOR = 2  # of premul_sum: a power of two is exact in every type
 
 # What NCCL calls them; the others have one name.
@@ -119,17 +117,6 @@ def type_in_nccl(dtype: str) -> str:
 def op_in_nccl(op: str) -> str:
     """NCCL's name of a reduction, or our own."""
     return _OPS_OF_NCCL.get(op, op)
-
-
-def parse_size(text: str) -> int:
-    """Bytes from "8", "64K", "1.5M" or "1G"; ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise ValueError(f"expected a size in bytes, as 8, 64K, 1M or 2G; found {text!r}")
-    size = float(found[1]) * UNITS[found[2].upper()]
-    if size > MOST_BYTES:
-        raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {text!r}")
-    return int(size)
 
 
 def find_collective(text: str) -> str:

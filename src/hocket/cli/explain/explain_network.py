@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.simulated import Case, candidates, check_collective
+from hocket.cli.simulate.case import Case, candidates, check_collective
 
 if TYPE_CHECKING:
     from hocket.schedule.ir import Schedule

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket.cli.bench_settings import Settings
+    from hocket.cli.bench.bench_settings import Settings
 
 _FORMATS = ("nccl", "osu", "json", "csv")
 _ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which is not loaded for --help
@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints. Returns 1 if a result was wrong, else 0."""
-    from hocket.cli.bench_measure import run_as_rank
-    from hocket.cli.bench_settings import check
+    from hocket.cli.bench.bench_settings import check
+    from hocket.cli.bench.measure import run_as_rank
     from hocket.cli.writable import check_writable
     from hocket.errors import PeerDied
     from hocket.runtime.environment import discover
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
-    from hocket.cli.bench_settings import Settings, find_collective, find_dtypes, find_ops
+    from hocket.cli.bench.bench_settings import Settings, find_collective, find_dtypes, find_ops
     from hocket.cli.limits import check_ranks
     from hocket.runtime.bound import MESSAGE
     from hocket.schedule.collective import COLLECTIVES
@@ -158,7 +158,7 @@ def _default_ranks() -> int:
 
 
 def _size(text: str) -> int:
-    from hocket.cli.bench_settings import parse_size
+    from hocket.cli.argument_types import parse_size
 
     try:
         return parse_size(text)

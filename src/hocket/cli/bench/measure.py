@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import hocket
-from hocket.cli.bench_cases import Buffers, Case, make_case
-from hocket.cli.bench_report import Report, Row, Timing
-from hocket.cli.bench_settings import Settings
+from hocket.cli.bench.bench_cases import Buffers, Case, make_case
+from hocket.cli.bench.bench_report import Report, Row, Timing
+from hocket.cli.bench.bench_settings import Settings
 from hocket.runtime.bound import MESSAGE
 from hocket.runtime.communicator import Communicator
 from hocket.runtime.environment import discover

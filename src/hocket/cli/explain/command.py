@@ -29,8 +29,8 @@ _AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
+    from hocket.cli.argument_types import byte_count, collective_name
     from hocket.cli.network_arguments import add_topology
-    from hocket.cli.selection import byte_count, collective_name
 
     parser.description = (
         "Say which algorithm runs for a call, what each would cost, why this one, and where that changes."
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explains. ValueError for what there is not; HocketError if ranks that measure fail."""
     if arguments.topology is not None:
-        from hocket.cli.explain_network import run_on_network
+        from hocket.cli.explain.explain_network import run_on_network
 
         return run_on_network(arguments)
     from hocket.cli.limits import check_memory, check_ranks

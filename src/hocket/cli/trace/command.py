@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             written = write_page(_timeline(arguments.file), arguments.output or _beside(arguments.file, ".html"))
         case "export":
-            from hocket.cli.trace_hta import export
+            from hocket.cli.trace.hta import export
 
             written = export(_timeline(arguments.file), arguments.hta)
     if written is not None:

@@ -6,17 +6,17 @@ The schedule that is simulated is the one that would run. With --sweep: over siz
 import argparse
 import json
 
-from hocket.cli import simulate_sweep
 from hocket.cli.limits import MOST_RANKS
-from hocket.cli.simulated import DEFAULT_BYTES, cases_of
+from hocket.cli.simulate import sweep
+from hocket.cli.simulate.case import DEFAULT_BYTES, cases_of
 
 LEVELS = ("closed", "steps", "events")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket simulate`."""
+    from hocket.cli.argument_types import byte_counts, collective_name, rank_counts
     from hocket.cli.network_arguments import add_topology
-    from hocket.cli.selection import byte_counts, collective_name, rank_counts
 
     parser.epilog = "For example: hocket simulate all_reduce --algorithm ring -b 64M --topology torus:4x4"
     parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trace", metavar="FILE.json", help="write a timeline for Perfetto: a lane per rank and link")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    simulate_sweep.add_arguments(parser.add_argument_group("hocket simulate --sweep"))
+    sweep.add_arguments(parser.add_argument_group("hocket simulate --sweep"))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, which alone knows when; found {arguments.level}")
     cases = cases_of(arguments)
     if arguments.sweep:
-        return simulate_sweep.run(arguments, cases)
+        return sweep.run(arguments, cases)
     for name in ("csv", "plot", "jobs", "backend"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name} belongs to --sweep")

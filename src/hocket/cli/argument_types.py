@@ -2,9 +2,11 @@
 
 import argparse
 import math
+import re
 
-from hocket.cli.limits import MOST_COUNT
+from hocket.cli.limits import MOST_BYTES, MOST_COUNT
 
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_COUNTS = 1 << 16  # of ranks, in one range
 
 
@@ -40,10 +42,19 @@ def root_of(collective: str, root: int | None) -> int:
     return root or 0
 
 
+def parse_size(text: str) -> int:
+    """Bytes from "8", "64K", "1.5M" or "1G"; ValueError."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"expected a size in bytes, as 8, 64K, 1M or 2G; found {text!r}")
+    size = float(found[1]) * _UNITS[found[2].upper()]
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {text!r}")
+    return int(size)
+
+
 def byte_count(text: str) -> int:
     """Bytes, at least one, from "8", "64K" or "1M"; for argparse."""
-    from hocket.cli.bench_settings import parse_size
-
     try:
         size = parse_size(text)
     except ValueError as error:

@@ -166,7 +166,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
     ValueError for a collective that there is not, for a size or a root where there is none, and for a case that has no
     schedule, VerifyError for one that breaks a law: told before the first one runs, so that what has run is not lost.
     """
-    from hocket.cli.selection import root_of
+    from hocket.cli.argument_types import root_of
 
     check_collective(arguments.collective)
     sizes, root = arguments.bytes or [DEFAULT_BYTES], root_of(arguments.collective, arguments.root)

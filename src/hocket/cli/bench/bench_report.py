@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket import __version__
-from hocket.cli.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.bench.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
 from hocket.runtime import machine
 from hocket.runtime.bound import MESSAGE, lower_bound
 from hocket.runtime.machine import MachineCosts

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hocket.cli.simulated import Case
+from hocket.cli.simulate.case import Case
 from hocket.cli.writable import check_writable
 from hocket.view.saving import write
 

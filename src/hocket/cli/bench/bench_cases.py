@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hocket.cli.bench_settings import reduction
+from hocket.cli.bench.bench_settings import reduction
 from hocket.runtime.bound import MESSAGE
 from hocket.runtime.communicator import Communicator
 from hocket.runtime.memory import empty

@@ -1,6 +1,6 @@
 """`hocket show NAME`: the steps of an algorithm, readable in a terminal; `hocket show VIEW`: other pictures.
 
-A view is a module hocket.cli.show_VIEW with `add_arguments(parser)` for options of its own, and `run(arguments)`.
+A view is a module hocket.cli.show.show_VIEW with `add_arguments(parser)` for options of its own, and `run(arguments)`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _MAX_JSON_ROWS = 1 << 22
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket show`."""
-    from hocket.cli.selection import add_layout, collective_name
+    from hocket.cli.argument_types import add_layout, collective_name
 
     views = "; ".join(f"{name}: {summary}" for name, summary in _VIEWS.items())
     parser.add_argument(
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find
     from hocket.algorithms.registry import only
+    from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
-    from hocket.cli.selection import ranks_of_layout, root_of
     from hocket.errors import VerifyError
     from hocket.schedule import msccl
 
@@ -140,7 +140,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 
 def _view(name: str) -> Any:
-    return importlib.import_module(f"hocket.cli.show_{name}")
+    return importlib.import_module(f"hocket.cli.show.show_{name}")
 
 
 def _write_svg(file: str, schedule: "Schedule", facts: dict[str, Any], doc: str) -> None:

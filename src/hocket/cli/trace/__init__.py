@@ -1,0 +1,5 @@
+"""`hocket trace`: what to do with the files that traced programs wrote."""
+
+from hocket.cli.trace.command import add_arguments, run
+
+__all__ = ["add_arguments", "run"]
