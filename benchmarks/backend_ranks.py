@@ -431,7 +431,7 @@ def prepare(library: str) -> None:
     else:
         import ml_dtypes  # noqa: F401
 
-        import hocket.runtime.communicator  # noqa: F401
+        import hocket.runtime.communicator.communicator  # noqa: F401
 
 
 def run_rank(library: str, cell: Cell, folder: Path, rank: int | None) -> None:

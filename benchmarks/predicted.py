@@ -22,9 +22,9 @@ from hocket.network.options import Options
 from hocket.network.routing import ShortestPath, Supplied
 from hocket.network.simulate import simulate
 from hocket.network.topology import Topology
-from hocket.runtime import machine
-from hocket.runtime.tuning import time_algorithms
-from hocket.runtime.tuning_ranks import Job, exact_bytes
+from hocket.runtime.tuning import machine_costs
+from hocket.runtime.tuning.timed_ranks import Job, exact_bytes
+from hocket.runtime.tuning.tuner import time_algorithms
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import Block, Schedule
 
@@ -72,7 +72,7 @@ class Row:
         return self.predicted / self.measured - 1
 
 
-def profile(costs: machine.MachineCosts, seconds: float) -> Profile:
+def profile(costs: machine_costs.MachineCosts, seconds: float) -> Profile:
     """Measures what the machine's costs do not say."""
     pair = _measured(
         2, [Job("all_reduce", (_SMALL, _EXCHANGED), ("direct_two_shot",), ("direct_two_shot",) * 2)], seconds
@@ -171,7 +171,7 @@ def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:
     The machine may be quicker in one minute than in the next, so its profile is the median of several: one is taken
     before each rank count.
     """
-    costs = machine.load() or machine.measure()
+    costs = machine_costs.load() or machine_costs.measure()
     profiles, found = [], {}
     for num_ranks in counts:
         profiles.append(profile(costs, seconds / 10))

@@ -23,7 +23,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import hocket
-from hocket.runtime.trace import recorder
+from hocket.runtime.traces.trace import recorder
 
 SIZES = {"8 B": 2, "64 KiB": 1 << 14, "1 MiB": 1 << 18}
 BATCHES = ("plain", "traced", "again")
@@ -31,7 +31,7 @@ COUNTED = """
 import sys
 import numpy as np
 import hocket
-from hocket.runtime.trace import recorder
+from hocket.runtime.traces.trace import recorder
 comm, x = hocket.init(), np.zeros(2, "f4")
 if sys.argv[2] == "traced":
     recorder().start(False)

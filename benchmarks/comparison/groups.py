@@ -16,7 +16,7 @@ from typing import Any
 
 from comparison import contenders
 from comparison.contenders import Setting
-from hocket.runtime.cores import bound
+from hocket.runtime.ranks.cores import bound
 
 START_SECONDS = 60.0
 TASK_SECONDS = 120.0

@@ -60,7 +60,7 @@ class Hocket:
         """Imports what joining needs."""
         import ml_dtypes  # noqa: F401
 
-        import hocket.runtime.communicator  # noqa: F401
+        import hocket.runtime.communicator.communicator  # noqa: F401
 
     def __init__(self, rank: int, size: int, place: str) -> None:
         import ml_dtypes

@@ -46,7 +46,7 @@ static nb::object exception_of(const Failure &failure) {
         calls[nb::int_(rank)] =
             nb::make_tuple(call.kind, call.dtype, call.op, call.detail, call.count, call.root, call.schedule);
     }
-    return nb::module_::import_("hocket.runtime.failures")
+    return nb::module_::import_("hocket.runtime")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
                               failure.error_number, failure.missing, calls, failure.text, failure.self, failure.label);
 }

@@ -54,7 +54,7 @@ class MessageGroup {
     /// `x_name`: what the array is called there. TypeError, ValueError.
     void add(bool sends, nb::object x, nb::handle peer, nb::handle tag, const char *name, const char *x_name) {
         const std::string what = std::string(name) + ": " + x_name;
-        if (is_masked(x)) nb::module_::import_("hocket.runtime.arguments").attr("check_unmasked")(what, x);
+        if (is_masked(x)) nb::module_::import_("hocket.runtime").attr("check_unmasked")(what, x);
         const char *const any_source = sends ? nullptr : "ANY_SOURCE", *const any_tag = sends ? nullptr : "ANY_TAG";
         const auto rank = number_of(peer, num_ranks_ - 1, any_source, name, sends ? "dst" : "src");
         const auto tag_number = number_of(tag, Matcher::max_user_tag, any_tag, name, "tag");

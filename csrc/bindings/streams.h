@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-/// The stream that is current on this thread: an object of the classes in hocket.runtime.stream, or null for the host.
+/// The stream that is current on this thread: an object of the classes in hocket.runtime.streams, or null for the host.
 /// The interpreter is locked.
 PyObject *current_stream();
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket import errors
     from hocket.algorithms import ALGORITHMS, algorithm
-    from hocket.runtime.communicator import Communicator, Context, init
-    from hocket.runtime.launch import run_ranks
+    from hocket.runtime.communicator.cartesian import Cartesian
+    from hocket.runtime.communicator.communicator import Communicator, Context, init
+    from hocket.runtime.communicator.mesh import Mesh
+    from hocket.runtime.communicator.point_to_point import ANY_SOURCE, ANY_TAG, Recv, Send
+    from hocket.runtime.launch.launcher import run_ranks
     from hocket.runtime.memory import empty, record_stream
-    from hocket.runtime.mesh import Cartesian, Mesh
-    from hocket.runtime.point_to_point import ANY_SOURCE, ANY_TAG, Recv, Send
-    from hocket.runtime.stream import Event, Stream, current_stream, stream
-    from hocket.runtime.trace import span, trace
-    from hocket.runtime.work import Work
+    from hocket.runtime.streams.stream import Event, Stream, current_stream, stream
+    from hocket.runtime.streams.work import Work
+    from hocket.runtime.traces.trace import span, trace
     from hocket.schedule.reduction import premul_sum
     from hocket.schedule.reduction import user_op as op
     from hocket.torch_backend.meeting import Options
@@ -38,27 +39,27 @@ __all__ = [
 # fmt: on
 
 _HOMES = {
-    "init": "hocket.runtime.communicator",
-    "Communicator": "hocket.runtime.communicator",
-    "Context": "hocket.runtime.communicator",
-    "Work": "hocket.runtime.work",
+    "init": "hocket.runtime.communicator.communicator",
+    "Communicator": "hocket.runtime.communicator.communicator",
+    "Context": "hocket.runtime.communicator.communicator",
+    "Work": "hocket.runtime.streams.work",
     "empty": "hocket.runtime.memory",
-    "run_ranks": "hocket.runtime.launch",
-    "trace": "hocket.runtime.trace",
-    "span": "hocket.runtime.trace",
-    "Send": "hocket.runtime.point_to_point",
-    "Recv": "hocket.runtime.point_to_point",
-    "ANY_SOURCE": "hocket.runtime.point_to_point",
-    "ANY_TAG": "hocket.runtime.point_to_point",
-    "Stream": "hocket.runtime.stream",
-    "Event": "hocket.runtime.stream",
-    "stream": "hocket.runtime.stream",
-    "current_stream": "hocket.runtime.stream",
+    "run_ranks": "hocket.runtime.launch.launcher",
+    "trace": "hocket.runtime.traces.trace",
+    "span": "hocket.runtime.traces.trace",
+    "Send": "hocket.runtime.communicator.point_to_point",
+    "Recv": "hocket.runtime.communicator.point_to_point",
+    "ANY_SOURCE": "hocket.runtime.communicator.point_to_point",
+    "ANY_TAG": "hocket.runtime.communicator.point_to_point",
+    "Stream": "hocket.runtime.streams.stream",
+    "Event": "hocket.runtime.streams.stream",
+    "stream": "hocket.runtime.streams.stream",
+    "current_stream": "hocket.runtime.streams.stream",
     "record_stream": "hocket.runtime.memory",
     "op": "hocket.schedule.reduction",
     "premul_sum": "hocket.schedule.reduction",
-    "Mesh": "hocket.runtime.mesh",
-    "Cartesian": "hocket.runtime.mesh",
+    "Mesh": "hocket.runtime.communicator.mesh",
+    "Cartesian": "hocket.runtime.communicator.cartesian",
     "algorithm": "hocket.algorithms",
     "ALGORITHMS": "hocket.algorithms",
     "Options": "hocket.torch_backend.meeting",

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from hocket.algorithms import Algorithm
-from hocket.runtime.environment import paced_link
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.ranks.environment import paced_link
 from hocket.schedule import interpreter, reference
 from hocket.schedule.dtypes import numpy_dtype
 from hocket.schedule.ir import Schedule

@@ -21,10 +21,10 @@ from hocket.cli.bench import bench_cases, bench_report, measure
 from hocket.cli.bench.bench_cases import Buffers, make_case
 from hocket.cli.bench.bench_settings import find_ops
 from hocket.errors import CommunicationError, PeerDied
-from hocket.runtime import machine
-from hocket.runtime.communicator import Communicator
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.machine import PASSES, MachineCosts
+from hocket.runtime.communicator.communicator import Communicator
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.tuning import machine_costs
+from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import DTYPES, numpy_dtype
 from hocket.schedule.reduction import check_reduction
@@ -53,7 +53,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return run_ranks(*arguments, kind="thread", **more)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr("hocket.runtime.launch.run_ranks", threads)
+        monkeypatch.setattr("hocket.runtime.launch.launcher", threads)
         assert main(["bench", *arguments]) == 0
         return capsys.readouterr().out
 
@@ -212,7 +212,7 @@ def test_bounds_stand_beside_where_the_machine_was_measured(
     bench: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
-    machine.store(COSTS)
+    machine_costs.store(COSTS)
     [row] = rows_of(bench("all_reduce", "-b", "1M", "-e", "1M", *SHORT))
     # The costs are made up, so the times may be below the bounds: what counts is that each share is of its time.
     for time, bound, share in ((row[5], row[13], row[14]), (row[9], row[15], row[16])):
@@ -223,7 +223,7 @@ def test_bound_ranks_have_the_bounds_of_all_their_cores(tmp_path: Path, monkeypa
     """Each of two processes may run on its own share only: what was measured is about both shares."""
     cores = len(os.sched_getaffinity(0))
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
-    machine.store(COSTS)
+    machine_costs.store(COSTS)
     call = ["bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "--json"]
     program = [sys.executable, "-m", "hocket"]
     for command in ([*program, *call, "--ranks", "2"], [*program, "run", "-n", "2", "--", "-m", "hocket", *call]):
@@ -239,7 +239,7 @@ def test_a_bound_below_what_the_clock_can_tell_is_left_out(
 ) -> None:
     """A broadcast of 8 B needs no hop between one call and the next, only less than a nanosecond of copying."""
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
-    machine.store(COSTS)
+    machine_costs.store(COSTS)
     call = ("broadcast", "-b", "8", "-e", "8", *SHORT)
     assert rows_of(bench(*call))[0][13:] == ["-"] * 4
     [row] = json.loads(bench(*call, "--json"))["results"]
@@ -383,7 +383,7 @@ def test_the_parent_says_in_json_that_rank_0_died(
         def die(*_: Any, rank: int = rank, **__: Any) -> list[Any]:
             raise PeerDied("gone", rank=rank)
 
-        monkeypatch.setattr("hocket.runtime.launch.run_ranks", die)
+        monkeypatch.setattr("hocket.runtime.launch.launcher", die)
         assert main(["bench", "all_reduce", *SHORT, "--json"]) == 2
         assert capsys.readouterr() == (expected, "hocket bench: gone\n")
 

@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
 from hocket.cli.explain.command import ranges_measured, ranges_predicted, ranges_roughly
-from hocket.runtime import cores, machine, tuning
-from hocket.runtime.rough_costs import rough_entries
-from hocket.runtime.tuning import Entry, Measured, Sample
-from hocket.runtime.tuning_fit import Costs, Traits, traits_of
+from hocket.runtime.ranks import cores
+from hocket.runtime.tuning import machine_costs, tuner
+from hocket.runtime.tuning.fit import Costs, Traits, traits_of
+from hocket.runtime.tuning.rough_costs import rough_entries
+from hocket.runtime.tuning.tuner import Entry, Measured, Sample
 from tests.cli.printed import json_of, text_of
 
-COSTS = machine.MachineCosts(
-    4, 1e-7, {kind: {1 << 14: 2e10, 1 << 27: 1e10} for kind in machine.PASSES}, dict.fromkeys(machine.PASSES, 2e10)
+COSTS = machine_costs.MachineCosts(
+    4,
+    1e-7,
+    {kind: {1 << 14: 2e10, 1 << 27: 1e10} for kind in machine_costs.PASSES},
+    dict.fromkeys(machine_costs.PASSES, 2e10),
 )
 SIZES = (8, 4 << 10, 64 << 10, 128 << 10, 1 << 20)
 
@@ -29,13 +33,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cores, "own_cores", lambda: {"cores": b"\x0f", "quota": None})
-    machine.store(COSTS)
+    machine_costs.store(COSTS)
     monkeypatch.chdir(tmp_path)
 
 
 def measured(name: str, num_ranks: int, alpha: float, beta: float, gamma: float) -> Measured:
     """Times a tenth above what the costs say."""
-    traits = traits_of(tuning.ALGORITHMS["all_reduce", name].build(num_ranks))
+    traits = traits_of(tuner.ALGORITHMS["all_reduce", name].build(num_ranks))
     costs = Costs(alpha, beta, gamma, 0.1)
     times = ((size, 1.1 * costs.seconds(traits, size)) for size in SIZES)
     return Measured(name, traits, costs, tuple(Sample(size, one, 0.98 * one, 1.02 * one, 9) for size, one in times))
@@ -55,7 +59,7 @@ def entry() -> Entry:
 
 def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]) -> None:
     known = entry()
-    tuning.store([known])
+    tuner.store([known])
     found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert found["tuned"] == known.date and len(rows) == 17
@@ -81,7 +85,7 @@ def with_a_dropped_one(seconds: float) -> Entry:
     """The tree, dropped at 128 KiB after two rounds, of which the better was lucky."""
     tree = measured("tree", 4, 9e-6, 2e-10, 1e-11)
     samples = [
-        tuning.sample(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one for one in tree.samples
+        tuner.sample(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one for one in tree.samples
     ]
     return replace(entry(), algorithms=(*entry().algorithms, replace(tree, samples=tuple(samples))))
 
@@ -89,7 +93,7 @@ def with_a_dropped_one(seconds: float) -> Entry:
 def test_what_was_dropped_after_a_few_rounds_is_not_compared(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tuning.store([with_a_dropped_one(5e-6)])
+    tuner.store([with_a_dropped_one(5e-6)])
     call = ("explain", "all_reduce", "-n", "4", "-b", "128K")
     rows = json_of(capsys, *call)["candidates"]
     assert [row["algorithm"] for row in rows[:4]] == ["direct_two_shot", "ring", "direct", "tree"]
@@ -105,15 +109,15 @@ def test_what_was_dropped_after_a_few_rounds_is_not_compared(
 
 def test_where_all_others_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     samples = {"direct_two_shot": (1e-5, 1e-5, 1e-5), "ring": (2e-5, 2e-5), "direct": (2e-5, 2e-5)}
-    some = (replace(one, samples=(tuning.sample(128 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
-    tuning.store([replace(entry(), algorithms=tuple(some))])
+    some = (replace(one, samples=(tuner.sample(128 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
+    tuner.store([replace(entry(), algorithms=tuple(some))])
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 10.0 us (measured); all others were dropped as slower, " in text
     assert "ring at about 20.0 us. By their costs ring pays " in text
 
 
 def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    tuning.store([entry()])
+    tuner.store([entry()])
     found = json_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "192K")
     rows = {row["algorithm"]: row for row in found["candidates"]}
     assert rows["ring"]["measured"] is None and rows["ring"]["predicted"] > 0
@@ -125,10 +129,10 @@ def test_times_of_a_size_that_ranks_share_out_count_for_what_it_was_rounded_from
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Three ranks cannot share 64 KiB of float32 evenly, so it was 16 B less."""
-    traits = traits_of(tuning.ALGORITHMS["all_to_all", "direct"].build(3))
-    samples = (tuning.sample((64 << 10) // 12 * 12, (1e-5, 2e-5, 3e-5)),)
+    traits = traits_of(tuner.ALGORITHMS["all_to_all", "direct"].build(3))
+    samples = (tuner.sample((64 << 10) // 12 * 12, (1e-5, 2e-5, 3e-5)),)
     direct = Measured("direct", traits, Costs(1e-5, 0.0, 0.0, 0.0), samples)
-    tuning.store([Entry("all_to_all", 3, "2026-01-02 03:04:05", (direct,))])
+    tuner.store([Entry("all_to_all", 3, "2026-01-02 03:04:05", (direct,))])
     call = ("explain", "all_to_all", "-n", "3", "-b", "64K")
     rows = {row["algorithm"]: row for row in json_of(capsys, *call)["candidates"]}
     assert rows["direct"]["measured"] == 2e-5 and rows["direct"]["error"] is None
@@ -138,7 +142,7 @@ def test_times_of_a_size_that_ranks_share_out_count_for_what_it_was_rounded_from
 def test_what_runs_is_not_always_the_quickest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tuning.store([entry()])
+    tuner.store([entry()])
     monkeypatch.setenv("HOCKET_ALGO", "ring")
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "ring takes 38.7 us (measured), but direct_two_shot 31.0 us, 0.80 times as long: a tuner file would" in text
@@ -180,7 +184,7 @@ def test_what_is_roughly_slower_is_not_said_to_lose(
 def test_what_has_no_costs_cannot_be_judged(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tuning.store([entry()])
+    tuner.store([entry()])
     monkeypatch.setenv("HOCKET_ALGO", "tree")
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K")
     assert "tree was not measured on this machine" in text and "hocket tune --collective all_reduce --ranks 4" in text
@@ -192,11 +196,11 @@ def test_a_machine_that_was_never_measured_is_measured_once(
 ) -> None:
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "another"))
     measurements = iter([COSTS])
-    monkeypatch.setattr(machine, "measure", lambda: next(measurements))
+    monkeypatch.setattr(machine_costs, "measure", lambda: next(measurements))
     for said in ("hocket explain: measuring cores and memory, once, which takes 3 s\n", ""):
         assert main(["explain", "all_gather", "-n", "4", "-b", "64K"]) == 0
         assert capsys.readouterr().err == said
-    assert machine.load() == COSTS
+    assert machine_costs.load() == COSTS
 
 
 def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +208,7 @@ def test_measured_now(capsys: pytest.CaptureFixture[str]) -> None:
     row = next(row for row in found["candidates"] if row["algorithm"] == found["algorithm"])
     assert 0 < row["low"] <= row["measured"] <= row["high"] and row["rounds"] >= 5
     assert row["predicted"] > 0 and found["tuned"] is None
-    assert not tuning.file().exists()
+    assert not tuner.file().exists()
     assert "nothing else does" in text_of(capsys, "explain", "gather", "-n", "2", "-b", "4K", "--measure")
 
 

@@ -50,7 +50,7 @@ def test_the_module_can_be_run() -> None:
     assert done.stdout.startswith("hocket 0.")
 
 
-@pytest.mark.parametrize("module", ["hocket.cli", "hocket.cli.run", "hocket.runtime.supervisor"])
+@pytest.mark.parametrize("module", ["hocket.cli", "hocket.cli.run", "hocket.runtime.launch.supervisor"])
 def test_importing_is_cheap(module: str) -> None:
     heavy = {"numpy", "rich", "msgspec", "multiprocessing", "hocket.schedule", "hocket.algorithms"}
     program = f"import sys, {module}; print(*{heavy!r} & set(sys.modules))"

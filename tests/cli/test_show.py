@@ -7,9 +7,9 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
-from hocket.runtime import cores
-from hocket.runtime.select import ORDERS, Policy, choose
-from hocket.runtime.tuner_file import read
+from hocket.runtime.choice.select import ORDERS, Policy, choose
+from hocket.runtime.choice.tuner_file import read
+from hocket.runtime.ranks import cores
 from hocket.schedule.collective import COLLECTIVES
 
 

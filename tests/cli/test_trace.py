@@ -15,8 +15,8 @@ import pytest
 
 import hocket
 from hocket.cli import main
-from hocket.runtime import trace_file
-from hocket.runtime.trace_file import Event
+from hocket.runtime.traces import trace_file
+from hocket.runtime.traces.trace_file import Event
 from hocket.training.data import Settings, train
 from hocket.training.dataset import load
 from hocket.training.demonstration import new_network

@@ -12,10 +12,10 @@ import pytest
 
 from hocket.cli import main
 from hocket.cli.argument_types import byte_count, byte_counts
-from hocket.runtime import machine, tuning
-from hocket.runtime.tuner_file import read
-from hocket.runtime.tuning import Comparison, Entry, Result
-from hocket.runtime.tuning_fit import Costs, Traits
+from hocket.runtime.choice.tuner_file import read
+from hocket.runtime.tuning import machine_costs, tuner
+from hocket.runtime.tuning.fit import Costs, Traits
+from hocket.runtime.tuning.tuner import Comparison, Entry, Result
 from hocket.view.words import name_range, name_seconds
 
 QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K", "--seconds", "20")
@@ -47,14 +47,14 @@ def test_a_run_writes_a_tuner_file_and_the_times(capsys: pytest.CaptureFixture[s
 
 
 def test_a_barrier_needs_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: found())
     call = ("tune", "--ranks", "2", "--sizes", "100000G", "--collective")
     assert main([*call, "barrier"]) == 0
     assert main([*call, "barrier,broadcast"]) == 2
     assert "take 429496729600000 bytes" in capsys.readouterr().err
 
 
-def found(*rules: tuning.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:
+def found(*rules: tuner.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:
     return Result((Entry("broadcast", 2, "", ()),), rules, comparisons, (("reduce", 4, 1 << 20),), 3.0)
 
 
@@ -69,8 +69,8 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
     )
     again = Comparison("broadcast", 2, 64, "direct", "binomial", (0.5, 0.6, 0.7))
     lost = Comparison("broadcast", 2, 512, "direct", "binomial", (1.0, 1.1, 1.2))
-    result = found(tuning.Rule("broadcast", 64, 64, "direct", num_ranks=2), comparisons=(again, lost))
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: result)
+    result = found(tuner.Rule("broadcast", 64, 64, "direct", num_ranks=2), comparisons=(again, lost))
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: result)
     assert main([*QUICK, "-o", "mine.conf"]) == 0
     assert [(rule.collective, rule.num_ranks, rule.algorithm) for rule in read("mine.conf")] == [
         ("broadcast", 2, "direct"),
@@ -87,8 +87,8 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
 def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rule = tuning.Rule("broadcast", 64, 64, "mine[/fast]:rocket:", num_ranks=2)
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found(rule))
+    rule = tuner.Rule("broadcast", 64, 64, "mine[/fast]:rocket:", num_ranks=2)
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: found(rule))
     assert main([*QUICK, "-o", "[red].conf"]) == 0
     text = capsys.readouterr().out
     assert " mine[/fast]:rocket: " in text and "\n[red].conf: 1 line, HOCKET_TUNER_CONFIG_FILE=[red].conf" in text
@@ -102,7 +102,7 @@ def test_what_is_no_line_of_its_own_stays_as_it_is(monkeypatch: pytest.MonkeyPat
         " broadcast , 0,99, chain,simple,-1,-1,4  # so it is",
     )
     Path("mine.conf").write_text("\n".join([*theirs[:3], "broadcast,0,-1,tree,simple,-1,-1,2", theirs[3], ""]))
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found(tuning.Rule("broadcast", 0, -1, "direct", num_ranks=2)))
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: found(tuner.Rule("broadcast", 0, -1, "direct", num_ranks=2)))
     for _ in range(2):  # and the second time changes nothing
         assert main([*QUICK, "-o", "mine.conf"]) == 0
         lines = Path("mine.conf").read_text().splitlines()
@@ -115,11 +115,11 @@ def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("mine.conf").write_text("broadcast,0,99,chain,simple,-1,-1,-1\n")
-    samples = tuple(tuning.sample(size, (1e-6,)) for size in (8, 64, 512))
-    direct = tuning.Measured("direct", Traits(1, 1.0, 0.0), Costs(1e-6, 0.0, 0.0, 0.0), samples)
-    rule = tuning.Rule("broadcast", 64, 64, "direct", num_ranks=2)
+    samples = tuple(tuner.sample(size, (1e-6,)) for size in (8, 64, 512))
+    direct = tuner.Measured("direct", Traits(1, 1.0, 0.0), Costs(1e-6, 0.0, 0.0, 0.0), samples)
+    rule = tuner.Rule("broadcast", 64, 64, "direct", num_ranks=2)
     result = replace(found(rule), entries=(Entry("broadcast", 2, "", (direct,)),))
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: result)
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: result)
     assert main([*QUICK, "-o", "mine.conf"]) == 0
     assert capsys.readouterr().err == (
         "hocket tune: mine.conf: an older line, about any number of ranks, has chain in the place of the default, "
@@ -130,15 +130,15 @@ def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
 def test_where_time_does_not_suffice_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK[:-1], "1e-9"]) == 1
     assert "hocket tune: nothing was timed: it takes more --seconds" in capsys.readouterr().err
-    assert not Path("hocket_tuner.conf").exists() and not tuning.file().exists()
+    assert not Path("hocket_tuner.conf").exists() and not tuner.file().exists()
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_time_is_spent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOCKET_CACHE", "/proc/x")
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
-    monkeypatch.setattr(machine, "measure", lambda: pytest.fail("nothing may be measured"))
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
+    monkeypatch.setattr(machine_costs, "measure", lambda: pytest.fail("nothing may be measured"))
     for more in ([], ["--measure"]):
         assert main(["tune", *more]) == 2
         assert "expected a cache folder that can be written, to keep what is measured; found '/proc/x'" in (
@@ -158,20 +158,20 @@ def test_what_cannot_be_written_at_the_end_loses_nothing_else(
         folder.rmdir()
         return found()
 
-    monkeypatch.setattr(tuning, "tune", measure)
+    monkeypatch.setattr(tuner, "tune", measure)
     assert main([*QUICK, "-o", str(folder / "mine.conf")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
-    assert tuning.load().find("broadcast", 2) is not None
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    assert tuner.load().find("broadcast", 2) is not None
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: found())
     (tmp_path / "cache" / "tuning.json").unlink()
     (tmp_path / "no folder").touch()
-    monkeypatch.setattr(tuning, "file", lambda: tmp_path / "no folder" / "tuning.json")
+    monkeypatch.setattr(tuner, "file", lambda: tmp_path / "no folder" / "tuning.json")
     assert main([*QUICK]) == 2
     assert "no folder" in capsys.readouterr().err and Path("hocket_tuner.conf").exists()
 
 
 def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: found())
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: found())
     assert main([*QUICK]) == 0
     assert "Nothing clearly beats the default: no line is needed." in capsys.readouterr().out
     assert read("hocket_tuner.conf") == ()
@@ -179,14 +179,14 @@ def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_collectives_may_be_spelled_as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(tuning, "tune", lambda collectives, *_, **__: asked.append(collectives) or found())
+    monkeypatch.setattr(tuner, "tune", lambda collectives, *_, **__: asked.append(collectives) or found())
     assert main(["tune", "--collective", "allreduce, ReduceScatter,all_gather"]) == 0
     assert asked == [["all_reduce", "reduce_scatter", "all_gather"]]
 
 
 def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
-    monkeypatch.setattr(tuning, "tune", lambda _, rank_counts, *__, **___: asked.append(rank_counts) or found())
+    monkeypatch.setattr(tuner, "tune", lambda _, rank_counts, *__, **___: asked.append(rank_counts) or found())
     for cores in (1, 2, 6, 16):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert main(["tune"]) == 0
@@ -211,7 +211,7 @@ def test_bad_requests_are_told_before_time_is_spent(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("broken.conf").write_text("allreduce\n")
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("nothing may be timed"))
     assert main(["tune", *arguments]) == 2
     assert re.search(words, capsys.readouterr().err)
 
@@ -237,17 +237,17 @@ def test_arguments_that_are_none(arguments: list[str], capsys: pytest.CaptureFix
 def test_the_costs_of_the_machine_are_stored_for_the_bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rates = {kind: {1 << 14: 4e10, 1 << 27: 1e10} for kind in machine.PASSES}
-    costs = machine.MachineCosts(2, 1.5e-7, rates, dict.fromkeys(machine.PASSES, 1.2e10))
-    monkeypatch.setattr(machine, "measure", lambda: costs)
-    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("only the machine is measured"))
+    rates = {kind: {1 << 14: 4e10, 1 << 27: 1e10} for kind in machine_costs.PASSES}
+    costs = machine_costs.MachineCosts(2, 1.5e-7, rates, dict.fromkeys(machine_costs.PASSES, 1.2e10))
+    monkeypatch.setattr(machine_costs, "measure", lambda: costs)
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("only the machine is measured"))
     assert main(["tune", "--measure"]) == 0
     text = capsys.readouterr().out
-    assert machine.load() == costs and not Path("hocket_tuner.conf").exists()
+    assert machine_costs.load() == costs and not Path("hocket_tuner.conf").exists()
     assert text.startswith("2 cores; from a store on one to its being seen on another: 0.150 us\n")
     assert "40.0 (16 KiB), 10.0 (128 MiB); all cores in memory: 12.0\n" in text
     assert "so far, for `hocket bench` and `hocket explain`\n" in text
-    monkeypatch.setattr(machine, "measure", lambda: replace(costs, hop_seconds=3e-7))  # slower: the first stands
+    monkeypatch.setattr(machine_costs, "measure", lambda: replace(costs, hop_seconds=3e-7))  # slower: the first stands
     assert main(["tune", "--measure", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hop_seconds"] == 1.5e-7
 

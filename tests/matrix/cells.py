@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.failures import DTYPES, OPS
+from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix.definition import ORDERED, dtype_of, has_meaning
 from tests.matrix.pairwise import Pair, pairs_of, pairwise

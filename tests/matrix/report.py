@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hocket.runtime.failures import DTYPES, OPS
+from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix.cells import (
     CALLS,

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
-from hocket.runtime.failures import DTYPES, OPS
+from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule import reduction
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix import runner

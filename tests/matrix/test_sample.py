@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.failures import DTYPES, OPS
+from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule.collective import COLLECTIVES
 from tests.matrix.__main__ import IN_PROCESSES
 from tests.matrix.__main__ import SEED as PROCESSES_SEED

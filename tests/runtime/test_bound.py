@@ -3,8 +3,8 @@
 import pytest
 
 from hocket.errors import ScheduleError
-from hocket.runtime.bound import MESSAGE, lower_bound, traffic_of
-from hocket.runtime.machine import PASSES, MachineCosts
+from hocket.runtime.tuning.host_bound import MESSAGE, lower_bound, traffic_of
+from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
 from hocket.schedule.collective import COLLECTIVES
 
 RATES = {"load": 10e9, "store": 5e9, "copy": 4e9, "add": 3e9}

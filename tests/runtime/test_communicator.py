@@ -13,9 +13,9 @@ import pytest
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.environment import discover
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.select import choose
+from hocket.runtime.choice.select import choose
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.ranks.environment import discover
 from hocket.schedule import reference
 from hocket.schedule.collective import COLLECTIVES
 

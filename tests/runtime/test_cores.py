@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.runtime import cores
-from hocket.runtime.cores import beside, have_cores, neighbours, num_cores, own_cores, shared_by
+from hocket.runtime.ranks import cores
+from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores, shared_by
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:

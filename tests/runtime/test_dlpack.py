@@ -12,7 +12,7 @@ import torch
 
 import hocket
 from hocket import _core
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.launch.launcher import run_ranks
 from hocket.schedule.dtypes import DTYPES, EXTENSION_DTYPES, numpy_dtype
 
 

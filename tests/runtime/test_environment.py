@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.runtime.environment import (
+from hocket.runtime.ranks.environment import (
     Environment,
     at_rank_end,
     discover,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.runtime import gathering
-from hocket.runtime.gathering import Failure, Gathering, Hello, Pending, Ready, Roster, encode
+from hocket.runtime.rendezvous import protocol
+from hocket.runtime.rendezvous.protocol import Failure, Gathering, Hello, Pending, Ready, Roster, encode
 
 
-def hello(rank: int, size: int = 3, *, version: int = gathering.VERSION, protocol: str = gathering.PROTOCOL) -> bytes:
+def hello(rank: int, size: int = 3, *, version: int = protocol.VERSION, protocol: str = protocol.PROTOCOL) -> bytes:
     return encode(Hello(protocol, version, rank, size, {"of": rank}))
 
 
@@ -135,9 +135,9 @@ def test_the_roster_is_cut_into_messages_that_the_kernel_takes(size: int, paddin
     config = {"text": "y" * 30000}
     ranks: list[int] = []
     for data, members in gathered.roster(config):
-        message = gathering.decode(data)
+        message = protocol.decode(data)
         assert isinstance(message, Roster)
-        assert len(data) <= gathering.MAX_MESSAGE_BYTES and len(members) <= gathering.MAX_DESCRIPTORS
+        assert len(data) <= protocol.MAX_MESSAGE_BYTES and len(members) <= protocol.MAX_DESCRIPTORS
         assert message.first == len(ranks) and [entry["of"] for entry in message.hellos] == list(members)
         assert message.config == (config if message.first == 0 else {})
         ranks += members
@@ -145,11 +145,11 @@ def test_the_roster_is_cut_into_messages_that_the_kernel_takes(size: int, paddin
 
 
 def test_many_ranks_are_named_in_few_words() -> None:
-    assert gathering.name_ranks([5]) == "rank 5"
-    assert gathering.name_ranks(range(100)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
+    assert protocol.name_ranks([5]) == "rank 5"
+    assert protocol.name_ranks(range(100)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
 
 
 @pytest.mark.parametrize("data", [*STRANGERS, b""])
 def test_decode_never_raises(data: bytes) -> None:
-    message = gathering.decode(data)
+    message = protocol.decode(data)
     assert message is None or isinstance(message, msgspec.Struct)

@@ -16,9 +16,10 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied
-from hocket.runtime import communicator, launch
-from hocket.runtime.environment import at_rank_end, discover
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.communicator import communicator
+from hocket.runtime.launch import launcher
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.ranks.environment import at_rank_end, discover
 
 KINDS = ("process", "thread")
 
@@ -190,8 +191,8 @@ def test_a_killed_process_is_named() -> None:
 
 
 def test_ranks_that_do_not_end_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(launch, "TERMINATE_SECONDS", 0.1)
+    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(launcher, "TERMINATE_SECONDS", 0.1)
     with pytest.raises(ValueError, match="rank 0 failed"):
         run_ranks(fail_or_ignore_everything, 3, args=(tmp_path,), kind="process")
     for process in numbers(tmp_path, range(1, 3)):
@@ -220,7 +221,7 @@ def test_what_a_rank_has_closed_is_gone_before_the_rank_ends(kind: str) -> None:
 
 
 def test_threads_that_do_not_end_have_their_calls_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.1)
     reasons = []
 
     def main() -> None:
@@ -270,8 +271,8 @@ def test_what_cannot_be_called_is_refused(kind: str) -> None:
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from hocket.runtime.environment import discover
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.ranks.environment import discover
+from hocket.runtime.launch.launcher import run_ranks
 
 class OwnError(Exception):
     pass

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hocket import _core
-from hocket.runtime import machine
-from hocket.runtime.machine import PASSES, MachineCosts
+from hocket.runtime.tuning import machine_costs
+from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
 
 COSTS = MachineCosts(2, 1e-7, {kind: {16384: 1e11, 1 << 27: 1e10} for kind in PASSES}, dict.fromkeys(PASSES, 2e10))
 
@@ -19,17 +19,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_stored_is_loaded() -> None:
-    assert machine.load() is None
-    stored, file = machine.store(COSTS)
-    assert stored == machine.load() == COSTS
+    assert machine_costs.load() is None
+    stored, file = machine_costs.store(COSTS)
+    assert stored == machine_costs.load() == COSTS
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_another_processor_has_other_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, file = machine.store(COSTS)
-    monkeypatch.setattr(machine, "_processor", lambda: "another")
-    assert machine.load() is None
-    assert machine.store(COSTS)[1] != file
+    _, file = machine_costs.store(COSTS)
+    monkeypatch.setattr(machine_costs, "_processor", lambda: "another")
+    assert machine_costs.load() is None
+    assert machine_costs.store(COSTS)[1] != file
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_another_processor_has_other_costs(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_is_no_measurement_is_none(content: bytes) -> None:
-    machine.store(COSTS)[1].write_bytes(content)
-    assert machine.load() is None
+    machine_costs.store(COSTS)[1].write_bytes(content)
+    assert machine_costs.load() is None
 
 
 def test_of_several_measurements_the_fastest_counts() -> None:
     """A bound must not be above what was reached when the machine was in a better mood."""
     slow = {kind: {16384: 5e10, 1 << 27: 9e9} for kind in PASSES}
-    machine.store(COSTS)
+    machine_costs.store(COSTS)
     later = MachineCosts(2, 1.5e-7, slow | {"load": {16384: 2e11, 1 << 27: 9e9}}, dict.fromkeys(PASSES, 3e10))
     expected = MachineCosts(
         2, 1e-7, COSTS.bytes_per_second | {"load": {16384: 2e11, 1 << 27: 1e10}}, dict.fromkeys(PASSES, 3e10)
     )
-    assert machine.store(later)[0] == machine.load() == expected
-    assert machine.store(COSTS)[0] == expected
+    assert machine_costs.store(later)[0] == machine_costs.load() == expected
+    assert machine_costs.store(COSTS)[0] == expected
 
 
 def test_the_hop_is_the_least_of_many_samples_over_the_whole_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,20 +64,20 @@ def test_the_hop_is_the_least_of_many_samples_over_the_whole_measurement(monkeyp
     monkeypatch.setattr(_core, "hop_seconds", lambda *_: next(hops))
     monkeypatch.setattr(_core, "bytes_per_second", lambda *_: 1e10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert machine.measure().hop_seconds == 3e-8
+    assert machine_costs.measure().hop_seconds == 3e-8
 
 
 def test_rates_of_zero_are_no_measurement() -> None:
-    machine.store(MachineCosts(2, 1e-7, COSTS.bytes_per_second, dict.fromkeys(PASSES, 0.0)))
-    assert machine.load() is None
+    machine_costs.store(MachineCosts(2, 1e-7, COSTS.bytes_per_second, dict.fromkeys(PASSES, 0.0)))
+    assert machine_costs.load() is None
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cache / "file").touch()
     monkeypatch.setenv("HOCKET_CACHE", str(cache / "file"))
     with pytest.raises(OSError, match="file"):
-        machine.store(COSTS)
-    assert machine.load() is None
+        machine_costs.store(COSTS)
+    assert machine_costs.load() is None
 
 
 def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +88,16 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         ("_SECONDS_TOGETHER", 1e-3),
         ("_SECONDS_HOP", 1e-3),
     ):
-        monkeypatch.setattr(machine, name, value)
+        monkeypatch.setattr(machine_costs, name, value)
     before = os.sched_getaffinity(0)
-    found = machine.measure()
+    found = machine_costs.measure()
     assert os.sched_getaffinity(0) == before
     assert found.num_cores == len(before)
     assert (found.hop_seconds > 0) == (len(before) > 1)
     assert set(found.bytes_per_second) == set(found.together_bytes_per_second) == set(PASSES)
     assert all(rate > 0 for rates in found.bytes_per_second.values() for rate in rates.values())
-    machine.store(found)
-    assert machine.load() == found
+    machine_costs.store(found)
+    assert machine_costs.load() == found
 
 
 def test_what_the_core_refuses() -> None:

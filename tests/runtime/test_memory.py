@@ -17,7 +17,7 @@ import pytest
 import hocket
 from hocket.errors import ResourceError
 from hocket.runtime import memory
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.launch.launcher import run_ranks
 from hocket.schedule.dtypes import EXTENSION_DTYPES
 
 MIB = 1 << 20
@@ -149,7 +149,7 @@ def test_more_than_the_machine_has_is_refused(count: int) -> None:
 
 def test_an_array_outlives_its_communicator_and_serves_the_next() -> None:
     def main() -> Any:
-        with hocket.init(address=f"{hocket.runtime.environment.discover().address}-first") as comm:
+        with hocket.init(address=f"{hocket.runtime.ranks.environment.discover().address}-first") as comm:
             x = hocket.empty(20_000)
             x[:] = comm.rank + 1
             comm.all_reduce(x)
@@ -181,7 +181,7 @@ def descriptors_left_by_communicators() -> int:
     def number() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    address = hocket.runtime.environment.discover().address
+    address = hocket.runtime.ranks.environment.discover().address
     numbers = []
     for turn in range(5):
         with hocket.init(address=f"{address}-{turn}") as comm:
@@ -195,7 +195,7 @@ def test_communicators_that_were_closed_leave_no_descriptor() -> None:
 
 
 def memory_left_by_communicators() -> int:
-    address = hocket.runtime.environment.discover().address
+    address = hocket.runtime.ranks.environment.discover().address
     sizes = []
     for turn in range(20):
         with hocket.init(address=f"{address}-{turn}") as comm:

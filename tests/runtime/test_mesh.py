@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import hocket
 from hocket.errors import PeerAborted
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.mesh import Cartesian, Mesh
+from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime.communicator.mesh import Mesh
+from hocket.runtime.launch.launcher import run_ranks
 
 CUBE = {"pp": 2, "dp": 2, "tp": 2}
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.runtime.output import Sink, Source, last_traceback, reports_another
+from hocket.runtime.launch.output import Sink, Source, last_traceback, reports_another
 
 
 @pytest.fixture

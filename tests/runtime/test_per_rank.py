@@ -7,7 +7,7 @@ import pytest
 
 import hocket
 from hocket.runtime.memory import arena
-from hocket.runtime.per_rank import PerRank
+from hocket.runtime.ranks.per_rank import PerRank
 
 
 def test_each_rank_has_its_own_and_ends_it() -> None:

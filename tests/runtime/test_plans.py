@@ -16,9 +16,10 @@ import pytest
 import hocket
 from hocket import algorithms, schedule
 from hocket.errors import VerifyError
-from hocket.runtime import file_lock, plans
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.plans import cache_folder, find, in_core, prepare, prove
+from hocket.runtime import cache, file_lock, plans
+from hocket.runtime.cache import cache_folder
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.plans import find, in_core, prepare, prove
 from hocket.schedule.lower import Plan, lower
 
 SIZE = 3
@@ -154,7 +155,7 @@ def test_a_proof_depends_on_nothing_that_is_not_in_its_key() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = Path(hocket.__file__).parent
-    others = {package / name for name in ("__init__.py", "errors.py")}  # they name things, and decide nothing
+    others = {package / name for name in ("__init__.py", "errors.py", "lazy.py")}  # they name things, and decide nothing
     assert {Path(file) for file in result.stdout.split()} - set(PROVER) <= others
 
 
@@ -176,7 +177,7 @@ def all_locks_held(nothing_known: Path) -> Iterator[None]:
     folder = nothing_known / "proofs"
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        for number in range(plans._LOCKS):
+        for number in range(cache._LOCKS):
             fcntl.flock(stack.enter_context((folder / f"lock-{number:x}").open("w")), fcntl.LOCK_EX)
         yield
 
@@ -184,7 +185,7 @@ def all_locks_held(nothing_known: Path) -> Iterator[None]:
 def test_a_prover_that_is_stopped_does_not_hold_the_others_up(
     nothing_known: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(cache, "_PATIENCE_SECONDS", 0.05)
     with all_locks_held(nothing_known):
         assert prove_ring() > 0
         assert len(verdicts(nothing_known)) == 1
@@ -203,11 +204,11 @@ def test_who_knows_the_verdict_asks_for_no_lock(nothing_known: Path, monkeypatch
 def test_a_prover_that_dies_does_not_hold_the_others_up(nothing_known: Path) -> None:
     """The lock goes with the process that held it."""
     nothing_known.mkdir()
-    folder = plans._folder("proofs")
+    folder = cache.folder("proofs")
     assert folder == nothing_known / "proofs"
     child = os.fork()
     if child == 0:
-        with plans._alone(folder, "0"):
+        with cache.alone(folder, "0"):
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     with (folder / "lock-0").open() as lock:

@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.launch.launcher import run_ranks
 from hocket.schedule.dtypes import DTYPES, numpy_dtype
 
 NAMED = {

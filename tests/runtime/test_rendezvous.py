@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from hocket.errors import PeerDied, RendezvousError
-from hocket.runtime import gathering, meeting, messages
-from hocket.runtime.environment import Environment, discover, new_address
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.rendezvous import Membership, join
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.ranks.environment import Environment, discover, new_address
+from hocket.runtime.rendezvous import host, protocol, sockets
+from hocket.runtime.rendezvous.join import Membership, join
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def no_descriptor_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nobody_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(host, "LINGER_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def attend(environment: Environment) -> list[str]:
 
 def check(members: Membership, environment: Environment) -> list[str]:
     contents = [os.pread(descriptor, 10, 0).decode() for descriptor in members.descriptors]
-    messages.close(members.descriptors)
+    sockets.close(members.descriptors)
     assert (members.rank, members.size) == (environment.rank, environment.size)
     assert [hello["rank"] for hello in members.hellos] == list(range(environment.size))
     assert members.config == {"chosen by": 0}
@@ -112,7 +112,7 @@ def test_two_groups_on_one_address_both_hear_of_it(address: str) -> None:
 
 
 def test_who_comes_after_a_failure_is_told_as_well(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "LINGER_SECONDS", 20.0)
+    monkeypatch.setattr(host, "LINGER_SECONDS", 20.0)
     with ThreadPoolExecutor(3) as pool:
         outcomes = [pool.submit(attend, place(0, 3, address)), pool.submit(attend, place(1, 4, address))]
         (first,) = errors_of(outcomes[1:])
@@ -153,7 +153,7 @@ def test_a_rank_that_gives_up_first_says_so_to_all(address: str) -> None:
 def test_a_line_says_who_is_missing(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(meeting, "NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(host, "NOTICE_SECONDS", 0.1)
     together(*(lambda rank=rank: attend(place(rank, 4, address, 0.5)) for rank in (0, 2)))
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hocket: rank 0")]
     assert lines == ["hocket: rank 0 of 4 has waited 0.1 s at the rendezvous for ranks 1, 3 (it gives up after 0.5 s)"]
@@ -171,13 +171,13 @@ def test_another_threads_failure_ends_the_wait(address: str) -> None:
 def test_a_rank_that_ends_as_another_failed_is_not_blamed(address: str) -> None:
     cancel = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        host = pool.submit(attend, place(0, 3, address, cancel=cancel))
+        leader = pool.submit(attend, place(0, 3, address, cancel=cancel))
         with connect(address) as member:
-            hello = gathering.Hello(gathering.PROTOCOL, gathering.VERSION, 1, 3, {"rank": 1})
-            messages.send(member, gathering.encode(hello), [0])
-            member.recv(gathering.MAX_MESSAGE_BYTES)  # Pending: it is a member now
+            hello = protocol.Hello(protocol.PROTOCOL, protocol.VERSION, 1, 3, {"rank": 1})
+            sockets.send(member, protocol.encode(hello), [0])
+            member.recv(protocol.MAX_MESSAGE_BYTES)  # Pending: it is a member now
             cancel.set()
-        (error,) = errors_of([host])
+        (error,) = errors_of([leader])
     assert "another rank failed" in str(error)
     assert error.missing == (2,)
 
@@ -206,7 +206,7 @@ def wait_for_end(connection: socket.socket) -> None:
         return
 
 
-HELLO_OF_1 = gathering.encode(gathering.Hello(gathering.PROTOCOL, gathering.VERSION, 1, 2, {"rank": 1}))
+HELLO_OF_1 = protocol.encode(protocol.Hello(protocol.PROTOCOL, protocol.VERSION, 1, 2, {"rank": 1}))
 
 
 @pytest.mark.parametrize(
@@ -215,44 +215,44 @@ HELLO_OF_1 = gathering.encode(gathering.Hello(gathering.PROTOCOL, gathering.VERS
 )
 def test_garbage_is_dropped_and_does_no_harm(data: bytes, num_descriptors: int, address: str) -> None:
     with ThreadPoolExecutor(2) as pool:
-        host = pool.submit(attend, place(0, 2, address))
+        leader = pool.submit(attend, place(0, 2, address))
         with connect(address) as stranger, Path("/dev/null").open() as file:
-            messages.send(stranger, data, [file.fileno()] * num_descriptors)
+            sockets.send(stranger, data, [file.fileno()] * num_descriptors)
             wait_for_end(stranger)
         guest = pool.submit(attend, place(1, 2, address))
-        assert host.result() == guest.result() == ["0", "1"]
+        assert leader.result() == guest.result() == ["0", "1"]
 
 
 def test_idle_connections_are_bounded_and_do_no_harm(address: str) -> None:
     with ThreadPoolExecutor(2) as pool:
-        host = pool.submit(attend, place(0, 2, address))
-        strangers = [connect(address) for _ in range(3 * meeting.MAX_STRANGERS)]
+        leader = pool.submit(attend, place(0, 2, address))
+        strangers = [connect(address) for _ in range(3 * host.MAX_STRANGERS)]
         wait_for_end(strangers[0])  # well before its time is over, as there are too many
         guest = pool.submit(attend, place(1, 2, address))
-        assert host.result() == guest.result() == ["0", "1"]
+        assert leader.result() == guest.result() == ["0", "1"]
         for stranger in strangers:
             wait_for_end(stranger)
             stranger.close()
 
 
 def test_an_idle_connection_is_dropped_after_a_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "STRANGER_SECONDS", 0.1)
+    monkeypatch.setattr(host, "STRANGER_SECONDS", 0.1)
     with ThreadPoolExecutor(1) as pool:
-        host = pool.submit(attend, place(0, 2, address))
+        leader = pool.submit(attend, place(0, 2, address))
         with connect(address) as stranger:
             wait_for_end(stranger)
         attend(place(1, 2, address))
-        assert host.result() == ["0", "1"]
+        assert leader.result() == ["0", "1"]
 
 
 def test_a_hello_without_its_descriptor_is_an_error_on_all_ranks(address: str) -> None:
     with ThreadPoolExecutor(1) as pool:
-        host = pool.submit(attend, place(0, 2, address))
+        leader = pool.submit(attend, place(0, 2, address))
         with connect(address) as member:
-            messages.send(member, HELLO_OF_1)
-            answer = gathering.decode(member.recv(gathering.MAX_MESSAGE_BYTES))
-        assert isinstance(answer, gathering.Failure)
-        (error,) = errors_of([host])
+            sockets.send(member, HELLO_OF_1)
+            answer = protocol.decode(member.recv(protocol.MAX_MESSAGE_BYTES))
+        assert isinstance(answer, protocol.Failure)
+        (error,) = errors_of([leader])
         assert "rank 1 sent 0 descriptors" in str(error) == answer.message
 
 
@@ -261,8 +261,8 @@ def test_a_stranger_that_listens_at_the_address_is_no_rank_0(address: str) -> No
         stranger.bind("\0" + address)
         stranger.listen(16)
         outcomes = together(*(lambda rank=rank: attend(place(rank, 2, address, 0.3)) for rank in (0, 1)))
-    host, guest = errors_of(outcomes)
-    assert "in use" in str(host)
+    leader, guest = errors_of(outcomes)
+    assert "in use" in str(leader)
     assert guest.missing == (0,)
 
 
@@ -280,9 +280,9 @@ def come_and_die(folder: Path) -> None:
     environment = discover(timeout=20.0)
     if environment.rank == 2:
         with connect(environment.address) as member:
-            hello = gathering.Hello(gathering.PROTOCOL, gathering.VERSION, 2, 3, {"rank": 2})
-            messages.send(member, gathering.encode(hello), [0])
-            member.recv(gathering.MAX_MESSAGE_BYTES)  # Pending: it is a member now
+            hello = protocol.Hello(protocol.PROTOCOL, protocol.VERSION, 2, 3, {"rank": 2})
+            sockets.send(member, protocol.encode(hello), [0])
+            member.recv(protocol.MAX_MESSAGE_BYTES)  # Pending: it is a member now
             os.kill(os.getpid(), signal.SIGKILL)
     else:
         try:
@@ -298,7 +298,7 @@ def test_a_member_that_is_killed_is_named_on_all_ranks(tmp_path: Path) -> None:
         assert re.match(r"rank 2 of 3 \(process \d+\) ended during the rendezvous", (tmp_path / str(rank)).read_text())
 
 
-@pytest.mark.parametrize("said", [[gathering.Pending([2])], [gathering.Pending([]), gathering.Roster(0, [{}], {})]])
+@pytest.mark.parametrize("said", [[protocol.Pending([2])], [protocol.Pending([]), protocol.Roster(0, [{}], {})]])
 def test_the_end_of_rank_0_is_named(said: list[Any], address: str) -> None:
     with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind("\0" + address)
@@ -307,14 +307,14 @@ def test_the_end_of_rank_0_is_named(said: list[Any], address: str) -> None:
         connection, _ = listener.accept()
         with connection:
             for message in said:
-                descriptors = [listener.fileno()] if isinstance(message, gathering.Roster) else []
-                messages.send(connection, gathering.encode(message), descriptors)
-            messages.close(messages.receive(connection, gathering.MAX_HELLO_BYTES, 1)[1])
+                descriptors = [listener.fileno()] if isinstance(message, protocol.Roster) else []
+                sockets.send(connection, protocol.encode(message), descriptors)
+            sockets.close(sockets.receive(connection, protocol.MAX_HELLO_BYTES, 1)[1])
     (error,) = errors_of([guest])
     assert "rank 0 of 3 ended during the rendezvous" in str(error)
 
 
-@pytest.mark.parametrize("said", [b"nonsense", gathering.encode(gathering.Go())])
+@pytest.mark.parametrize("said", [b"nonsense", protocol.encode(protocol.Go())])
 def test_a_rank_0_that_breaks_the_protocol_is_an_error(said: bytes, address: str) -> None:
     with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind("\0" + address)
@@ -322,6 +322,6 @@ def test_a_rank_0_that_breaks_the_protocol_is_an_error(said: bytes, address: str
         guest = pool.submit(attend, place(1, 3, address))
         connection, _ = listener.accept()
         with connection:
-            messages.send(connection, said)
+            sockets.send(connection, said)
             (error,) = errors_of([guest])
     assert "broke the protocol" in str(error)

@@ -3,10 +3,10 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.machine import PASSES, MachineCosts
-from hocket.runtime.rough_costs import rough_costs, rough_entries, work_of
-from hocket.runtime.tuning import COLLECTIVES, candidates
-from hocket.runtime.tuning_fit import Costs
+from hocket.runtime.tuning.fit import Costs
+from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
+from hocket.runtime.tuning.rough_costs import rough_costs, rough_entries, work_of
+from hocket.runtime.tuning.tuner import COLLECTIVES, candidates
 
 RATES = {"load": 1e11, "store": 1e11, "copy": 1e10, "add": 5e9}
 N = 1 << 20

@@ -13,8 +13,7 @@ import pytest
 import hocket
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.errors import ScheduleError
-from hocket.runtime import communicator
-from hocket.runtime.select import (
+from hocket.runtime.choice.select import (
     DEFAULTS,
     ORDERS,
     SHARED,
@@ -25,7 +24,8 @@ from hocket.runtime.select import (
     has_label,
     required_label,
 )
-from hocket.runtime.tuner_file import Rule
+from hocket.runtime.choice.tuner_file import Rule
+from hocket.runtime.communicator import communicator
 from hocket.schedule.builder import Builder
 from hocket.schedule.collective import COLLECTIVES
 

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hocket
 from hocket import _core
-from hocket.runtime.launch import run_ranks
+from hocket.runtime.launch.launcher import run_ranks
 from hocket.schedule.dtypes import DTYPES
 from tests.runtime.test_cached_calls import count_misses
 

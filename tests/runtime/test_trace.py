@@ -16,8 +16,8 @@ import pytest
 
 import hocket
 from hocket.errors import CommunicationError
-from hocket.runtime import trace_file
-from hocket.runtime.trace_file import Event, TraceFile
+from hocket.runtime.traces import trace_file
+from hocket.runtime.traces.trace_file import Event, TraceFile
 
 
 def traced(folder: Path, main: Callable[..., Any], num_ranks: int, **options: Any) -> TraceFile:

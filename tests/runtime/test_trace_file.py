@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.runtime import trace_file
-from hocket.runtime.trace_file import Event
+from hocket.runtime.traces import trace_file
+from hocket.runtime.traces.trace_file import Event
 
 
 def part(rank: int, *names: str, boot: str = "b") -> list[Event]:

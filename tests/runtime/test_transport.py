@@ -10,7 +10,7 @@ import hocket
 from hocket import testing
 from hocket.algorithms import ALGORITHMS
 from hocket.runtime import world
-from hocket.runtime.environment import discover
+from hocket.runtime.ranks.environment import discover
 from hocket.schedule import reference
 from hocket.testing import (
     assert_same_bits,

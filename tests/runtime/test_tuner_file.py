@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, algorithm
-from hocket.runtime.tuner_file import Rule, read, read_configured, write
+from hocket.runtime.choice.tuner_file import Rule, read, read_configured, write
 
 EXAMPLE = """\
 # As NCCL's example tuner describes it; blank lines and comments mean nothing.

@@ -13,13 +13,13 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
-from hocket.runtime import tuning
-from hocket.runtime.environment import discover
-from hocket.runtime.launch import run_ranks
-from hocket.runtime.select import Policy, choose
-from hocket.runtime.tuner_file import read, write
-from hocket.runtime.tuning import COLLECTIVES, Tuning, candidates, job_of, load, store, tune
-from hocket.runtime.tuning_ranks import Job, Rounds, _cells, _worth_trying, exact_bytes, measure
+from hocket.runtime.choice.select import Policy, choose
+from hocket.runtime.choice.tuner_file import read, write
+from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime.ranks.environment import discover
+from hocket.runtime.tuning import tuner
+from hocket.runtime.tuning.timed_ranks import Job, Rounds, _cells, _worth_trying, exact_bytes, measure
+from hocket.runtime.tuning.tuner import COLLECTIVES, Tuning, candidates, job_of, load, store, tune
 from hocket.schedule.collective import find_collective
 
 
@@ -27,7 +27,7 @@ from hocket.schedule.collective import find_collective
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a tuner file of the working directory nor times of another test are read."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "file", lambda: tmp_path / "cache" / "tuning.json")
+    monkeypatch.setattr(tuner, "file", lambda: tmp_path / "cache" / "tuning.json")
 
 
 # --- what is timed -------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_every_schedule_is_timed_once(collective: str) -> None:
 
 def test_what_can_be_tuned() -> None:
     assert all(not find_collective(name).uneven for name in COLLECTIVES)
-    assert tuning.SIZES[0] == 8 and tuning.SIZES[-1] == 64 << 20
+    assert tuner.SIZES[0] == 8 and tuner.SIZES[-1] == 64 << 20
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_sizes_that_ranks_can_share_out(collective: str, num_bytes: int, num_ran
 
 @pytest.mark.parametrize("shares_cores", [False, True])
 def test_a_job_has_the_default_for_each_size(shares_cores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "shared_by", lambda num_ranks: num_ranks == 8 and shares_cores)
+    monkeypatch.setattr(tuner, "shared_by", lambda num_ranks: num_ranks == 8 and shares_cores)
     job, table = job_of("all_reduce", 8, [64 << 20, 8, 4 << 10, 8]), Policy(shares_cores=shares_cores)
     assert job.sizes == (8, 4 << 10, 64 << 20)
     assert job.defaults == tuple(choose("all_reduce", 8, size, "fast", table) for size in job.sizes)
@@ -98,7 +98,7 @@ def test_who_is_far_behind_by_other_sizes_is_not_tried() -> None:
 def test_all_collectives_are_timed_by_ranks() -> None:
     jobs = [job_of(collective, 3, (4 << 10,)) for collective in COLLECTIVES]
     jobs = [replace(job, names=tuple(dict.fromkeys((*job.defaults, *job.names)))[:2]) for job in jobs]
-    found = tuning.time_algorithms(3, jobs, 1e9)
+    found = tuner.time_algorithms(3, jobs, 1e9)
     assert set(found) == {(job.collective, size) for job in jobs for size in job.sizes}
     for job in jobs:
         for size, default in zip(job.sizes, job.defaults, strict=True):
@@ -108,7 +108,7 @@ def test_all_collectives_are_timed_by_ranks() -> None:
 
 
 def test_what_there_is_no_time_for_is_left_out() -> None:
-    assert tuning.time_algorithms(2, [job_of("broadcast", 2, (8, 64))], 1e-9) == {}
+    assert tuner.time_algorithms(2, [job_of("broadcast", 2, (8, 64))], 1e-9) == {}
 
 
 def test_ranks_that_do_not_agree_fail_and_do_not_hang() -> None:
@@ -158,9 +158,9 @@ def test_rank_counts_share_the_time_by_their_ranks_but_none_gets_less_than_the_c
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     shares: list[float] = []
-    monkeypatch.setattr(tuning, "time_algorithms", lambda _, __, seconds: shares.append(seconds) or {})
+    monkeypatch.setattr(tuner, "time_algorithms", lambda _, __, seconds: shares.append(seconds) or {})
     now = iter(range(1000, 2000, 10))  # each takes 10 s, whatever it may take
-    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: next(now), strftime=time.strftime))
+    monkeypatch.setattr(tuner, "time", SimpleNamespace(monotonic=lambda: next(now), strftime=time.strftime))
     tune(["gather"], [2, 4, 8], SIZES, seconds=100.0, check=False)
     assert shares == [90 * 4 / 16, 80 * 4 / 12, 70]
 
@@ -169,9 +169,9 @@ def test_rank_counts_share_the_time_by_their_ranks_but_none_gets_less_than_the_c
 def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
     shares_cores: bool, default: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tuning, "shared_by", lambda num_ranks: num_ranks == 4 and shares_cores)
+    monkeypatch.setattr(tuner, "shared_by", lambda num_ranks: num_ranks == 4 and shares_cores)
     machine = Machine(again=0.6)
-    monkeypatch.setattr(tuning, "time_algorithms", machine)
+    monkeypatch.setattr(tuner, "time_algorithms", machine)
     told: list[str] = []
     result = tune(["all_reduce", "barrier"], [4], SIZES, tell=told.append)
     assert [(rule.min_bytes, rule.max_bytes, rule.algorithm, rule.num_ranks) for rule in result.rules] == [
@@ -211,34 +211,34 @@ def test_a_line_does_not_reach_towards_a_clear_loss_of_the_second_measurement(
             for key, rounds in second[job.sizes[0]](num_ranks, [job], seconds, screen=False).items()
         }
 
-    monkeypatch.setattr(tuning, "time_algorithms", time_algorithms)
+    monkeypatch.setattr(tuner, "time_algorithms", time_algorithms)
     result = tune(["all_reduce"], [4], (256 << 10, 1 << 20))
     assert [(rule.min_bytes, rule.max_bytes) for rule in result.rules] == [(0, most)]
 
 
 def test_what_does_not_win_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=1.0))
+    monkeypatch.setattr(tuner, "time_algorithms", Machine(again=1.0))
     result = tune(["all_reduce"], [4], SIZES)
     assert result.rules == () and [one.holds for one in result.comparisons] == [False, False]
 
 
 def test_what_there_is_no_time_to_check_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(again=0.5)
-    monkeypatch.setattr(tuning, "time_algorithms", lambda *args, screen=True: machine(*args) if screen else {})
+    monkeypatch.setattr(tuner, "time_algorithms", lambda *args, screen=True: machine(*args) if screen else {})
     result = tune(["all_reduce"], [4], SIZES)
     assert result.rules == result.comparisons == ()
 
 
 def test_without_a_check_the_first_measurement_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(again=1.0)
-    monkeypatch.setattr(tuning, "time_algorithms", machine)
+    monkeypatch.setattr(tuner, "time_algorithms", machine)
     result = tune(["all_reduce"], [4], SIZES, check=False)
     assert [rule.algorithm for rule in result.rules] == ["ring"]
     assert len(machine.calls) == 1 and result.comparisons == ()
 
 
 def test_sizes_without_times_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "time_algorithms", lambda *_, **__: {})
+    monkeypatch.setattr(tuner, "time_algorithms", lambda *_, **__: {})
     result = tune(["broadcast"], [2], (8, 64))
     assert result.missing == (("broadcast", 2, 8), ("broadcast", 2, 64))
     assert result.rules == result.entries == ()
@@ -248,9 +248,9 @@ def test_sizes_without_times_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=0.5))
+    monkeypatch.setattr(tuner, "time_algorithms", Machine(again=0.5))
     result = tune(["all_reduce"], [2, 4], SIZES)
-    assert store(result.entries) == tuning.file()
+    assert store(result.entries) == tuner.file()
     known = load()
     assert known == Tuning(entries=result.entries)
     entry = known.find("all_reduce", 4)
@@ -266,19 +266,19 @@ def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("num_rounds", range(1, 15))
 def test_the_median_of_rounds_lies_between_their_quartiles(num_rounds: int) -> None:
     """Also of two rounds, of which the better counts as the median."""
-    found = tuning.sample(8, [2.0**number for number in range(num_rounds)])
+    found = tuner.sample(8, [2.0**number for number in range(num_rounds)])
     assert found.low <= found.seconds <= found.high and found.num_rounds == num_rounds
-    assert tuning.sample(8, (4.0, 1.0)) == tuning.Sample(8, 1.0, 1.0, 4.0, 2)
+    assert tuner.sample(8, (4.0, 1.0)) == tuner.Sample(8, 1.0, 1.0, 4.0, 2)
 
 
 def test_what_has_fewer_rounds_was_not_timed_to_the_end() -> None:
-    samples = {"a": tuning.sample(8, [1.0] * 5), "b": tuning.sample(8, [1.0] * 2), "c": tuning.sample(8, [2.0] * 5)}
-    assert tuning.timed_to_the_end(samples) == {"a": samples["a"], "c": samples["c"]}
-    assert tuning.timed_to_the_end({}) == {}
+    samples = {"a": tuner.sample(8, [1.0] * 5), "b": tuner.sample(8, [1.0] * 2), "c": tuner.sample(8, [2.0] * 5)}
+    assert tuner.timed_to_the_end(samples) == {"a": samples["a"], "c": samples["c"]}
+    assert tuner.timed_to_the_end({}) == {}
 
 
 def test_new_times_replace_old_ones_of_the_same_collective_and_rank_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "time_algorithms", Machine(again=0.5))
+    monkeypatch.setattr(tuner, "time_algorithms", Machine(again=0.5))
     store(tune(["all_reduce", "broadcast"], [2], SIZES).entries)
     store(tune(["all_reduce"], [2, 3], SIZES[:1]).entries)
     known = load()
@@ -294,7 +294,7 @@ def test_new_times_replace_old_ones_of_the_same_collective_and_rank_count(monkey
     "content", [b"", b"{", b"[]", b'{"entries": 3}', b'{"host": "another", "cores": 2}', b'\xff{"version": "0"}']
 )
 def test_what_cannot_be_read_or_is_of_another_machine_is_nothing(content: bytes) -> None:
-    tuning.file().parent.mkdir()
-    tuning.file().write_bytes(content)
+    tuner.file().parent.mkdir()
+    tuner.file().write_bytes(content)
     assert load() == Tuning()
     assert store([]).read_bytes() != content

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.tuning_fit import Costs, Traits, fit, traits_of
+from hocket.runtime.tuning.fit import Costs, Traits, fit, traits_of
 
 SIZES = [8 << shift for shift in range(0, 24, 2)]
 

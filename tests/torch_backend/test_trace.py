@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import hocket
-from hocket.runtime import trace_file
+from hocket.runtime.traces import trace_file
 from tests.torch_backend.ranks import run
 
 

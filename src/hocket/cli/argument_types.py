@@ -28,7 +28,7 @@ def rank_counts(text: str) -> list[int]:
 
 def collective_name(text: str) -> str:
     """Our spelling of a collective that is AllReduce or allreduce elsewhere; for argparse. Others stay as they are."""
-    from hocket.runtime.spelling import find_collective_name
+    from hocket.runtime.choice.spelling import find_collective_name
 
     return find_collective_name(text) or text
 

@@ -98,7 +98,7 @@ def _check_core() -> _Answer:
 
 def _check_place() -> _Answer:
     from hocket.errors import RendezvousError
-    from hocket.runtime.environment import discover
+    from hocket.runtime.ranks.environment import discover
 
     try:
         environment = discover()
@@ -110,7 +110,7 @@ def _check_place() -> _Answer:
 
 
 def _check_cores() -> _Answer:
-    from hocket.runtime.cores import quota
+    from hocket.runtime.ranks.cores import quota
 
     usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     limit = quota()
@@ -168,7 +168,7 @@ def _check_memfd() -> _Answer:
 
 
 def _check_sockets() -> _Answer:
-    from hocket.runtime import messages
+    from hocket.runtime.rendezvous import sockets
 
     address = "\0hocket-doctor-" + secrets.token_hex(8)
     try:
@@ -181,10 +181,10 @@ def _check_sockets() -> _Answer:
             sender.connect(address)
             receiver, _ = listener.accept()
             with receiver:
-                messages.send(sender, b"?", [listener.fileno()])
-                _, descriptors = messages.receive(receiver, 16, 1)
-                messages.close(descriptors)
-                _, user = messages.credentials(receiver)
+                sockets.send(sender, b"?", [listener.fileno()])
+                _, descriptors = sockets.receive(receiver, 16, 1)
+                sockets.close(descriptors)
+                _, user = sockets.credentials(receiver)
     except OSError as error:
         return "FAIL", f"no abstract Unix sockets ({error.strerror})", "in a sandbox, allow AF_UNIX sockets"
     if len(descriptors) != 1 or user != os.geteuid():
@@ -202,7 +202,7 @@ def _check_processes() -> _Answer:
 
 
 def _check_attach() -> _Answer:
-    from hocket.runtime.environment import may_attach
+    from hocket.runtime.ranks.environment import may_attach
 
     try:
         if not may_attach():
@@ -231,7 +231,7 @@ def _check_huge_pages() -> _Answer:
 
 def _check_cache() -> _Answer:
     try:
-        from hocket.runtime.plans import cache_folder
+        from hocket.runtime.cache import cache_folder
     except ImportError:
         return "WARN", "not looked at without the compiled core", "repair that first"
 

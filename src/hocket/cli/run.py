@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the program as ranks; the exit code is the program's."""
-    from hocket.runtime.supervisor import run_command
+    from hocket.runtime.launch.supervisor import run_command
 
     program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     if not program:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hocket.runtime.tuner_file import Rule
-    from hocket.runtime.tuning import Result
+    from hocket.runtime.choice.tuner_file import Rule
+    from hocket.runtime.tuning.tuner import Result
 
-_DEFAULT_FILE = "hocket_tuner.conf"  # that of hocket.runtime.tuner_file, which every `hocket --help` would have to load
+_DEFAULT_FILE = "hocket_tuner.conf"  # tuner_file's, which is not loaded for --help
 _FEW_RANKS = (2, 4, 8)
 _SPREAD = 0.25  # of the median: above, a machine is not quiet
 
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hocket.cli.limits import check_memory, check_ranks
     from hocket.cli.writable import check_cache, check_writable
-    from hocket.runtime import tuning
-    from hocket.runtime.tuner_file import read, update
+    from hocket.runtime.choice.tuner_file import read, update
+    from hocket.runtime.tuning import tuner
 
     if arguments.measure:
         _check_alone(arguments)
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     rank_counts = arguments.ranks or _default_rank_counts()
     if rank_counts[0] < 2:
         raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
-    sizes = arguments.sizes or tuning.SIZES
+    sizes = arguments.sizes or tuner.SIZES
     check_ranks(rank_counts[-1])
     if collectives != ["barrier"]:
         check_memory(rank_counts[-1], max(sizes), "--sizes, or --ranks")
@@ -72,11 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
         read(output)
     check_writable(output)
     check_cache()
-    result = tuning.tune(
+    result = tuner.tune(
         collectives,
         rank_counts,
         sizes,
-        seconds=arguments.seconds or tuning.SECONDS,
+        seconds=arguments.seconds or tuner.SECONDS,
         check=arguments.check is not False,
         tell=_tell,
     )
@@ -84,15 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
         _tell("nothing was timed: it takes more --seconds; no file has changed")
     else:
         try:
-            tuning.store(result.entries)
+            tuner.store(result.entries)
         finally:  # if one cannot be written, the other is not lost
             timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
             for line in _older(result, update(output, result.rules, timed)):
                 _tell(f"{output}: {line}")
     if arguments.json:
-        print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(tuning.file())}))
+        print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(tuner.file())}))
     elif result.entries:
-        _print(result, output, tuning.file())
+        _print(result, output, tuner.file())
     return 0 if result.entries else 1
 
 
@@ -135,10 +135,10 @@ def _measure_machine(as_json: bool) -> int:
     """Stores what the machine's cores and memory cost, and prints it."""
     import msgspec
 
-    from hocket.runtime import machine
+    from hocket.runtime.tuning import machine_costs
     from hocket.view.words import name_bytes, name_count, name_seconds
 
-    costs, kept = machine.store(machine.measure())
+    costs, kept = machine_costs.store(machine_costs.measure())
     if as_json:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
@@ -156,7 +156,7 @@ def _measure_machine(as_json: bool) -> int:
 
 def _collectives(text: str | None) -> list[str]:
     from hocket.cli.argument_types import collective_name
-    from hocket.runtime.tuning import COLLECTIVES
+    from hocket.runtime.tuning.tuner import COLLECTIVES
 
     names = list(COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
     for name in names:

@@ -8,7 +8,7 @@ from hocket.view.saving import writing
 
 def check_cache() -> None:
     """ValueError if the folder cannot be written in which what was measured is kept; makes it."""
-    from hocket.runtime.plans import cache_folder
+    from hocket.runtime.cache import cache_folder
 
     try:
         folder = cache_folder()

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hocket import _core
 from hocket.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
@@ -15,11 +14,7 @@ from hocket.errors import (
     PeerDied,
     ResourceError,
 )
-from hocket.schedule.collective import COLLECTIVES
-
-KINDS = tuple(COLLECTIVES)
-DTYPES: tuple[str, ...] = _core.DTYPES
-OPS: tuple[str, ...] = _core.OPS
+from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
 # In the order in which a difference is named: what comes later may only follow from what comes first.
 _FIELDS = ("kind", "dtype", "op", "detail", "count", "root", "schedule")

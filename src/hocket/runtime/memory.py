@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from hocket import _core
 from hocket.errors import ResourceError
-from hocket.runtime.per_rank import PerRank
-from hocket.runtime.stream import Stream
+from hocket.runtime.ranks.per_rank import PerRank
+from hocket.runtime.streams.stream import Stream
 from hocket.schedule.dtypes import EXTENSION_DTYPES, numpy_dtype
 
 

@@ -9,13 +9,10 @@ plans of built-in algorithms are kept as well, of each rank once its schedule wa
 them: what a user's algorithm comes to may depend on anything, and is made anew by each process.
 """
 
-import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +25,7 @@ from numpy.typing import NDArray
 from hocket import __version__, _core, algorithms, schedule
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.registry import is_built_in, only
-from hocket.runtime import file_lock
+from hocket.runtime import cache
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower
@@ -36,8 +33,6 @@ from hocket.schedule.verify import LAWS
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _DIGEST_CHARACTERS = 64
-_LOCKS = 16  # files that serialise proofs, chosen by the key
-_PATIENCE_SECONDS = 5.0  # with who proves, more than nearly all proofs take; then each proves for itself
 
 _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
 _of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:NAME"
@@ -97,7 +92,7 @@ def prepare(
     own, if it takes a grid. ValueError for one that does not do this rank count; VerifyError if the proof fails.
     """
     collective, name = algorithm.collective, algorithm.name
-    key = _digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
+    key = cache.digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
     may_be_kept = is_built_in(algorithm.source)
     made = _read_plan(key) if may_be_kept else None
     if made is None:
@@ -148,30 +143,23 @@ def _proved(
     """The verdict, a certificate as plain values, and the seconds that it took."""
     declared = algorithm.declared(schedule.num_ranks, schedule.root, dims=dims)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
-    key = _digest(f"{_code()} {schedule.digest} {promises}".encode())
+    key = cache.digest(f"{_code()} {schedule.digest} {promises}".encode())
     with _lock:
         if key in _in_process:
             return _in_process[key], 0.0
-        folder = _folder("proofs")
+        folder = cache.folder("proofs")
         seconds = 0.0
         known = _read_verdict(folder, key, schedule)
         if known is None:
-            with _alone(folder, key):
+            with cache.alone(folder, key):
                 known = _read_verdict(folder, key, schedule)
                 if known is None:
                     started = perf_counter()
                     known = algorithm.prove(schedule, declared).as_dict()
                     seconds = perf_counter() - started
-                    _write(folder, key, msgspec.json.encode(known))
+                    cache.write(folder, key, msgspec.json.encode(known))
         _in_process[key] = known
         return known, seconds
-
-
-def cache_folder() -> Path:
-    """Where verdicts are kept: $HOCKET_CACHE, else hocket in $XDG_CACHE_HOME or ~/.cache."""
-    if "HOCKET_CACHE" in os.environ:
-        return Path(os.environ["HOCKET_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hocket"
 
 
 @functools.cache
@@ -190,37 +178,10 @@ def _code() -> str:
     return content.hexdigest()
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _folder(name: str) -> Path | None:
-    """A folder of the cache; None where none can be written: then each process does all by itself."""
-    try:
-        folder = cache_folder() / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except (OSError, RuntimeError):  # RuntimeError: no home directory
-        return None
-    return folder
-
-
-@contextlib.contextmanager
-def _alone(folder: Path | None, key: str) -> Iterator[None]:
-    """While others that want this proof wait. It spares work and guards nothing: who cannot have it goes on without."""
-    with contextlib.ExitStack() as stack:
-        if folder is not None:
-            with contextlib.suppress(OSError):  # a folder to be read only; no locks in its file system
-                lock = folder / f"lock-{int(key, 16) % _LOCKS:x}"
-                descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                stack.callback(os.close, descriptor)
-                file_lock.acquire(descriptor, _PATIENCE_SECONDS)
-        yield
-
-
 def _read_verdict(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:
     """The verdict under this key, if it is one, and of all laws and both alias modes for this schedule."""
     try:
-        verdict = msgspec.json.decode(_read(folder, key), type=dict[str, Any])
+        verdict = msgspec.json.decode(cache.read(folder, key), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     complete = {"digest": schedule.digest, "laws": list(LAWS), "modes": [False, True]}
@@ -230,8 +191,8 @@ def _read_verdict(folder: Path | None, key: str, schedule: Schedule) -> dict[str
 def _read_plan(key: str) -> _Made | None:
     """What was made under this key, if that is whole: a digest of itself comes first."""
     try:
-        kept = _read(_folder("plans"), key)
-        if kept[:_DIGEST_CHARACTERS].decode() != _digest(kept[_DIGEST_CHARACTERS:]):
+        kept = cache.read(cache.folder("plans"), key)
+        if kept[:_DIGEST_CHARACTERS].decode() != cache.digest(kept[_DIGEST_CHARACTERS:]):
             return None
         return _decoder.decode(kept[_DIGEST_CHARACTERS:])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -240,7 +201,7 @@ def _read_plan(key: str) -> _Made | None:
 
 def _write_plan(key: str, made: _Made) -> None:
     content = msgspec.msgpack.encode(made, enc_hook=lambda array: (array.shape, array.tobytes()))
-    _write(_folder("plans"), key, _digest(content).encode() + content)
+    cache.write(cache.folder("plans"), key, cache.digest(content).encode() + content)
 
 
 def _array(_: type, kept: tuple[list[int], bytes]) -> NDArray[np.int32]:
@@ -249,24 +210,3 @@ def _array(_: type, kept: tuple[list[int], bytes]) -> NDArray[np.int32]:
 
 
 _decoder = msgspec.msgpack.Decoder(_Made, dec_hook=_array)  # made here, as threads would make what it needs at once
-
-
-def _read(folder: Path | None, key: str) -> bytes:
-    """OSError where there is none."""
-    if folder is None:
-        raise FileNotFoundError(key)
-    return (folder / key).read_bytes()
-
-
-def _write(folder: Path | None, key: str, content: bytes) -> None:
-    if folder is None:
-        return
-    with contextlib.suppress(OSError):  # a full disk costs the next one the same work
-        # If the process dies here the file stays: no key begins like it, so that nobody ever reads it.
-        descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            Path(name).replace(folder / key)
-        except OSError:
-            Path(name).unlink()

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from hocket import _core
 from hocket.errors import InternalError
-from hocket.runtime.failures import DTYPES, OPS
+from hocket.runtime.communicator.reductions import extra_of, parameters_of
 from hocket.runtime.plans import in_core
-from hocket.runtime.reductions import extra_of, parameters_of
+from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule.collective import in_place_offset
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lower import Plan, lower_all

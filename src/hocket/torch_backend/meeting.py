@@ -14,9 +14,9 @@ from typing import Any
 import torch.distributed as dist
 
 from hocket.errors import RendezvousError
-from hocket.runtime.communicator import Communicator, init
-from hocket.runtime.environment import MAX_ADDRESS_BYTES, new_address
-from hocket.runtime.settings import check_timeout
+from hocket.runtime.communicator.call_settings import check_timeout
+from hocket.runtime.communicator.communicator import Communicator, init
+from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES, new_address
 
 _KEY = "hocket/address"
 _GONE = "hocket-address-is-gone"

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, HocketError, RendezvousError
-from hocket.runtime.stream import current_stream, stream
-from hocket.runtime.work import InFlight
+from hocket.runtime.streams.stream import current_stream, stream
+from hocket.runtime.streams.work import InFlight
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 

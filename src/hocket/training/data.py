@@ -17,7 +17,7 @@ from hocket.training.dataset import Dataset
 from hocket.training.network import Network
 
 if TYPE_CHECKING:
-    from hocket.runtime.communicator import Communicator
+    from hocket.runtime.communicator.communicator import Communicator
 
 Indices = NDArray[np.int64]
 

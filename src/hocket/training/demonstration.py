@@ -22,7 +22,7 @@ from hocket.training.dataset import Dataset, load
 from hocket.training.network import Network
 
 if TYPE_CHECKING:
-    from hocket.runtime.communicator import Communicator
+    from hocket.runtime.communicator.communicator import Communicator
 
 # Losses of float32 training whose sums were added in another order: a few 1e-7 apart after 700 steps. One gradient
 # missed in one step moves them by more than 1e-3.
@@ -120,7 +120,7 @@ def demonstrate(
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime.launch import run_ranks
+    from hocket.runtime.launch.launcher import run_ranks
 
     dataset = load(path)
     settings = choose_settings(dataset)
@@ -184,7 +184,7 @@ def start_rank() -> FirstAllReduce:
 def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
     """Count the ranks, by the algorithm that the call would choose; its proof is asked for here to learn its price."""
     from hocket.runtime import plans
-    from hocket.runtime.select import choose
+    from hocket.runtime.choice.select import choose
 
     ones = np.ones(1, np.int64)
     chosen = choose("all_reduce", communicator.size, ones.nbytes, "fast", communicator._policy)

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hocket.cli.bench.bench_settings import reduction
-from hocket.runtime.bound import MESSAGE
-from hocket.runtime.communicator import Communicator
+from hocket.runtime.communicator.communicator import Communicator
 from hocket.runtime.memory import empty
+from hocket.runtime.tuning.host_bound import MESSAGE
 from hocket.schedule.collective import COLLECTIVES, Collective, in_place_offset
 from hocket.schedule.dtypes import numpy_dtype
 from hocket.schedule.reduction import Array, fold

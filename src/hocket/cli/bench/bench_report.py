@@ -11,9 +11,9 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
-from hocket.runtime import machine
-from hocket.runtime.bound import MESSAGE, lower_bound
-from hocket.runtime.machine import MachineCosts
+from hocket.runtime.tuning import machine_costs
+from hocket.runtime.tuning.host_bound import MESSAGE, lower_bound
+from hocket.runtime.tuning.machine_costs import MachineCosts
 from hocket.schedule.collective import COLLECTIVES
 from hocket.view.saving import write
 from hocket.view.words import name_count
@@ -84,7 +84,7 @@ class Report:
 
     def begin(self, num_cores: int) -> None:
         """What stands above the first row. num_cores: those of all ranks together."""
-        self._num_cores, self._costs = num_cores, machine.load(num_cores)
+        self._num_cores, self._costs = num_cores, machine_costs.load(num_cores)
         if self._settings.format == "nccl":
             _print(*self._head(), *self._columns())
         elif self._settings.format == "osu":

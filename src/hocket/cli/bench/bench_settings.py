@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.cli.limits import check_memory
-from hocket.runtime.bound import MESSAGE
+from hocket.runtime.choice.spelling import find_collective_name
 from hocket.runtime.plans import find
-from hocket.runtime.spelling import find_collective_name
+from hocket.runtime.tuning.host_bound import MESSAGE
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.dtypes import DTYPES, ITEM_BYTES, numpy_dtype
 from hocket.schedule.reduction import REDUCTIONS, Reduction, check_reduction, premul_sum

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hocket.cli.bench.bench_settings import Settings
 
 _FORMATS = ("nccl", "osu", "json", "csv")
-_ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which is not loaded for --help
+_ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.choice.select, which is not loaded for --help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.bench.measure import run_as_rank
     from hocket.cli.writable import check_writable
     from hocket.errors import PeerDied
-    from hocket.runtime.environment import discover
-    from hocket.runtime.launch import run_ranks
+    from hocket.runtime.launch.launcher import run_ranks
+    from hocket.runtime.ranks.environment import discover
 
     environment = discover()
     alone = environment.source == "alone"
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
     from hocket.cli.bench.bench_settings import Settings, find_collective, find_dtypes, find_ops
     from hocket.cli.limits import check_ranks
-    from hocket.runtime.bound import MESSAGE
+    from hocket.runtime.tuning.host_bound import MESSAGE
     from hocket.schedule.collective import COLLECTIVES
 
     collective = find_collective(arguments.collective)

@@ -18,9 +18,9 @@ import hocket
 from hocket.cli.bench.bench_cases import Buffers, Case, make_case
 from hocket.cli.bench.bench_report import Report, Row, Timing
 from hocket.cli.bench.bench_settings import Settings
-from hocket.runtime.bound import MESSAGE
-from hocket.runtime.communicator import Communicator
-from hocket.runtime.environment import discover
+from hocket.runtime.communicator.communicator import Communicator
+from hocket.runtime.ranks.environment import discover
+from hocket.runtime.tuning.host_bound import MESSAGE
 
 _FEWEST = 20  # iterations, as NCCL's tests
 _MOST = 100_000

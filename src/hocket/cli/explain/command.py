@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hocket.runtime.machine import MachineCosts
-    from hocket.runtime.tuning import Entry, Measured, Sample
-    from hocket.runtime.tuning_fit import Costs, Traits
+    from hocket.runtime.tuning.fit import Costs, Traits
+    from hocket.runtime.tuning.machine_costs import MachineCosts
+    from hocket.runtime.tuning.tuner import Entry, Measured, Sample
 
 _FEWEST_TO_FIT = 3  # times of one algorithm: a straight line goes through any two
 _MEASURE_SECONDS = 60.0  # at most; some seconds will do on a quiet machine
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_on_network(arguments)
     from hocket.cli.limits import check_memory, check_ranks
-    from hocket.runtime.rough_costs import rough_entries
-    from hocket.runtime.tuning import COLLECTIVES, Entry, load
+    from hocket.runtime.tuning.rough_costs import rough_entries
+    from hocket.runtime.tuning.tuner import COLLECTIVES, Entry, load
 
     if arguments.ranks is None:
         raise ValueError("expected --ranks, or --topology; found neither")
@@ -89,14 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _machine_costs() -> "MachineCosts":
     """Those that `hocket tune --measure` stored; where it has never run, they are measured now."""
-    from hocket.runtime import machine
+    from hocket.runtime.tuning import machine_costs
 
-    costs = machine.load()
+    costs = machine_costs.load()
     if costs is None:
         print("hocket explain: measuring cores and memory, once, which takes 3 s", file=sys.stderr, flush=True)
-        costs = machine.measure()
+        costs = machine_costs.measure()
         with contextlib.suppress(OSError):  # then the next call measures again
-            machine.store(costs)
+            machine_costs.store(costs)
     return costs
 
 
@@ -115,11 +115,11 @@ def explain(
     of many sizes.
     """
     from hocket.algorithms import ALGORITHMS
-    from hocket.runtime.cores import shared_by
-    from hocket.runtime.select import Policy, choose, choose_by
-    from hocket.runtime.tuning import candidates, timed_to_the_end
-    from hocket.runtime.tuning_fit import traits_of
-    from hocket.runtime.tuning_ranks import exact_bytes
+    from hocket.runtime.choice.select import Policy, choose, choose_by
+    from hocket.runtime.ranks.cores import shared_by
+    from hocket.runtime.tuning.fit import traits_of
+    from hocket.runtime.tuning.timed_ranks import exact_bytes
+    from hocket.runtime.tuning.tuner import candidates, timed_to_the_end
 
     policy = Policy.from_environment(os.environ, shares_cores=shared_by(num_ranks))
     algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
@@ -171,8 +171,8 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[str, ...]) -> dict[str, "Sample"]:
-    from hocket.runtime.tuning import sample, time_algorithms
-    from hocket.runtime.tuning_ranks import Job, exact_bytes
+    from hocket.runtime.tuning.timed_ranks import Job, exact_bytes
+    from hocket.runtime.tuning.tuner import sample, time_algorithms
 
     exact = exact_bytes(collective, num_bytes, num_ranks)
     job = Job(collective, (exact,), names, names[:1])
@@ -210,8 +210,8 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
 
     What was dropped after a few rounds does not count.
     """
-    from hocket.runtime.tuning import timed_to_the_end
-    from hocket.runtime.tuning_rules import merged
+    from hocket.runtime.tuning.rules import merged
+    from hocket.runtime.tuning.tuner import timed_to_the_end
 
     samples: dict[int, dict[str, Sample]] = {}
     for one in entry.algorithms:

@@ -10,9 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.runtime.select import Policy
+    from hocket.runtime.choice.select import Policy
 
-_ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.select, which every `hocket show` would have to load
+_ORDERS = (
+    "fast",
+    "rank",
+    "invariant",
+)  # select's, which is not loaded for --help
 _TABLE_NOTE = (
     "From the top, the first line that fits; sizes are bytes of the whole vector. Of lines with cores, those that are "
     '"shared" are for jobs in which ranks share cores, "one each" for all others. HOCKET_ALGO, a tuner file, '
@@ -35,8 +39,8 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
     from hocket.cli.limits import check_ranks
-    from hocket.runtime.cores import shared_by
-    from hocket.runtime.select import Policy
+    from hocket.runtime.choice.select import Policy
+    from hocket.runtime.ranks.cores import shared_by
     from hocket.schedule.collective import find_collective
 
     if arguments.collective is not None:
@@ -62,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
     """A tuner file says nothing of orders: it gets the lines of one."""
-    from hocket.runtime.tuner_file import Rule, write
+    from hocket.runtime.choice.tuner_file import Rule, write
     from hocket.view.saving import writing
 
     if num_ranks is None:
@@ -87,7 +91,7 @@ def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
 
     A collective has them once, or for ranks that share cores and for others.
     """
-    from hocket.runtime.select import DEFAULTS, defaults
+    from hocket.runtime.choice.select import DEFAULTS, defaults
 
     lines: list[dict[str, Any]] = []
     for order in orders:
@@ -111,7 +115,7 @@ def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
     """What runs among so many ranks, for every range of sizes, and who says so."""
-    from hocket.runtime.select import DEFAULTS
+    from hocket.runtime.choice.select import DEFAULTS
 
     lines: list[dict[str, Any]] = []
     for order in orders:
@@ -130,7 +134,7 @@ def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[d
 
 
 def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy: "Policy") -> dict[str, Any]:
-    from hocket.runtime.select import choose_by
+    from hocket.runtime.choice.select import choose_by
 
     try:
         algorithm, by = choose_by(collective, num_ranks, num_bytes, order, policy)
@@ -141,7 +145,7 @@ def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy:
 
 def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
     """Sizes from which on something else may be chosen, 0 first."""
-    from hocket.runtime.select import defaults
+    from hocket.runtime.choice.select import defaults
     from hocket.schedule.collective import find_collective
 
     if not find_collective(collective).known_by_all:

@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from hocket.runtime.mesh import Cartesian
+from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.view.networks.mesh_text import PlacedMesh, name_axes, print_mesh
 from hocket.view.words import name_count
 

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "summary":
             _summarise(arguments.file, arguments.json)
         case "merge":
-            from hocket.runtime import trace_file
+            from hocket.runtime.traces import trace_file
             from hocket.view.saving import writing
 
             written = arguments.output

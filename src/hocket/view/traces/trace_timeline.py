@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from hocket.runtime import trace_file
+from hocket.runtime.traces import trace_file
 
 Interval = tuple[float, float]
 

@@ -1,0 +1,38 @@
+"""The face of a package: names that are loaded when they are first used.
+
+Ranks start many at a time, so importing a layer must be cheap. A face lists its names twice: in imports under
+TYPE_CHECKING, which type checkers read, and in the table of `lazy_names`, which the interpreter uses. A test compares.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Returns the functions `__getattr__` and `__dir__` of a package, and its `__all__`.
+
+    homes: the names that each module below the package gives, by the module's dotted name without the package. A name
+    "inner as outer" is called `outer` in the package.
+    """
+    modules: dict[str, tuple[str, str]] = {}
+    for module, names in homes.items():
+        for name in names:
+            inner, _, outer = name.partition(" as ")
+            modules[outer or inner] = (f"{package}.{module}", inner)
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, inner = modules[name]
+        value = getattr(importlib.import_module(module), inner)
+        setattr(sys.modules[package], name, value)  # the next look-up does not come here
+        return value
+
+    def names_of_package() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return load, names_of_package, list(modules)

@@ -1,0 +1,1 @@
+"""Which algorithm runs: the table, what narrows it, and the spellings that people use."""

@@ -1,0 +1,42 @@
+"""What a communicator uses where a call does not say: algorithm, order, time-out; and what these may be."""
+
+from dataclasses import dataclass
+
+from hocket.runtime.choice.select import ORDERS
+from hocket.runtime.streams.stream import FOREVER_SECONDS
+
+DEFAULT_OPERATION_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of one collective, or of all. `algorithm` "": the table decides (select.choose). timeout is in seconds."""
+
+    algorithm: str = ""
+    order: str = "fast"
+    timeout: float = DEFAULT_OPERATION_SECONDS
+
+
+def check_algorithm(what: str, algorithm: object) -> str:
+    """The name of an algorithm, or "" for the table, if it may be one; TypeError."""
+    if not isinstance(algorithm, str):
+        raise TypeError(
+            f'{what}: expected algorithm as a registered name or FILE.py:NAME, or "" for the table; found {algorithm!r}'
+        )
+    return algorithm
+
+
+def check_order(what: str, order: object) -> str:
+    """The order, if it is one; ValueError."""
+    if order not in ORDERS:
+        raise ValueError(f"{what}: expected order to be one of {', '.join(ORDERS)}; found {order!r}")
+    return str(order)
+
+
+def check_timeout(what: str, timeout: object) -> float:
+    """Seconds above 0; TypeError, ValueError."""
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"{what}: timeout is a {type(timeout).__name__}; expected seconds above 0")
+    if not timeout > 0:
+        raise ValueError(f"{what}: timeout is {timeout}; expected seconds above 0")
+    return min(timeout, FOREVER_SECONDS)  # an int may be too large for a float

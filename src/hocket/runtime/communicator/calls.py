@@ -1,0 +1,213 @@
+"""The way of a collective call into the core, once its arrays are checked: reduction, order, algorithm, plan."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from hocket import _core
+from hocket.algorithms import Algorithm
+from hocket.runtime.choice.select import ORDERS, Policy, choose
+from hocket.runtime.communicator.arguments import (
+    NOTHING,
+    RESIZABLE,
+    Described,
+    cannot_split,
+    check_unmasked,
+    in_place,
+    new_like,
+    shape_of,
+)
+from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime.communicator.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
+from hocket.runtime.plans import find, launched
+from hocket.runtime.streams.stream import current_stream, launch_mark
+from hocket.runtime.streams.work import InFlight, Work
+from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
+from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule.dtypes import ITEM_BYTES
+
+Found = tuple[_core.Launched, int, int, Any, float]
+"""The plan, the numbers of collective and reduction, the core's Extra, and seconds where a call does not say."""
+
+Options = tuple[str | None, str | None, float | None, bool]
+"""algorithm, order, timeout and async_op, as the caller gave them."""
+
+_KIND = {name: number for number, name in enumerate(KINDS)}
+_REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces and one.exactly_once)
+_LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
+_BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def cached(method: _Method) -> _Method:
+    """Puts the core's cache before a method of Calls: a call like one before goes from its caller to the core at once.
+
+    The method stays what says what is taken, given and refused. The cache knows a call by plain arrays of NumPy or
+    PyTorch as `x` and `out` (their type, shape, layout, and where they overlap), by the numbers in lists of counts, and
+    by the identity of all else, which has to be None, a string or a number. It serves calls that return x, out, an
+    array of `new_like`, or None, a Work for which that holds where they have any array, and messages.
+    """
+    return cast(_Method, _core.cached_method(method))
+
+
+class Calls(_core.Caller):
+    """What every part of a Communicator needs to call the core; the attributes are the Communicator's."""
+
+    _core: Any
+    _rank: int
+    _size: int
+    topology: Cartesian
+    _policy: Policy
+    _default: Settings
+    _settings: dict[str, Settings]
+    _plans: dict[tuple[Algorithm, str, int, bool], _core.Launched]
+    _token: Any
+    _works: InFlight
+
+    if TYPE_CHECKING:
+
+        def _usable(self) -> Any: ...
+
+    def _launch(
+        self,
+        collective: str,
+        input: Described,
+        output: Described,
+        ahead: int,
+        block: int,
+        op: Any,
+        root: int,
+        options: Options,
+        result: Any,
+        x: Any,
+        *,
+        lengths: tuple[list[int], list[int]] | None = None,
+    ) -> Any:
+        """Finds the plan for checked arrays and runs or submits it.
+
+        In place, input begins `ahead` elements after output. `block` is what ranks compare: the length of one block of
+        the collective's vector; of uneven blocks their sum, or 0 where ranks know different ones. `lengths` are those
+        of the blocks of input and output, in elements.
+        """
+        core = self._core or self._usable()
+        check_unmasked(collective, x)
+        check_unmasked(collective, result)
+        algorithm, order, timeout, async_op = options
+        dtype = input[2] if input is not NOTHING else output[2]
+        if output is input:
+            aliased = input[1] > 0
+        else:
+            aliased = in_place(collective, input, output, ahead, ITEM_BYTES[dtype])
+        planned, kind, number, extra, seconds = self._find(
+            collective, algorithm, order, op, dtype, block, root, aliased, lengths
+        )
+        if timeout is not None:
+            seconds = check_timeout(collective, timeout)
+        call = (planned, kind, dtype, number, root, block, input[0], output[0], seconds, extra)
+        # An export keeps what can be resized from being moved while its bytes are in use.
+        held: tuple[memoryview, ...] = ()
+        if type(x) in RESIZABLE or type(result) in RESIZABLE:
+            held = tuple(memoryview(one) for one in (x, result) if type(one) in RESIZABLE)
+        stream = current_stream()
+        if not async_op and stream is None:
+            core.run(*call)
+            del held
+            return result
+        work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
+        self._works.add(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
+        work.start((*call, launch_mark(stream)))
+        return work if async_op else work.wait()
+
+    def _find(
+        self,
+        collective: str,
+        algorithm: str | None,
+        order: str | None,
+        op: Any,
+        dtype: int,
+        block: int,
+        root: int,
+        aliased: bool,
+        lengths: tuple[list[int], list[int]] | None,
+    ) -> Found:
+        """What a call like this needs of the core. Every check of what it asks for is here, before anything is sent."""
+        settings = self._settings.get(collective, self._default)
+        order = settings.order if order is None else check_order(collective, order)
+        number = PLAIN.get((op, dtype)) if type(op) is str else None
+        parameters: dict[str, Any] = {}
+        wanted: list[frozenset[str]] = []  # a label of each
+        if number is None:
+            reduction = reduction_of(collective, op, dtype)
+            number, parameters = OPS.index(reduction.name), parameters_of(reduction, dtype)
+            wanted += [labels_of(reduction)] if reduction.function is not None else []
+        if collective not in _REDUCING:
+            order = "fast"
+        elif order != "fast":
+            wanted.append(_LABELS[order])
+        elif wanted:
+            order = "rank"  # the choice for a user's op; an algorithm that is named need not have its label
+        algorithm = settings.algorithm if algorithm is None else check_algorithm(collective, algorithm)
+        if not algorithm:
+            # Of what the rank that holds most has as input or output: equal on all ranks.
+            num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
+            algorithm = choose(collective, self._size, num_bytes, order, self._policy)
+        found = find(collective, algorithm)  # what the name means by now
+        place = (found, algorithm, root, aliased)
+        planned = self._plans.get(place)
+        if planned is None:
+            grid = self.topology.shape if len(self.topology.axes) > 1 else None
+            planned = launched(found, self._rank, self._size, root, aliased, grid)
+            planned = self._plans.setdefault(place, planned)  # another thread may have been faster
+        for labels in wanted:
+            if not labels & planned.labels:
+                raise _lacks(collective, algorithm, self._size, labels, planned.labels)
+        return planned, _KIND[collective], number, extra_of(parameters, lengths), settings.timeout
+
+    def _check_root(self, collective: str, root: int) -> int:
+        try:
+            number = operator.index(root)
+        except TypeError:
+            number = -1
+        if not 0 <= number < self._size:
+            raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+        return number
+
+    def _concatenated(self, x: Any, input: Described) -> Any:
+        """A new array for the x of all ranks."""
+        shape = shape_of(x, input[1])
+        return new_like(x, (self._size * shape[0], *shape[1:]) if shape else (self._size,), input[2])
+
+    def _split(self, collective: str, x: Any, input: Described) -> Any:
+        """A new array for one rank's block of x."""
+        shape = shape_of(x, input[1])
+        if not shape or shape[0] % self._size:
+            raise cannot_split(collective, self._size, shape)
+        return new_like(x, (shape[0] // self._size, *shape[1:]), input[2])
+
+    def _check_part(self, collective: str, output: Described, input: Described) -> None:
+        if output[1] * self._size != input[1] or output[2] != input[2]:
+            raise ValueError(
+                f"{collective}: expected out with 1/{self._size} of the {input[1]} elements of x, as "
+                f"{DTYPES[input[2]]}; found {output[1]} of {DTYPES[output[2]]}"
+            )
+
+    def _check_counts(self, collective: str, name: str, counts: Sequence[int] | None) -> list[int]:
+        try:
+            rows = [operator.index(count) for count in counts] if counts is not None else []
+        except TypeError:
+            rows = []
+        if len(rows) != self._size or min(rows) < 0:
+            raise ValueError(
+                f"{collective}: expected {name} as {self._size} numbers of rows, one for each rank; found {counts!r}"
+            )
+        return rows
+
+
+def _lacks(collective: str, algorithm: str, size: int, required: frozenset[str], found: frozenset[str]) -> ValueError:
+    """That an algorithm does not fold in the order that is asked for."""
+    return ValueError(
+        f"{collective}: expected an algorithm whose certificate for {size} ranks has the label "
+        f"{' or '.join(sorted(required))}, which order= or a user's op needs; that of {algorithm!r} has "
+        f"{', '.join(sorted(found)) or 'none'}; leave algorithm out, or see `hocket verify --all`"
+    )

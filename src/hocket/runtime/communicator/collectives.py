@@ -1,0 +1,236 @@
+"""The collectives of a communicator in which all blocks are equally long: what each takes and gives.
+
+An array is anything C-contiguous in CPU memory with the buffer protocol or DLPack, and without a mask. Arrays are
+concatenated and split along dim 0.
+"""
+
+from typing import Any
+
+from hocket import _core
+from hocket.runtime.communicator.arguments import NOTHING, cannot_split, check_like, needed, new_like, shape_of
+from hocket.runtime.communicator.calls import Calls, cached
+from hocket.runtime.vocabulary import DTYPES
+
+_TOKEN = DTYPES.index("uint8")
+
+
+class Collectives(Calls):
+    """One part of a Communicator. Everyone gets ValueError or TypeError for bad arguments before anything is sent."""
+
+    @cached
+    def all_reduce(
+        self,
+        x: Any,
+        *,
+        op: Any = "sum",
+        out: Any = None,
+        algorithm: str | None = None,
+        order: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Folds the x of all ranks, element by element; everyone gets the result, in place or in `out` (like x)."""
+        input, output = _core.describe(x, out is None, "all_reduce: x"), NOTHING
+        if out is None:
+            out, output = x, input
+        else:
+            output = _core.describe(out, True, "all_reduce: out")
+            check_like("all_reduce", output, input[1], input[2])
+        options = (algorithm, order, timeout, async_op)
+        return self._launch("all_reduce", input, output, 0, input[1], op, 0, options, out, x)
+
+    @cached
+    def all_gather(
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Concatenates the x of all ranks along dim 0, in rank order; x of 0 dims gives shape (size,).
+
+        In place where x is this rank's block of `out`; without `out`, a new array.
+        """
+        input = _core.describe(x, False, "all_gather: x")
+        if out is None:
+            out = self._concatenated(x, input)
+        output = _core.describe(out, True, "all_gather: out")
+        check_like("all_gather", output, input[1] * self._size, input[2])
+        options = (algorithm, None, timeout, async_op)
+        ahead = self._rank * input[1]
+        return self._launch("all_gather", input, output, ahead, input[1], "sum", 0, options, out, x)
+
+    @cached
+    def reduce_scatter(
+        self,
+        x: Any,
+        *,
+        op: Any = "sum",
+        out: Any = None,
+        algorithm: str | None = None,
+        order: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Folds the x of all ranks; this rank gets block `rank` of the result, which is split along dim 0.
+
+        In place where `out` is this rank's block of x (the rest of x may be overwritten). Without `out`, a new array;
+        dim 0 must then be a multiple of `size` (ValueError).
+        """
+        input = _core.describe(x, False, "reduce_scatter: x")
+        if out is None:
+            out = self._split("reduce_scatter", x, input)
+        output = _core.describe(out, True, "reduce_scatter: out")
+        self._check_part("reduce_scatter", output, input)
+        options = (algorithm, order, timeout, async_op)
+        ahead = -self._rank * output[1]
+        return self._launch("reduce_scatter", input, output, ahead, output[1], op, 0, options, out, x)
+
+    @cached
+    def broadcast(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Gives the root's x to everyone: in x itself, or in `out`; then x only tells its size off the root."""
+        root = self._check_root("broadcast", root)
+        at_root = self._rank == root
+        input = _core.describe(x, out is None and not at_root, "broadcast: x")
+        output, count = input, input[1]
+        if out is not None:
+            output = _core.describe(out, True, "broadcast: out")
+            check_like("broadcast", output, count, input[2])
+        else:
+            out = x
+        options = (algorithm, None, timeout, async_op)
+        given = input if at_root else NOTHING
+        return self._launch("broadcast", given, output, 0, count, "sum", root, options, out, x)
+
+    @cached
+    def reduce(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        op: Any = "sum",
+        out: Any = None,
+        algorithm: str | None = None,
+        order: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Folds the x of all ranks into the root's x, or its `out`, and returns that there.
+
+        Off the root it returns None, leaves x intact and does not look at `out`.
+        """
+        root = self._check_root("reduce", root)
+        at_root = self._rank == root
+        input = _core.describe(x, at_root and out is None, "reduce: x")
+        output = NOTHING
+        if not at_root:
+            out = None
+        elif out is None:
+            out, output = x, input
+        else:
+            output = _core.describe(out, True, "reduce: out")
+            check_like("reduce", output, input[1], input[2])
+        options = (algorithm, order, timeout, async_op)
+        return self._launch("reduce", input, output, 0, input[1], op, root, options, out, x)
+
+    @cached
+    def gather(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Concatenates the x of all ranks along dim 0 at the root, in its `out` or a new array, and returns that there.
+
+        In place where the root's x is its block of `out`. Off the root it returns None and does not look at `out`.
+        """
+        root = self._check_root("gather", root)
+        input, output = _core.describe(x, False, "gather: x"), NOTHING
+        if self._rank != root:
+            out = None
+        else:
+            if out is None:
+                out = self._concatenated(x, input)
+            output = _core.describe(out, True, "gather: out")
+            check_like("gather", output, input[1] * self._size, input[2])
+        options = (algorithm, None, timeout, async_op)
+        ahead = self._rank * input[1]
+        return self._launch("gather", input, output, ahead, input[1], "sum", root, options, out, x)
+
+    @cached
+    def scatter(
+        self,
+        x: Any = None,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Splits the root's x along dim 0; this rank gets block `rank` of it, in `out`.
+
+        At the root `out` may be left out (a new array; dim 0 must then be a multiple of `size`: ValueError), or be its
+        block of x (in place). Off the root `out` is needed, and x is not looked at.
+        """
+        root = self._check_root("scatter", root)
+        input = NOTHING
+        if self._rank == root:
+            input = _core.describe(x, False, "scatter: x")
+            if out is None:
+                out = self._split("scatter", x, input)
+        output = _core.describe(needed("scatter", out, root), True, "scatter: out")
+        if self._rank == root:
+            self._check_part("scatter", output, input)
+        options = (algorithm, None, timeout, async_op)
+        ahead = -self._rank * output[1]
+        return self._launch("scatter", input, output, ahead, output[1], "sum", root, options, out, x)
+
+    @cached
+    def all_to_all(
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Splits x along dim 0 into a block for each rank: block j of rank i becomes block i of rank j.
+
+        Dim 0 must be a multiple of `size` (ValueError); the result has the shape of x. In place where `out` is x;
+        without `out`, a new array.
+        """
+        input = _core.describe(x, False, "all_to_all: x")
+        shape = shape_of(x, input[1])
+        if not shape or shape[0] % self._size:
+            raise cannot_split("all_to_all", self._size, shape)
+        if out is None:
+            out = new_like(x, shape, input[2])
+        output = _core.describe(out, True, "all_to_all: out")
+        check_like("all_to_all", output, input[1], input[2])
+        options = (algorithm, None, timeout, async_op)
+        return self._launch("all_to_all", input, output, 0, input[1] // self._size, "sum", 0, options, out, x)
+
+    @cached
+    def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
+        """Returns, None, once every rank has called it."""
+        token = self._token if not async_op else new_like(None, (1,), _TOKEN)
+        described = _core.describe(token, True, "barrier: token")
+        options = (algorithm, None, timeout, async_op)
+        return self._launch("barrier", described, described, 0, 1, "max", 0, options, None, token)

@@ -1,0 +1,164 @@
+"""Messages between two ranks of a communicator: send, recv, their forms that do not wait, and groups of them.
+
+They run beside the collectives of the communicator, which they never disturb. A message that both ends have begun gets
+there, whatever the ranks do next. Short ones (up to 8 KiB) do not wait for the receive; longer ones may, as may those
+beyond 32 that nobody has asked for. A channel holds 16 short ones, or 4 of more than 4 KiB, or 2 of more than 128 KiB:
+the next waits until its receiver looks, which that does whenever it waits in a call of this communicator, be it a
+collective. The rules are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives
+in the order in which they were posted. Both ends have to give the same number of elements and dtype, or all ranks get
+CollectiveMismatch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hocket import _core
+from hocket.runtime.communicator.arguments import RESIZABLE
+from hocket.runtime.communicator.call_settings import check_timeout
+from hocket.runtime.communicator.calls import cached
+from hocket.runtime.streams.stream import current_stream, launch_mark
+from hocket.runtime.streams.work import InFlight, MessageWork, Work
+
+ANY_SOURCE = -1
+ANY_TAG = -1
+
+
+@dataclass(eq=False, slots=True)
+class Send:
+    """For batch: x goes to rank dst."""
+
+    x: Any
+    dst: int
+    tag: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Recv:
+    """For batch: x is filled by a message of rank src."""
+
+    x: Any
+    src: int = ANY_SOURCE
+    tag: int = 0
+
+
+class PointToPoint:
+    """The messages of a communicator, as its base.
+
+    Arrays are as in collectives. Ranks are those of this communicator; one may send to itself. Tags are 0 to 2**31 - 1,
+    and ANY_TAG where something is received. `timeout` is in seconds. ValueError, TypeError before anything is sent.
+    After a CommunicationError or ResourceError the communicator can only be closed.
+    """
+
+    if TYPE_CHECKING:
+
+        def _usable(self) -> Any: ...
+
+        def _timeout_of(self, name: str) -> float: ...
+
+    _core: Any
+    _rank: int
+    _size: int
+    _works: InFlight
+
+    @cached
+    def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
+        """Sends x to rank dst; returns when x may be written again, which says nothing of its having been received."""
+        self._exchange(self._one_message("send", True, x, dst, tag), "send", timeout)
+
+    @cached
+    def recv(
+        self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None
+    ) -> tuple[Any, int, int]:
+        """Fills x with a message from rank src, or from any, and returns (x, source, tag).
+
+        x is as long as the message, and of its dtype; its shape may be another. Where a stream is current, which comes
+        to it later, source and tag are those that were given, perhaps ANY_SOURCE and ANY_TAG; irecv's Work tells more.
+        """
+        [(x, source, found)] = self._exchange(self._one_message("recv", False, x, src, tag), "recv", timeout)
+        return x, source, found
+
+    @cached
+    def isend(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> Work:
+        """Begins to send x to rank dst. x may not be written until the Work is done."""
+        [work] = self._begin(self._one_message("isend", True, x, dst, tag), "isend", timeout)
+        return work
+
+    @cached
+    def irecv(self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> Work:
+        """Begins to fill x with a message from rank src, or from any; the Work then tells source and tag."""
+        [work] = self._begin(self._one_message("irecv", False, x, src, tag), "irecv", timeout)
+        return work
+
+    @cached
+    def sendrecv(
+        self,
+        x: Any,
+        dst: int,
+        out: Any,
+        src: int = ANY_SOURCE,
+        *,
+        tag: int = 0,
+        recv_tag: int | None = None,
+        timeout: float | None = None,
+    ) -> tuple[Any, int, int]:
+        """Sends x to rank dst and fills `out` with a message from rank src, both at once: (out, source, tag).
+
+        recv_tag: the tag to receive, `tag` without it.
+        """
+        group = self._one_message("sendrecv", True, x, dst, tag)
+        group.add(False, out, src, tag if recv_tag is None else recv_tag, "sendrecv", "out")
+        group.check_apart("sendrecv")
+        _, (out, source, found) = self._exchange(group, "sendrecv", timeout)
+        return out, source, found
+
+    def batch(
+        self, messages: Iterable[Send | Recv], *, timeout: float | None = None, async_op: bool = False
+    ) -> list[Any]:
+        """Begins all messages at once, so that no order among them can deadlock, and waits for all.
+
+        Returns, in their order, None for each Send and (x, source, tag) for each Recv; with async_op=True a Work each.
+        """
+        if not isinstance(messages, Iterable):
+            raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
+        group = _core.MessageGroup(self._size, RESIZABLE)
+        group.add_all(list(messages), Send, Recv)
+        group.check_apart("batch")
+        if async_op:
+            return self._begin(group, "batch", timeout)
+        return self._exchange(group, "batch", timeout)
+
+    def _exchange(self, group: _core.MessageGroup, name: str, timeout: float | None) -> list[Any]:
+        core = self._usable()
+        results: list[Any]
+        if current_stream() is None:
+            results = core.exchange(group, self._seconds(name, timeout))
+        else:
+            for work in self._begin(group, name, timeout):
+                work.wait()
+            results = group.results_as_asked()
+        return results
+
+    def _begin(self, group: _core.MessageGroup, name: str, timeout: float | None) -> list[MessageWork]:
+        core, seconds = self._usable(), self._seconds(name, timeout)
+        what = f"{name} on rank {self._rank}"
+        works: list[MessageWork] = []
+        begun: list[Any] = []
+        try:
+            for arrays, receives in group.arrays():
+                works.append(MessageWork(arrays, receives, what))
+                self._works.add(works[-1])  # before it begins: nothing that interrupts this lets go of its memory
+            core.begin_exchange(group, seconds, launch_mark(current_stream()), begun)
+        finally:
+            for number, work in enumerate(works):
+                work.begun(begun[number] if begun else None)
+        return works
+
+    def _seconds(self, name: str, timeout: float | None) -> float:
+        return self._timeout_of(name) if timeout is None else check_timeout(name, timeout)
+
+    def _one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> _core.MessageGroup:
+        """A send or a receive, once it is checked."""
+        group = _core.MessageGroup(self._size, RESIZABLE)
+        group.add(sends, x, peer, tag, name, "x")
+        return group

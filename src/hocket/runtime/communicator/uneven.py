@@ -1,0 +1,197 @@
+"""The collectives in which blocks differ in length. `counts` are rows: lengths along dim 0, one for each rank.
+
+Counts may be zero. A rank knows the lengths of the blocks that its own arrays hold; where two differ about one, all get
+CollectiveMismatch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hocket import _core
+from hocket.runtime.communicator.arguments import (
+    NOTHING,
+    check_like,
+    check_rows,
+    elements_of,
+    needed,
+    new_like,
+    rows_of,
+)
+from hocket.runtime.communicator.calls import Calls, cached
+
+
+class UnevenCollectives(Calls):
+    """One part of a Communicator; otherwise as in Collectives."""
+
+    @cached
+    def all_gather_v(
+        self,
+        x: Any,
+        counts: Sequence[int],
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Concatenates arrays of different lengths: x of rank i has counts[i] rows; counts are equal on all ranks.
+
+        The result has sum(counts) rows, whose shape is that of a row of x; x has at least 1 dim (ValueError).
+        In place where x is this rank's part of `out`; without `out`, a new array.
+        """
+        input = _core.describe(x, False, "all_gather_v: x")
+        shape = rows_of("all_gather_v", x, input[1])
+        rows = self._check_counts("all_gather_v", "counts", counts)
+        check_rows("all_gather_v", f"counts[{self._rank}]", rows[self._rank], shape)
+        elements = elements_of(rows, shape)
+        if out is None:
+            out = new_like(x, (sum(rows), *shape[1:]), input[2])
+        output = _core.describe(out, True, "all_gather_v: out")
+        check_like("all_gather_v", output, sum(elements), input[2])
+        options = (algorithm, None, timeout, async_op)
+        ahead = sum(elements[: self._rank])
+        lengths = ([input[1]], elements)
+        return self._launch(
+            "all_gather_v", input, output, ahead, sum(elements), "sum", 0, options, out, x, lengths=lengths
+        )
+
+    @cached
+    def gather_v(
+        self,
+        x: Any,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Concatenates arrays of different lengths at the root, which gives `counts`: the rows of each rank's x.
+
+        Off the root counts are not looked at: a rank knows its own. All else is as in gather.
+        """
+        root = self._check_root("gather_v", root)
+        input, output, ahead = _core.describe(x, False, "gather_v: x"), NOTHING, 0
+        shape = rows_of("gather_v", x, input[1])
+        lengths: tuple[list[int], list[int]] = ([input[1]], [])
+        if self._rank != root:
+            out = None
+        else:
+            rows = self._check_counts("gather_v", "counts", counts)
+            check_rows("gather_v", f"counts[{self._rank}]", rows[self._rank], shape)
+            elements = elements_of(rows, shape)
+            if out is None:
+                out = new_like(x, (sum(rows), *shape[1:]), input[2])
+            output = _core.describe(out, True, "gather_v: out")
+            check_like("gather_v", output, sum(elements), input[2])
+            lengths, ahead = ([input[1]], elements), sum(elements[: self._rank])
+        options = (algorithm, None, timeout, async_op)
+        return self._launch("gather_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
+
+    @cached
+    def scatter_v(
+        self,
+        x: Any = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Splits the root's x along dim 0 into parts of different lengths; the root gives `counts`, the rows of each.
+
+        At the root `out` may be left out (a new array), or be its part of x (in place). Off the root `out` is needed,
+        and tells how much this rank expects; x and counts are not looked at.
+        """
+        root = self._check_root("scatter_v", root)
+        input, ahead, elements = NOTHING, 0, list[int]()
+        if self._rank == root:
+            input = _core.describe(x, False, "scatter_v: x")
+            shape = rows_of("scatter_v", x, input[1])
+            rows = self._check_counts("scatter_v", "counts", counts)
+            check_rows("scatter_v", "the sum of counts", sum(rows), shape)
+            elements = elements_of(rows, shape)
+            ahead = -sum(elements[: self._rank])
+            if out is None:
+                out = new_like(x, (rows[self._rank], *shape[1:]), input[2])
+        output = _core.describe(needed("scatter_v", out, root), True, "scatter_v: out")
+        if self._rank == root:
+            check_like("scatter_v", output, elements[self._rank], input[2])
+        options = (algorithm, None, timeout, async_op)
+        lengths = (elements, [output[1]])
+        return self._launch("scatter_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
+
+    @cached
+    def reduce_scatter_v(
+        self,
+        x: Any,
+        counts: Sequence[int],
+        *,
+        op: Any = "sum",
+        out: Any = None,
+        algorithm: str | None = None,
+        order: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Folds the x of all ranks; rank i gets counts[i] rows of the result; counts are equal on all ranks.
+
+        In place where `out` is this rank's part of x (the rest of x may be overwritten); without `out`, a new array.
+        """
+        input = _core.describe(x, False, "reduce_scatter_v: x")
+        shape = rows_of("reduce_scatter_v", x, input[1])
+        rows = self._check_counts("reduce_scatter_v", "counts", counts)
+        check_rows("reduce_scatter_v", "the sum of counts", sum(rows), shape)
+        elements = elements_of(rows, shape)
+        if out is None:
+            out = new_like(x, (rows[self._rank], *shape[1:]), input[2])
+        output = _core.describe(out, True, "reduce_scatter_v: out")
+        check_like("reduce_scatter_v", output, elements[self._rank], input[2])
+        options = (algorithm, order, timeout, async_op)
+        ahead = -sum(elements[: self._rank])
+        lengths = (elements, [output[1]])
+        return self._launch("reduce_scatter_v", input, output, ahead, input[1], op, 0, options, out, x, lengths=lengths)
+
+    @cached
+    def all_to_all_v(
+        self,
+        x: Any,
+        send_counts: Sequence[int],
+        recv_counts: Sequence[int],
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Sends send_counts[j] rows of x to rank j and receives recv_counts[i] rows from rank i, in rank order.
+
+        The sums of counts are the rows of x and of the result. Each rank knows its own counts only; where two differ
+        about a pair, all get CollectiveMismatch that names both. In place where `out`
+        is x and both counts are equal; without `out`, a new array.
+        """
+        input = _core.describe(x, False, "all_to_all_v: x")
+        shape = rows_of("all_to_all_v", x, input[1])
+        sent = self._check_counts("all_to_all_v", "send_counts", send_counts)
+        received = self._check_counts("all_to_all_v", "recv_counts", recv_counts)
+        check_rows("all_to_all_v", "the sum of send_counts", sum(sent), shape)
+        if sent[self._rank] != received[self._rank]:
+            raise ValueError(
+                f"all_to_all_v: expected send_counts[{self._rank}] equal to recv_counts[{self._rank}], what this rank "
+                f"keeps; found {sent[self._rank]} and {received[self._rank]}"
+            )
+        if out is None:
+            out = new_like(x, (sum(received), *shape[1:]), input[2])
+        output = _core.describe(out, True, "all_to_all_v: out")
+        lengths = (elements_of(sent, shape), elements_of(received, shape))
+        check_like("all_to_all_v", output, sum(lengths[1]), input[2])
+        if input[0] == output[0] and input[1] and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"all_to_all_v: expected equal send_counts and recv_counts where out is x, found {sent} and {received}"
+                "; pass another out"
+            )
+        options = (algorithm, None, timeout, async_op)
+        return self._launch("all_to_all_v", input, output, 0, 0, "sum", 0, options, out, x, lengths=lengths)

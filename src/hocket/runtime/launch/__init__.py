@@ -1,0 +1,1 @@
+"""Starting ranks: functions as threads or processes, programs under `hocket run`."""

@@ -1,0 +1,304 @@
+"""`run_ranks`: call one function as n ranks, in processes or in threads, and have the results as a list.
+
+The ranks find their place through `hocket.init()`. If one fails, the others get a little time to notice and end by
+themselves, then they are ended; no process is left over, whatever happens to this one. Commands (`hocket run`) are
+the business of `supervisor`.
+"""
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import Pipe, spawn
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from hocket.errors import PeerDied, ResourceError
+from hocket.runtime.launch import rank_process
+from hocket.runtime.launch.rank_process import Outcome, follows_from_another
+from hocket.runtime.ranks.cores import bound
+from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
+
+GRACE_SECONDS = 5.0  # for the other ranks, once one has failed, and for all to exit, once all have returned
+TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
+INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL; and for threads, once what they have open is aborted
+
+_MAIN_KEYS = {"init_main_from_path", "init_main_from_name"}  # in multiprocessing's description of the main program
+
+
+def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (), kind: str | None = None) -> list[Any]:
+    """Calls function(*args) once as each of n ranks and returns the results in rank order; blocks until all ended.
+
+    kind is "process" (then function, args and results must be picklable: a function at the top of a module) or
+    "thread" (anything goes, but the ranks share one interpreter); by default processes, and threads in a notebook.
+    The first failure is raised here with a note that names its rank; a process that ended without a word is PeerDied.
+    The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be: what they have
+    open is aborted, and whoever does not end by that goes on.
+    Each process is bound to its share of the cores, or neighbours to the same one where there are fewer.
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
+    if n < 1:
+        raise ValueError(f"n is {n}; expected at least one rank")
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; expected what each rank calls")
+    if not isinstance(args, Iterable):
+        raise TypeError(f"args is {args!r}; expected a tuple of arguments, as ({args!r},)")
+    if kind not in (None, "process", "thread"):
+        raise ValueError(f'kind is {kind!r}; expected "process", "thread" or None')
+    if rank_process.preparing:
+        raise RuntimeError(
+            "run_ranks was called while a rank process imported the main program; put the call under `if __name__ == "
+            '"__main__":`'
+        )
+    if kind == "thread" or (kind is None and "ipykernel" in sys.modules):
+        return _run_threads(function, n, tuple(args))
+    return _run_processes(function, n, tuple(args))
+
+
+class _Outcomes:
+    """What the ranks returned, and which of the failures is the one to raise."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.by_rank: dict[int, Outcome] = {}
+        self.failed: list[int] = []  # in the order in which they were seen
+        self.deadline: float | None = None
+
+    def add(self, rank: int, outcome: Outcome) -> None:
+        self.by_rank[rank] = outcome
+        if outcome.failed:
+            self.failed.append(rank)
+            self.deadline = self.deadline or time.monotonic() + GRACE_SECONDS
+
+    def values(self) -> list[Any]:
+        if not self.failed:
+            return [self.by_rank[rank].value for rank in range(self.size)]
+        # A rank that only reports another's failure can be seen to end before that other one.
+        causes = [rank for rank in self.failed if not self.by_rank[rank].follows] or self.failed
+        rank, outcome = causes[0], self.by_rank[causes[0]]
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        error = outcome.error or RuntimeError(outcome.text.rpartition("\n")[2] or "unknown failure")
+        error.add_note(f"This was rank {rank} of {self.size}." + (f" There:\n{outcome.text}" if outcome.text else ""))
+        raise error
+
+
+# --- threads -------------------------------------------------------------------------------------------------------
+
+
+def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> list[Any]:
+    address, cancel = new_address(), threading.Event()
+    ended: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+
+    def run(rank: int) -> None:
+        environment = Environment(rank, size, address, "threads", rank, size, cancel=cancel)
+        try:
+            with rank_scope(environment):
+                outcome = Outcome(value=function(*args))
+        except BaseException as error:
+            outcome = Outcome(failed=True, error=error, follows=follows_from_another(error))
+            if isinstance(error, SystemExit):
+                outcome.error = RuntimeError(f"the rank function called sys.exit({error.code!r})")
+                outcome.failed = error.code not in (None, 0)
+        ended.put((rank, outcome))
+
+    # Daemons, so that a rank that never returns does not keep the interpreter from ending.
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    outcomes = _Outcomes(size)
+    try:
+        while len(outcomes.by_rank) < size:
+            left = None if outcomes.deadline is None else max(0.0, outcomes.deadline - time.monotonic())
+            try:
+                rank, outcome = ended.get(timeout=left)
+            except queue.Empty:
+                break
+            outcomes.add(rank, outcome)
+            if outcome.failed:
+                cancel.set()
+    finally:
+        cancel.set()
+        if len(outcomes.by_rank) < size:
+            _abort(threads, cancel)
+    for rank, thread in enumerate(threads):
+        if rank in outcomes.by_rank:
+            thread.join()
+    return outcomes.values()
+
+
+def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None:
+    """Ends the calls of ranks that are waited for no longer.
+
+    The interpreter, as it ends, ends a thread that comes back from a call; the C++ frames below make that an abort of
+    the process.
+    """
+    communicators = sys.modules.get("hocket.runtime.communicator.communicator")  # not loaded where no rank has any
+    if communicators is None or not communicators.abort_threads(cancel, "run_ranks waits for this rank no longer"):
+        return
+    deadline = time.monotonic() + INTERRUPT_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> list[Any]:
+    call = _pickle_call(function, args)
+    preparation = _preparation(call)
+    outcomes = _Outcomes(size)
+    with _Processes() as processes:
+        address = new_address()
+        for rank in range(size):
+            variables = rank_variables(rank, size, address)  # they share all cores, so before any is bound
+            with bound(rank, size):
+                processes.start(variables)
+        for connection in processes.connections:
+            # A process that has already ended is noticed below.
+            with contextlib.suppress(OSError):
+                connection.send_bytes(preparation)
+                connection.send_bytes(call)
+        terminated: float | None = None
+        while len(outcomes.by_rank) < size:
+            now = time.monotonic()
+            if outcomes.deadline is not None and now > outcomes.deadline:
+                if terminated is not None:
+                    break
+                terminated = now
+                outcomes.deadline = now + TERMINATE_SECONDS
+                processes.signal(signal.SIGTERM)
+            for rank in processes.ended(outcomes.deadline, outcomes.by_rank):
+                outcome = processes.outcome(rank)
+                if outcome.failed and terminated is not None:
+                    outcome.follows = True  # it is we who ended it
+                outcomes.add(rank, outcome)
+        if not outcomes.failed:
+            processes.wait(GRACE_SECONDS)
+    return outcomes.values()
+
+
+def _pickle_call(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    name = getattr(function, "__qualname__", repr(function))
+    advice = 'use a function at the top of a module, or kind="thread"'
+    try:
+        call = pickle.dumps((function, args))
+    except Exception as error:
+        raise TypeError(f"run_ranks cannot send {name} and its args to other processes ({error}); {advice}") from error
+    if _needs_main(call) and not _MAIN_KEYS & spawn.get_preparation_data("rank").keys():
+        raise TypeError(f"run_ranks cannot send {name}: it was typed in and is in no file; {advice}")
+    return call
+
+
+def _needs_main(call: bytes) -> bool:
+    return b"__main__" in call or b"__mp_main__" in call
+
+
+def _preparation(call: bytes) -> bytes:
+    data = spawn.get_preparation_data("rank")
+    unwanted = {"authkey", "start_method", "log_to_stderr", "log_level"}
+    if not _needs_main(call):
+        # Importing the main program again takes time, and surprises whoever did not guard it.
+        unwanted |= _MAIN_KEYS
+    return pickle.dumps({name: value for name, value in data.items() if name not in unwanted})
+
+
+class _Processes:
+    """The rank processes, each with its own process group. On the way out none of them remains."""
+
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.connections: list[Connection] = []
+        self._pidfds: list[int] = []
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.signal(signal.SIGINT)
+            self.wait(INTERRUPT_SECONDS)
+        for connection in self.connections:
+            connection.close()
+        # The group too, for what a rank has started. Its number is not reused before the rank is waited for.
+        self.signal(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+        for pidfd in self._pidfds:
+            os.close(pidfd)
+
+    def start(self, variables: dict[str, str]) -> None:
+        ours, theirs = Pipe()
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; from hocket.runtime.launch.rank_process import serve; "
+            f"serve({theirs.fileno()}, {os.getpid()})"
+        )
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        self.connections.append(ours)
+        # The rank inherits the mask: Ctrl-C waits until `serve` has decided what it does, and never interrupts imports.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, *flags, "-c", program],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=os.environ | variables,
+                    process_group=0,
+                )
+            self.processes.append(process)
+            self._pidfds.append(os.pidfd_open(process.pid))
+        except OSError as error:
+            raise ResourceError(
+                f"run_ranks cannot start rank {len(self.connections) - 1}: {error.strerror}; see `hocket doctor`",
+                errno=error.errno or 0,
+                call="start a process",
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def ended(self, deadline: float | None, known: dict[int, Outcome]) -> Iterator[int]:
+        """Waits for ranks that are not known yet; yields those that have spoken or died."""
+        ranks = [rank for rank in range(len(self.processes)) if rank not in known]
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready = set(wait([source for rank in ranks for source in (self.connections[rank], self._pidfds[rank])], left))
+        for rank in ranks:
+            if self.connections[rank] in ready or self._pidfds[rank] in ready:
+                yield rank
+
+    def outcome(self, rank: int) -> Outcome:
+        try:
+            if self.connections[rank].poll():
+                outcome: Outcome = pickle.loads(self.connections[rank].recv_bytes())
+                return outcome
+        except (EOFError, OSError):
+            pass
+        process = self.processes[rank]
+        wait([self._pidfds[rank]], GRACE_SECONDS)
+        status = os.waitid(os.P_PIDFD, self._pidfds[rank], os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
+            how = "closed its connection to run_ranks"
+        elif status.si_code == os.CLD_EXITED:
+            how = f"ended with exit code {status.si_status} before the function returned"
+        else:
+            how = f"was killed by {signal.Signals(status.si_status).name}"
+        text = f"rank {rank} of {len(self.processes)} (process {process.pid}) {how}"
+        return Outcome(failed=True, error=PeerDied(text, rank=rank))
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    def wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for pidfd in self._pidfds:
+            wait([pidfd], max(0.0, deadline - time.monotonic()))

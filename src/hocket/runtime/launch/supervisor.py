@@ -1,0 +1,265 @@
+"""`hocket run`: start one command as n ranks, pass their output on, and leave nothing behind.
+
+The ranks, and whatever they start, are one process group, led by a guard: a fork of this process that does nothing
+but wait for the end of a pipe whose other end only this process holds. If this process dies, even by SIGKILL, the
+guard kills the group. The terminal's Ctrl-C reaches only this process, which passes it on, once.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from hocket.runtime.launch.output import Sink, Source, last_traceback, reports_another
+from hocket.runtime.ranks.cores import bound
+from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
+
+GRACE_SECONDS = 5.0  # for the other ranks to end by themselves, once one has failed
+TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
+INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from there to SIGKILL: together well below a second
+LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group and hold a stream
+TIMED_OUT_CODE = 124  # as timeout(1) has it
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout: float | None = None) -> int:
+    """Runs command as n ranks and returns the exit code for the shell; blocks until all ended.
+
+    Ranks find their place in Hocket's environment variables, and in torchrun's. Lines on their standard output and
+    error are passed on whole and unchanged, with "[rank] " in front if label.
+    The code is 0 if all ranks returned 0, else that of the first rank that failed (128 + number for a signal), whose
+    traceback is repeated last. timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is
+    a terminal; the others have none. Raises OSError if the command cannot be started. For the main thread only.
+    """
+    with _Supervisor(n, label, timeout) as supervisor:
+        supervisor.start(command)
+        supervisor.watch()
+        return supervisor.report()
+
+
+def _start_guard() -> tuple[int, int]:
+    """Starts the guard; returns its process group and the descriptor whose end it waits for."""
+    end, hold = os.pipe2(os.O_CLOEXEC)
+    process = os.fork()
+    if process == 0:
+        try:
+            os.setpgid(0, 0)
+            for number in (*_FORWARDED, signal.SIGTSTP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_IGN)
+            # It must not keep anybody's pipe open, its own least of all.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(end, 3)
+            for descriptor in (0, 1, 2):
+                os.dup2(nothing, descriptor)
+            os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+            os.read(3, 1)
+            os.killpg(0, signal.SIGKILL)
+        finally:
+            os._exit(1)
+    os.close(end)
+    # Both do it, as either may come first; the guard's own may have ended the permission.
+    with contextlib.suppress(OSError):
+        os.setpgid(process, process)
+    return process, hold
+
+
+def _reserved_port() -> socket.socket:
+    """A socket that keeps a port of this host from all but those that ask for its number.
+
+    It does not listen, so that the system lets another socket have the port, too, which as this one reuses addresses.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("", 0))  # of all addresses, as there may be none of the loopback
+    return reserved
+
+
+class _Supervisor:
+    def __init__(self, num_ranks: int, label: bool, timeout: float | None) -> None:
+        self.num_ranks, self.label, self.timeout = num_ranks, label, timeout
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.sources: list[tuple[Source, Source]] = []  # standard output and error, by rank
+        self.sinks = (Sink(1), Sink(2))
+        self.running: dict[int, int] = {}  # rank to pidfd
+        self.failed: list[int] = []  # ranks that failed without our doing, in the order in which they were seen
+        self.ended_by: signal.Signals | None = None  # what was sent to us, if that ended the run
+        self.timed_out: list[int] = []
+        self.ending = False  # we have told ranks to end: what they return now is our doing
+        self.escalation: list[tuple[float, signal.Signals]] = []  # what to send to all, and when
+        self._port = _reserved_port()
+        self.group, self._guard_pipe = _start_guard()
+
+    def __enter__(self) -> "_Supervisor":
+        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._old_wakeup = signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        self._old_handlers = {number: signal.signal(number, self._on_signal) for number in _FORWARDED}
+        self._old_handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._on_stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._send(signal.SIGKILL)  # to the guard as well
+        for process in self.processes:
+            process.wait()
+        os.waitpid(self.group, 0)
+        signal.set_wakeup_fd(self._old_wakeup)
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+        for descriptor in (self._guard_pipe, self._wakeup_read, self._wakeup_write, *self.running.values()):
+            os.close(descriptor)
+        for source in (source for pair in self.sources for source in pair):
+            source.close()
+        self._port.close()
+
+    def start(self, command: Sequence[str]) -> None:
+        address, port = new_address(), self._port.getsockname()[1]
+        for rank in range(self.num_ranks):
+            if self.ended_by is not None:
+                break
+            variables = rank_variables(rank, self.num_ranks, address)  # they share all cores, so before any is bound
+            with bound(rank, self.num_ranks):
+                process = subprocess.Popen(
+                    command,
+                    stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    # Python writes to a pipe in blocks by default: lines would be seen long after they were printed.
+                    env={"PYTHONUNBUFFERED": "1", **os.environ}
+                    | variables
+                    | torchrun_variables(rank, self.num_ranks, port),
+                    process_group=self.group,
+                )
+            self.processes.append(process)
+            assert process.stdout is not None and process.stderr is not None
+            label = b"[%d] " % rank if self.label else b""
+            streams = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
+            process.stdout.close()
+            process.stderr.close()
+            self.sources.append((Source(streams[0], self.sinks[0], label), Source(streams[1], self.sinks[1], label)))
+            self.running[rank] = os.pidfd_open(process.pid)
+
+    def watch(self) -> None:
+        """Passes output on until all ranks have ended and all is said."""
+        if self.timeout is not None:
+            timeout_at = time.monotonic() + self.timeout
+        leftovers_at: float | None = None
+        while True:
+            now = time.monotonic()
+            if self.timeout is not None and not self.timed_out and self.running and now >= timeout_at:
+                self.timed_out = sorted(self.running)
+                self._end(0.0, TERMINATE_SECONDS)
+            if self.escalation and now >= self.escalation[0][0]:
+                self.ending = True
+                self._send(self.escalation.pop(0)[1])
+            if not self.running:
+                if leftovers_at is None:
+                    leftovers_at = now + LEFTOVER_SECONDS
+                    self._send(signal.SIGKILL)  # what the ranks left behind in their group
+                open_sources = any(not source.ended for pair in self.sources for source in pair)
+                pending = any(sink.pending for sink in self.sinks)
+                if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
+                    return
+            times = [at for at, _ in self.escalation[:1]]
+            if self.timeout is not None and not self.timed_out:
+                times.append(timeout_at)
+            if leftovers_at is not None:
+                times.append(max(leftovers_at, now + 0.01))
+            self._turn(min(times) - now if times else None)
+
+    def report(self) -> int:
+        """Says what failed, and returns the exit code."""
+        if self.ended_by is not None:
+            return 128 + self.ended_by
+        tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
+        # A rank that only reports another's failure can be seen to end before that other one.
+        causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed
+        if self.timed_out and not causes:
+            ranks = ", ".join(map(str, self.timed_out))
+            self._say(f"hocket run: ended after {self.timeout:g} s, when still running: {ranks} of {self.num_ranks}\n")
+            return TIMED_OUT_CODE
+        if not causes:
+            return 0
+        rank = causes[0]
+        code = self.processes[rank].returncode
+        how = f"exit code {code}" if code > 0 else _signal_name(-code)
+        lines = [f"[{rank}] {line}\n" for line in tracebacks[rank].splitlines()]
+        self._say("".join(lines) + f"hocket run: rank {rank} of {self.num_ranks} failed first, with {how}\n")
+        return code if code > 0 else 128 - code
+
+    def _turn(self, seconds: float | None) -> None:
+        """Waits at most that long for something to do, and does it."""
+        poll = select.poll()
+        actions: dict[int, Callable[[], None]] = {self._wakeup_read: self._drain_wakeup}
+        poll.register(self._wakeup_read, select.POLLIN)
+        for rank, pidfd in self.running.items():
+            actions[pidfd] = lambda rank=rank: self._on_exit(rank)  # type: ignore[misc]
+            poll.register(pidfd, select.POLLIN)
+        for source in (source for pair in self.sources for source in pair):
+            if not source.ended and not source.sink.full:
+                actions[source.descriptor] = source.read
+                poll.register(source.descriptor, select.POLLIN)
+        for sink in self.sinks:
+            if sink.pending:
+                actions[sink.descriptor] = sink.write
+                poll.register(sink.descriptor, select.POLLOUT)
+        for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000 + 1):
+            actions[descriptor]()
+        if self.sinks[0].broken and self.ended_by is None:
+            # Our reader has gone (as with `| head`): end as a process that SIGPIPE ends.
+            self.ended_by = signal.SIGPIPE
+            self._end(0.0, TERMINATE_SECONDS)
+
+    def _on_exit(self, rank: int) -> None:
+        os.close(self.running.pop(rank))
+        if self.processes[rank].wait() != 0 and not self.ending:
+            self.failed.append(rank)
+            if not self.escalation:
+                self._end(GRACE_SECONDS, TERMINATE_SECONDS)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self.ending = True
+        if self.ended_by is not None:
+            self._send(signal.SIGKILL)
+            return
+        self.ended_by = signal.Signals(number)
+        self._send(self.ended_by)
+        if number == signal.SIGINT:
+            self._end(INTERRUPT_SECONDS, INTERRUPT_SECONDS)
+        else:
+            self._end(GRACE_SECONDS, TERMINATE_SECONDS)
+
+    def _on_stop(self, _number: int, _: FrameType | None) -> None:
+        self._send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._send(signal.SIGCONT)
+
+    def _end(self, terminate_after: float, kill_after: float) -> None:
+        now = time.monotonic()
+        self.escalation = [
+            (now + terminate_after, signal.SIGTERM),
+            (now + terminate_after + kill_after, signal.SIGKILL),
+        ]
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.group, number)
+
+    def _drain_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup_read, 64)
+
+    def _say(self, text: str) -> None:
+        self.sinks[1].put(text.encode())
+        while self.sinks[1].pending and self.ended_by is None:
+            self._turn(None)
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

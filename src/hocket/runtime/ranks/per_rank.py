@@ -1,0 +1,49 @@
+"""What each rank has one of, whether ranks are processes or threads of one."""
+
+import atexit
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from hocket import _core
+from hocket.runtime.ranks.environment import Scope, at_rank_end, here
+
+_Value = TypeVar("_Value")
+
+
+class PerRank(Generic[_Value]):
+    """Makes a value when the calling rank first asks for it; in a forked child, another one.
+
+    `end`, where given, is called with it when the rank function that run_ranks called ends, else when the process does.
+    """
+
+    def __init__(self, make: Callable[[], _Value], end: Callable[[_Value], None] | None = None) -> None:
+        self._make, self._end = make, end
+        self._lock = threading.Lock()  # of who makes one
+        if end is not None:
+            atexit.register(self._end_in, here.scope)
+
+    def __call__(self) -> _Value:
+        """The calling rank's."""
+        scope = here.scope
+        made: tuple[int, _Value] | None = scope.values.get(self)
+        if made is None or made[0] != _core.fork_generation():
+            return self._make_in(scope)
+        return made[1]
+
+    def _make_in(self, scope: Scope) -> _Value:
+        with self._lock:
+            made: tuple[int, _Value] | None = scope.values.get(self)
+            if made is None or made[0] != _core.fork_generation():
+                made = scope.values[self] = _core.fork_generation(), self._make()
+                at_rank_end(lambda _: self._end_in(scope))
+            return made[1]
+
+    def _end_in(self, scope: Scope) -> None:
+        made: tuple[int, _Value] | None = scope.values.get(self)
+        if self._end is None or made is None or made[0] != _core.fork_generation():
+            return
+        try:
+            self._end(made[1])
+        finally:
+            del scope.values[self]

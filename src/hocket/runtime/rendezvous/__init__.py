@@ -1,0 +1,1 @@
+"""How ranks meet: each joins, the host gathers them, and sends each what it needs of the others."""

@@ -1,0 +1,240 @@
+"""The ranks of one host find each other over an abstract Unix socket, and every rank gets a descriptor of every other.
+
+There is no port, no file and no name that could be left behind. Only processes of the same user are listened to; what
+is no hello of Hocket is dropped and does no harm. `gathering` has the protocol, `meeting` rank 0's side; this module
+has the entrance and the side of the other ranks. What the descriptors are for is not its business.
+"""
+
+import errno
+import os
+import random
+import socket
+import time
+from dataclasses import dataclass
+
+from hocket.errors import RendezvousError, ResourceError
+from hocket.runtime.ranks.environment import Environment
+from hocket.runtime.rendezvous import host as host
+from hocket.runtime.rendezvous import protocol as protocol
+from hocket.runtime.rendezvous import sockets
+from hocket.runtime.rendezvous.protocol import Encoded
+
+_MAX_PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A group whose ranks all came.
+
+    descriptors has one open descriptor per rank (the own one duplicated), which the caller closes; hellos has what each
+    rank said about itself; config is what rank 0 said for all.
+    """
+
+    rank: int
+    size: int
+    descriptors: list[int]
+    hellos: list[Encoded]
+    config: Encoded
+
+
+def join(environment: Environment, descriptor: int, hello: Encoded, config: Encoded | None = None) -> Membership:
+    """Meets all ranks of the group; blocks until every one is there, at most environment.timeout_seconds.
+
+    descriptor is given to all ranks and stays the caller's. hello and config (only rank 0's counts) are small
+    dictionaries of what msgpack knows; a larger one is a ValueError. Raises RendezvousError, for the same reason on
+    all ranks that came, or ResourceError.
+    """
+    config = config or {}
+    for name, value, limit in (
+        ("hello", hello, protocol.MAX_HELLO_BYTES - protocol.HELLO_OVERHEAD_BYTES),
+        ("config", config, protocol.MAX_CONFIG_BYTES),
+    ):
+        length = len(protocol.encode(value))
+        if length > limit:
+            raise ValueError(f"{name} takes {length} bytes as msgpack; expected at most {limit}")
+    if environment.size == 1:
+        return Membership(0, 1, [os.dup(descriptor)], [hello], config)
+    deadline = time.monotonic() + environment.timeout_seconds
+    try:
+        if environment.rank > 0:
+            return _Guest(environment, descriptor, hello, deadline).meet()
+        return _host(environment, descriptor, hello, config, deadline)
+    except OSError as error:
+        raise ResourceError(
+            f"rank {environment.rank} of {environment.size} cannot meet the others: {error.strerror}; "
+            "see `hocket doctor`",
+            errno=error.errno or 0,
+            call="rendezvous",
+        ) from error
+
+
+def _host(environment: Environment, descriptor: int, hello: Encoded, config: Encoded, deadline: float) -> Membership:
+    guest = _Guest(environment, descriptor, hello, deadline)
+    while True:
+        listener = _listen(environment)
+        if listener is not None:
+            break
+        # If who listens there is another rank 0, its answer (to both groups) is that there are two of them.
+        guest.meet_once()
+        guest.pause()
+        if time.monotonic() > deadline:
+            raise RendezvousError(
+                f"rank 0 of {environment.size} found its address {environment.address!r} in use for "
+                f"{environment.timeout_seconds:g} s; give each job its own address"
+            )
+    meeting = host.Meeting(environment, listener, descriptor, hello, config)
+    meeting.run(deadline)
+    ranks = range(environment.size)
+    descriptors = [meeting.descriptors[rank] for rank in ranks]
+    return Membership(0, environment.size, descriptors, [meeting.gathering.hellos[rank] for rank in ranks], config)
+
+
+def _listen(environment: Environment) -> socket.socket | None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.setblocking(False)
+        listener.bind("\0" + environment.address)
+        listener.listen(environment.size + host.MAX_STRANGERS)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return listener
+
+
+class _NoAnswerError(Exception):
+    """Rank 0 is not there, or not yet, or had its meeting and closes: try again."""
+
+
+class _Guest:
+    """Every rank but 0."""
+
+    def __init__(self, environment: Environment, descriptor: int, hello: Encoded, deadline: float) -> None:
+        self.environment, self.descriptor, self.deadline = environment, descriptor, deadline
+        self._notice_at = time.monotonic() + host.NOTICE_SECONDS
+        self._pause_seconds = 0.001
+        self._hello = protocol.encode(
+            protocol.Hello(protocol.PROTOCOL, protocol.VERSION, environment.rank, environment.size, hello)
+        )
+
+    def meet(self) -> Membership:
+        while True:
+            membership = self.meet_once()
+            if membership is not None:
+                return membership
+            if time.monotonic() > self.deadline:
+                raise RendezvousError(
+                    f"rank 0 of {self.environment.size} did not come to the rendezvous within "
+                    f"{self.environment.timeout_seconds:g} s, as rank {self.environment.rank} found; "
+                    "see whether that process started, and whether it ended early",
+                    missing=[0],
+                )
+            self.pause()
+
+    def meet_once(self) -> Membership | None:
+        """One attempt; None if nobody answers."""
+        received: list[int] = []
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                return self._converse(connection, received)
+        except _NoAnswerError:
+            sockets.close(received)
+            return None
+        except BaseException:
+            sockets.close(received)
+            raise
+
+    def pause(self) -> None:
+        """Between two attempts: longer each time, and not in step with the other ranks."""
+        self._check_cancelled()
+        time.sleep(self._pause_seconds * random.uniform(0.5, 1.0))
+        self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
+        if time.monotonic() > self._notice_at:
+            self._notice_at = self.deadline + host.NOTICE_SECONDS
+            host.notice(self.environment, [0])
+
+    def _converse(self, connection: socket.socket, received: list[int]) -> Membership:
+        environment = self.environment
+        try:
+            connection.settimeout(host.CANCEL_SECONDS)
+            connection.connect("\0" + environment.address)
+            process, user = sockets.credentials(connection)
+            if user != os.geteuid():
+                raise RendezvousError(
+                    f"rank {environment.rank} of {environment.size} found a process of user {user} at the address "
+                    f"{environment.address!r}; choose another address"
+                )
+            sockets.send(connection, self._hello, [self.descriptor])
+        except (ConnectionError, TimeoutError, BlockingIOError) as error:
+            raise _NoAnswerError from error
+        hellos: list[Encoded] = []
+        config: Encoded = {}
+        missing: list[int] | None = None  # None until rank 0 has answered
+        while True:
+            message = self._next(connection, received, missing)
+            if isinstance(message, protocol.Pending):
+                missing = message.missing
+            elif isinstance(message, protocol.Failure):
+                raise RendezvousError(message.message, missing=message.missing)
+            elif isinstance(message, protocol.Roster) and message.first == len(hellos):
+                hellos += message.hellos
+                config = config or message.config
+                if len(hellos) != len(received):
+                    raise RendezvousError(f"rank 0 sent {len(received)} descriptors for {len(hellos)} ranks")
+                if len(hellos) == environment.size:
+                    self._answer(connection, protocol.Ready())
+            elif isinstance(message, protocol.Go) and len(hellos) == environment.size:
+                return Membership(environment.rank, environment.size, received, hellos, config)
+            else:
+                raise RendezvousError(
+                    f"rank 0 of {environment.size} (process {process}) broke the protocol of the rendezvous; "
+                    "start all ranks with the same Hocket"
+                )
+
+    def _next(
+        self, connection: socket.socket, received: list[int], missing: list[int] | None
+    ) -> protocol.Message | None:
+        environment = self.environment
+        while True:
+            try:
+                data, descriptors = sockets.receive(connection, protocol.MAX_MESSAGE_BYTES, protocol.MAX_DESCRIPTORS)
+                break
+            except TimeoutError:
+                self._check_cancelled()
+                if time.monotonic() > self.deadline:
+                    self._give_up(connection, missing)
+            except ConnectionResetError:
+                continue  # an answer of ours was not read; what rank 0 said before it closed is still to be read
+        received += descriptors
+        if data is not None:
+            return protocol.decode(data)
+        if missing is None:
+            raise _NoAnswerError
+        raise RendezvousError(f"rank 0 of {environment.size} ended during the rendezvous; see its output")
+
+    def _give_up(self, connection: socket.socket, missing: list[int] | None) -> None:
+        environment = self.environment
+        if missing is None:
+            raise _NoAnswerError
+        message = (
+            f"{protocol.name_ranks(missing)} of {environment.size} did not come to the rendezvous within "
+            f"{environment.timeout_seconds:g} s, as rank {environment.rank} found"
+            if missing
+            else f"rank {environment.rank} of {environment.size} was not answered by rank 0 within "
+            f"{environment.timeout_seconds:g} s"
+        )
+        self._answer(connection, protocol.Failure(message, missing))
+        raise RendezvousError(message, missing=missing)
+
+    def _answer(self, connection: socket.socket, message: protocol.Message) -> None:
+        try:
+            sockets.send(connection, protocol.encode(message))
+        except OSError:
+            return  # rank 0 has gone, as reading will tell
+
+    def _check_cancelled(self) -> None:
+        if host.cancelled(self.environment):
+            raise RendezvousError(
+                f"another rank failed before rank {self.environment.rank} of {self.environment.size} had met it"
+            )

@@ -1,0 +1,1 @@
+"""Streams, events and works: what is launched now and waited for later."""
