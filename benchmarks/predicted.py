@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.options import Options
 from hocket.network.routing import ShortestPath, Supplied
-from hocket.network.simulate import simulate
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulate import simulate
 from hocket.network.topology import Topology
 from hocket.runtime.tuning import machine_costs
 from hocket.runtime.tuning.timed_ranks import Job, exact_bytes

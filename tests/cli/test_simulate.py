@@ -15,7 +15,7 @@ from hocket.cli import main
 from hocket.cli.simulate.case import Case, candidates
 from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
-from hocket.network.topology import parse
+from hocket.network.kinds.by_name import parse
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import Certificate
 from hocket.view.networks.simulation_plots import positions

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from hocket.network.bounds import (
+from hocket.network.bounds.bounds import (
     carried_seconds_per_byte,
     gathering_bytes_per_second,
     gathering_with_trees,
@@ -15,9 +15,10 @@ from hocket.network.bounds import (
     trees_for_optimum,
 )
 from hocket.network.drawing import Drawing
+from hocket.network.kinds.by_name import parse
 from hocket.network.links import Link
 from hocket.network.routing import ShortestPath
-from hocket.network.topology import Topology, parse
+from hocket.network.topology import Topology
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import verify
 from tests.network import sccl

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.astra import from_astra
-from hocket.network.max_min import max_min
-from hocket.network.options import Options
+from hocket.network.files.astra import from_astra
+from hocket.network.kinds.by_name import parse
 from hocket.network.routing import Supplied
-from hocket.network.simulate import Run, simulate, simulate_together
-from hocket.network.topology import Topology, parse
+from hocket.network.simulation.max_min import max_min
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulate import Run, simulate, simulate_together
+from hocket.network.topology import Topology
 from tests.network.time_expanded import gathered_by_links
 
 Entry = tuple[str, float, float, float, str]

@@ -9,7 +9,8 @@ import pytest
 
 from hocket.errors import TopologyError
 from hocket.network import links
-from hocket.network.topology import load, parse
+from hocket.network.files.read import load
+from hocket.network.kinds.by_name import parse
 from tests.network.ways import all_ways, hops
 
 ASTRA = """\

@@ -3,9 +3,8 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.kinds import KINDS
-from hocket.network.simulate import simulate
-from hocket.network.topology import parse
+from hocket.network.kinds.by_name import KINDS, parse
+from hocket.network.simulation.simulate import simulate
 from tests.network.ways import all_ways
 
 EXAMPLES = {

@@ -1,7 +1,7 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.machines import MACHINES, predict
+from hocket.network.simulation.machines import MACHINES, predict
 from hocket.schedule.ir import Schedule
 from tests.network.goldens_machines import Entry, entries
 

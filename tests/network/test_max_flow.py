@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from hocket.network.max_flow import MaxFlow, PlainMaxFlow, make_max_flow
+from hocket.network.bounds.max_flow import MaxFlow, PlainMaxFlow, make_max_flow
 
 MAKERS = [PlainMaxFlow, make_max_flow]
 

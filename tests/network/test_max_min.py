@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket import _simulator
-from hocket.network.max_min import filled, max_min
+from hocket.network.simulation.max_min import filled, max_min
 
 FLOWS = st.lists(
     st.tuples(st.lists(st.integers(0, 5), max_size=4, unique=True), st.floats(0.5, 4)), min_size=1, max_size=12

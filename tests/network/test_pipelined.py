@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.pipelined import all_reduce_in_chains, all_reduce_in_switches, all_reduce_in_tree, on_rails
+from hocket.network.simulation.pipelined import (
+    all_reduce_in_chains,
+    all_reduce_in_switches,
+    all_reduce_in_tree,
+    on_rails,
+)
 from hocket.schedule.ir import Schedule
 from hocket.schedule.verify import verify
 

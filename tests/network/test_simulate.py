@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, TopologyError
-from hocket.network.events import run_events
-from hocket.network.jobs import make_job
-from hocket.network.options import Options
-from hocket.network.simulate import LEVELS, Run, simulate, simulate_together
-from hocket.network.topology import Ints, Topology, parse
-from hocket.network.traffic import Pattern, Traffic, traffic_of
+from hocket.network.kinds.by_name import parse
+from hocket.network.simulation.engine import run_events
+from hocket.network.simulation.jobs import make_job
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulate import LEVELS, Run, simulate, simulate_together
+from hocket.network.simulation.traffic import Pattern, Traffic, traffic_of
+from hocket.network.topology import Ints, Topology
 from hocket.schedule.builder import Builder
 from hocket.schedule.dependencies import REMOTE
 from hocket.schedule.ir import Schedule
@@ -353,7 +354,7 @@ def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
         *(Options(size, **costs) for size in (math.inf, 5000)),
     ):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("hocket.network.simulate.run_events", None)
+            patched.setattr("hocket.network.simulation.simulate.run_events", None)
             result = simulate(schedule, topology, MIB, options=options)
         every = simulate(schedule, topology, MIB, options=options, record=True)
         assert result.rank_seconds == pytest.approx(every.rank_seconds, rel=1e-9, abs=0)
@@ -365,7 +366,7 @@ def test_where_early_pieces_overtake_late_ones_the_events_decide() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(16)
     options = Options(piece_bytes=10000, reduce_bytes_per_second=1e9)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hocket.network.simulate.run_events", lambda *_: 1 / 0)
+        patched.setattr("hocket.network.simulation.simulate.run_events", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             simulate(schedule, topology, MIB, options=options)
     found = simulate(schedule, topology, MIB, options=options).rank_seconds
@@ -423,7 +424,7 @@ def test_a_size_whose_pieces_could_not_be_held_is_refused_before_they_are(name: 
 def test_more_pieces_than_can_be_numbered_are_refused_by_the_compiled_engine() -> None:
     job = make_job(traffic_of(ALGORITHMS["broadcast", "chain"].build(3)), parse("ring:3"), 1.0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hocket.network.jobs._MOST_PIECES", 1 << 60)
+        patched.setattr("hocket.network.simulation.jobs._MOST_PIECES", 1 << 60)
         with pytest.raises(ValueError, match=r"fewer pieces in all than 2\^31"):
             run_events([replace(job, chunk_bytes=1e15)], parse("ring:3").seconds, Options(), [(np.zeros(3),) * 2])
 
@@ -432,7 +433,7 @@ def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("hocket.network.events.engine_arrays", short)
+    monkeypatch.setattr("hocket.network.simulation.engine.engine_arrays", short)
     with pytest.raises(ResourceError, match="not enough memory to simulate 3 ranks by events; take fewer bytes"):
         simulate(ALGORITHMS["broadcast", "chain"].build(3), parse("ring:3"), 1.0)
 

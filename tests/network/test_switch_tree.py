@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from hocket.network.switch_tree import switch_tree
-from hocket.network.topology import load, parse
+from hocket.network.files.read import load
+from hocket.network.kinds.by_name import parse
+from hocket.network.kinds.switch_tree import switch_tree
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.options import Options
-from hocket.network.simulate import simulate
-from hocket.network.timeline import chrome_trace, write
-from hocket.network.topology import parse
+from hocket.network.kinds.by_name import parse
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulate import simulate
+from hocket.network.simulation.timeline import chrome_trace, write
 
 
 def recorded(kind, collective, name, **options):

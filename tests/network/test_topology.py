@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
+from hocket.network.kinds.by_name import parse
 from hocket.network.routing import ShortestPath
-from hocket.network.topology import Topology, parse
+from hocket.network.topology import Topology
 from tests.network.ways import all_ways
 
 

@@ -48,9 +48,10 @@ MEASURED = """## Times measured on GPU hosts
 
 Microseconds of NCCL and MSCCL: H100 from the tables of Azure's msccl repository, A100 from vTrain's, H200 and the
 others from nccl-tests' and nccl's issues, whose busbw is turned into time. One rule for all
-(`hocket.network.machines`): every algorithm in every protocol is predicted, with the constants of NCCL's own cost
-model, by simulating its schedule; the least time wins. The last column is what it chose. To 15 % from 16 MiB on, and to
-35 % below. Figures of training iterations are left to the planner.
+(`network/simulation/machines.py`): every algorithm in every protocol is predicted, with the constants of NCCL's own
+cost model, by simulating its schedule; the least time wins. The last column is what it chose. To 15 % from 16 MiB on,
+and to 35 % below. Figures of training iterations are left to
+the planner.
 
 What is no constant of NCCL's: the copy out of the receive buffer, at half of what a data sheet has for the memory;
 latency through switches, which counts once instead of for each piece; pieces of 512 KiB, at most 64, in chains; and

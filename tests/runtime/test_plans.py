@@ -155,7 +155,9 @@ def test_a_proof_depends_on_nothing_that_is_not_in_its_key() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = Path(hocket.__file__).parent
-    others = {package / name for name in ("__init__.py", "errors.py", "lazy.py")}  # they name things, and decide nothing
+    others = {
+        package / name for name in ("__init__.py", "errors.py", "lazy.py")
+    }  # they name things, and decide nothing
     assert {Path(file) for file in result.stdout.split()} - set(PROVER) <= others
 
 

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.network.options import Options
+    from hocket.network.simulation.options import Options
     from hocket.network.topology import Topology
 
 _PLACEHOLDER = "N"
@@ -44,7 +44,7 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
 
 def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "Topology":
     """The network of --topology with what --link changes; of num_ranks, its first ones. TopologyError or ValueError."""
-    from hocket.network.topology import load
+    from hocket.network.files.read import load
 
     kind, colon, arguments = text.partition(":")
     if num_ranks is not None and colon:
@@ -65,7 +65,7 @@ def options_of(reduce: str, overhead: str = "") -> "Options":
 
     from hocket.errors import TopologyError
     from hocket.network.links import bytes_per_second, seconds
-    from hocket.network.options import Options
+    from hocket.network.simulation.options import Options
 
     options = Options()
     try:

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from hocket.errors import TopologyError
 from hocket.network.links import Link
-from hocket.network.routing import Routing
-from hocket.network.topology import Ints, Topology
+from hocket.network.topology import Ints, Routing, Topology
 
 _MOST = 1 << 24  # nodes, or links: with that many, a network takes some 2 GB
 

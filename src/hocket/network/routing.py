@@ -6,7 +6,6 @@ the links between them. Where several ways are equally good, a hash of the flow'
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from hocket.errors import TopologyError
 from hocket.network.reach import ranges
 from hocket.network.shortest import Router, make_router
-from hocket.network.topology import Ints, Topology
+from hocket.network.topology import Ints, Routing, Topology
 
 NOWHERE = -1
 """What follows the last node of a way that is shorter than the longest."""
@@ -24,17 +23,6 @@ _HOP = 3
 _HOPS = {"pcie": 2 * _HOP, "nvlink": 1, "nvswitch": 1, "c2c": 1, "ub": 1}
 """What a hop over these links counts as; over any other, _HOP. So what joins accelerators directly is preferred where
 PCIe, or the fabric that joins hosts, leads to the peer too, as NCCL, CUDA and SimAI do."""
-
-
-class Routing(Protocol):
-    """A way of finding ways."""
-
-    def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """The nodes that each flow visits, from its source to its target: int64[num_flows, longest way + 1].
-
-        source, target: int64[num_flows], nodes; keys: int64[num_flows]. A shorter way is filled up with NOWHERE.
-        Raises TopologyError where there is no route.
-        """
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ and `files` (from files); how traffic finds its way in `routing`; what no algori
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,6 @@ import numpy.typing as npt
 from hocket.errors import TopologyError
 from hocket.network.hashing import mix
 from hocket.network.reach import unreached
-
-if TYPE_CHECKING:
-    from hocket.network.routing import Routing
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -46,6 +42,17 @@ class Paths:
     seconds: Floats
 
 
+class Routing(Protocol):
+    """Finds the way of each flow; `routing` has those that there are."""
+
+    def route(self, topology: "Topology", source: Ints, target: Ints, keys: Ints) -> Ints:
+        """The nodes that each flow visits, from its source to its target: int64[num_flows, longest way + 1].
+
+        source, target: int64[num_flows], nodes; keys: int64[num_flows]. A shorter way is filled up with -1.
+        Raises TopologyError where there is no route.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """A network, checked when it is made; it never changes. Raises TopologyError, naming the node or link at fault.
@@ -68,7 +75,7 @@ class Topology:
     bytes_per_second: Floats
     seconds: Floats
     link_class: Names
-    routing: "Routing"
+    routing: Routing
     lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     forwards: Bools = field(default_factory=lambda: np.zeros(0, bool))
     reducing: Bools = field(default_factory=lambda: np.zeros(0, bool))
@@ -310,27 +317,6 @@ class Topology:
             raise TopologyError(
                 f"{self.name}: {column} has {found} entries; expected {expected}, as there are {expected} {what}"
             )
-
-
-def parse(text: str) -> Topology:
-    """The network that a text "KIND:ARGS" names, as "torus:4x4"; `kinds` has them all.
-
-    "INNER@OUTER" puts the network INNER in the place of each rank of OUTER, as "dgx-h100:1@torus:4x4".
-    Raises TopologyError, naming the kinds or the arguments that there are.
-    """
-    from hocket.network.kinds import make
-
-    return make(text)
-
-
-def load(source: str | Path) -> Topology:
-    """The network of a file, of the text of such a file, or of "KIND:ARGS"; `files` says which files are read.
-
-    Raises TopologyError, naming the line or the entry at fault.
-    """
-    from hocket.network.files import read
-
-    return read(source)
 
 
 def _by_node(nodes: Ints, num_nodes: int) -> tuple[Ints, Ints]:

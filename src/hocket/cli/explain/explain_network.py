@@ -83,7 +83,7 @@ def _with(call: Case, algorithm: str, num_bytes: int) -> Case:
 
 def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
     """Who sends how many bytes to whom; equal steps that follow each other are one entry."""
-    from hocket.network.traffic import traffic_of
+    from hocket.network.simulation.traffic import traffic_of
 
     traffic = traffic_of(schedule)
     chunk = traffic.chunk_bytes(num_bytes)

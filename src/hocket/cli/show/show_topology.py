@@ -3,8 +3,8 @@
 import argparse
 import json
 
-from hocket.network.kinds import KINDS
-from hocket.network.topology import load
+from hocket.network.files.read import load
+from hocket.network.kinds.by_name import KINDS
 from hocket.view.networks.topology_text import facts_of, print_topology
 
 

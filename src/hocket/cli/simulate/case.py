@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
-    from hocket.network.simulate import Result
-    from hocket.network.switch_tree import SwitchTree
+    from hocket.network.kinds.switch_tree import SwitchTree
+    from hocket.network.simulation.simulate import Result
     from hocket.network.topology import Topology
     from hocket.schedule.ir import Schedule
 
@@ -88,7 +88,7 @@ class Case:
     def schedule(self) -> "Schedule":
         """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
         if self.algorithm == IN_SWITCHES:
-            from hocket.network.pipelined import all_reduce_in_switches, all_reduce_in_tree
+            from hocket.network.simulation.pipelined import all_reduce_in_switches, all_reduce_in_tree
 
             pieces = max(1, min(_MOST_SWITCH_PIECES, self.num_bytes // _SWITCH_PIECE_BYTES))
             network = self.network()
@@ -100,7 +100,7 @@ class Case:
     def result(self, *, record: bool = False) -> "Result":
         """Simulates it; record keeps what was sent when."""
         from hocket.cli.network_arguments import options_of
-        from hocket.network.simulate import simulate
+        from hocket.network.simulation.simulate import simulate
 
         options = options_of(self.reduce, self.overhead)
         network = self.network()
@@ -115,7 +115,7 @@ class Case:
         None for a ratio or a bandwidth where nothing takes any time, or no bytes are moved, as in a barrier.
         """
         from hocket.cli.network_arguments import options_of
-        from hocket.network.bounds import lower_bound
+        from hocket.network.bounds.bounds import lower_bound
 
         network, result = self.network(), self.result()
         # Of the ranks alone: a result of switches that reduce counts these as ranks.
@@ -234,7 +234,7 @@ def candidates(collective: str, network: "Topology") -> list[str]:
 
 def switches_reduce(collective: str, network: "Topology") -> bool:
     """Whether switches of the network can do it: each with the ranks of its host, or all in a tree."""
-    from hocket.network.switch_tree import switch_tree
+    from hocket.network.kinds.switch_tree import switch_tree
 
     if collective != "all_reduce" or not network.reducing.any():
         return False
@@ -267,7 +267,7 @@ def _network_with_switches(network: "Topology") -> "Topology":
 
 @functools.lru_cache(8)
 def _tree(network: "Topology") -> "SwitchTree":
-    from hocket.network.switch_tree import switch_tree
+    from hocket.network.kinds.switch_tree import switch_tree
 
     found = switch_tree(network)
     assert found is not None, "switches_reduce has been asked"

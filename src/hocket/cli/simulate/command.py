@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
     result = cases[best].result(record=arguments.trace is not None)
     if arguments.trace is not None:
-        from hocket.network.timeline import write
+        from hocket.network.simulation.timeline import write
 
         with writing(arguments.trace):
             write(result, arguments.trace)

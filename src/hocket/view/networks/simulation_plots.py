@@ -9,7 +9,7 @@ import numpy as np
 from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
-    from hocket.network.simulate import Result
+    from hocket.network.simulation.simulate import Result
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links of a picture

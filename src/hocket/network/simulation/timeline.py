@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.network.simulate import Result
+from hocket.network.simulation.simulate import Result
 
 Event = dict[str, Any]
 Slice = tuple[float, float, str, Event]

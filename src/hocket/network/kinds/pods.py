@@ -6,7 +6,7 @@ Sources: NVIDIA's user guides of the DGX systems, for what hangs where; the NVLi
 
 from dataclasses import replace
 
-from hocket.network.hosts import Host
+from hocket.network.kinds.hosts import Host
 from hocket.network.links import LINKS
 
 _DGX_1V_NVLINKS = (

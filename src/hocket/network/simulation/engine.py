@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from hocket.errors import ResourceError
 from hocket.network import compiled
-from hocket.network.jobs import Job, engine_arrays
-from hocket.network.options import Options
+from hocket.network.simulation.jobs import Job, engine_arrays
+from hocket.network.simulation.options import Options
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ def _run(
 ) -> tuple[list[Floats], Messages | None]:
     arrays = engine_arrays(jobs, link_seconds, options, work_seconds)
     if compiled.simulator is None:
-        from hocket.network.plain_events import run
+        from hocket.network.simulation.plain_engine import run
     else:
         run = compiled.simulator.run
     finished, columns = run(arrays, options.store_and_forward_bytes or 0.0, options.tick_seconds, record)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.max_min import filled
+from hocket.network.simulation.max_min import filled
 
 _SAME_TIME = 1 + 1e-12
 

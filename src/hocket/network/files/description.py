@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from hocket.errors import TopologyError
-from hocket.network.composition import compose
-from hocket.network.kinds import make
+from hocket.network.kinds.by_name import parse
+from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
 from hocket.network.routing import ShortestPath, Supplied
 from hocket.network.topology import Topology
@@ -76,7 +76,7 @@ def _made(text: Any, where: str) -> Topology:
     if not isinstance(text, str):
         raise TopologyError(f"{where}: expected KIND:ARGS, found {text!r}")
     try:
-        return make(text)
+        return parse(text)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 

@@ -23,14 +23,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.bounds import Bound, lower_bound
-from hocket.network.collapse import collapsed
-from hocket.network.events import Messages, run_events
-from hocket.network.jobs import Job, make_job
-from hocket.network.options import Options
-from hocket.network.periodic import never_contends, ready_times
+from hocket.network.bounds.bounds import Bound, lower_bound
+from hocket.network.simulation.collapse import collapsed
+from hocket.network.simulation.engine import Messages, run_events
+from hocket.network.simulation.jobs import Job, make_job
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.periodic import never_contends, ready_times
+from hocket.network.simulation.traffic import traffic_of
 from hocket.network.topology import Topology
-from hocket.network.traffic import traffic_of
 from hocket.schedule.ir import Schedule
 
 Floats = npt.NDArray[np.float64]

@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hocket.network import compiled
-from hocket.network.cuts import Grouping, groupings, narrowest, ranks_alike, tightest, whole_capacities
-from hocket.network.max_flow import make_max_flow
+from hocket.network.bounds.cuts import Grouping, groupings, narrowest, ranks_alike, tightest, whole_capacities
+from hocket.network.bounds.max_flow import make_max_flow
 from hocket.network.shortest import shortest_seconds
 from hocket.network.topology import Floats, Ints, Topology
 from hocket.schedule.collective import find_collective

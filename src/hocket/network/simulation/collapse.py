@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.jobs import Job
+from hocket.network.simulation.jobs import Job
+from hocket.network.simulation.traffic import Pattern, Traffic, pair_numbers
 from hocket.network.topology import Paths
-from hocket.network.traffic import Pattern, Traffic, pair_numbers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -20,8 +20,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.jobs import Job, check_pieces, loads
-from hocket.network.options import Options
+from hocket.network.simulation.jobs import Job, check_pieces, loads
+from hocket.network.simulation.options import Options
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

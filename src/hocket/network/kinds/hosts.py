@@ -11,7 +11,7 @@ import numpy as np
 
 from hocket.errors import TopologyError
 from hocket.network.drawing import Drawing
-from hocket.network.host_routing import HostRouting
+from hocket.network.kinds.host_routing import HostRouting
 from hocket.network.links import Link
 from hocket.network.topology import Ints, Topology
 

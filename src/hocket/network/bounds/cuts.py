@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.max_flow import make_max_flow
+from hocket.network.bounds.max_flow import make_max_flow
 from hocket.network.reach import components
 from hocket.network.topology import Bools, Floats, Ints, Topology
 

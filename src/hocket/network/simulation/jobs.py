@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.options import Options
+from hocket.network.simulation.options import Options
+from hocket.network.simulation.traffic import Pattern, Traffic, pair_numbers
 from hocket.network.topology import Paths, Topology
-from hocket.network.traffic import Pattern, Traffic, pair_numbers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -8,8 +8,8 @@ import numpy as np
 from hocket.errors import TopologyError
 from hocket.network.drawing import Drawing
 from hocket.network.links import Link
-from hocket.network.routing import DimensionOrder, Routing, ShortestPath
-from hocket.network.topology import Topology
+from hocket.network.routing import DimensionOrder, ShortestPath
+from hocket.network.topology import Routing, Topology
 
 _BLOCKS = ("Ring", "FullyConnected", "Switch")
 _GB = 2.0**30  # its GB/s

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hocket.network.pipelined import all_reduce_in_chains, all_reduce_in_switches, on_rails
-from hocket.network.simulate import simulate
-from hocket.network.topology import Topology, parse
+from hocket.network.kinds.by_name import parse
+from hocket.network.simulation.pipelined import all_reduce_in_chains, all_reduce_in_switches, on_rails
+from hocket.network.simulation.simulate import simulate
+from hocket.network.topology import Topology
 from hocket.schedule.ir import Schedule
 
 Build = Callable[[str, str, int], Schedule]

@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from hocket.errors import TopologyError
-from hocket.network import kinds
-from hocket.network.astra import from_astra
-from hocket.network.description import from_description
-from hocket.network.simai import from_simai
-from hocket.network.slurm import from_slurm
+from hocket.network.files.astra import from_astra
+from hocket.network.files.description import from_description
+from hocket.network.files.simai import from_simai
+from hocket.network.files.slurm import from_slurm
+from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 
 _SIMAI = re.compile(r"\s*(\d+[ \t]+){5}\w+[ \t]*$", re.MULTILINE)
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 
-def read(source: str | Path) -> Topology:
-    """See topology.load."""
+def load(source: str | Path) -> Topology:
+    """The network of a file, of the text of such a file, or of "KIND:ARGS".
+
+    Raises TopologyError, naming the line or the entry at fault.
+    """
     text = str(source)
     if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
         try:
@@ -29,10 +32,10 @@ def read(source: str | Path) -> Topology:
             return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
-    if "\n" not in text and text.partition(":")[0].partition("@")[0] in kinds.KINDS:
-        return kinds.make(text)
+    if "\n" not in text and text.partition(":")[0].partition("@")[0] in KINDS:
+        return parse(text)
     if "\n" not in text:
-        raise TopologyError(f"{text!r} is no file, and no KIND:ARGS with a kind of {', '.join(kinds.KINDS)}")
+        raise TopologyError(f"{text!r} is no file, and no KIND:ARGS with a kind of {', '.join(KINDS)}")
     return _from_text(text, "text")
 
 

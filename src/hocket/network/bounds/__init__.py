@@ -1,0 +1,1 @@
+"""What no algorithm can beat on a network: latency, cuts, additions."""

@@ -1,0 +1,1 @@
+"""Networks from files: our YAML, ASTRA-sim, SimAI, Slurm."""

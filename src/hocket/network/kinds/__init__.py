@@ -1,0 +1,1 @@
+"""Kinds of networks, KIND:ARGS: rings, grids, trees, dragonflies, hosts, pods, one network inside another."""

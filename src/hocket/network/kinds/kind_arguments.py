@@ -1,0 +1,114 @@
+"""What stands in a text "KIND:ARGS": sizes and options, and what a kind of network is."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hocket.errors import TopologyError
+from hocket.network import links
+from hocket.network.links import LINKS, Link
+from hocket.network.topology import Topology
+
+T = TypeVar("T")
+
+_MOST_DIGITS = 18  # of a whole number: more are no int64
+
+
+@dataclass
+class KindArguments:
+    """What stands behind the colon; each part is asked for once, and what nobody asked for is refused."""
+
+    text: str
+    kind: "NetworkKind"
+    sizes: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _, _, behind = self.text.partition(":")
+        for part in filter(None, behind.split(",")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                self.sizes.append(part)
+            elif key in self.options:
+                raise self.wrong(f"{key} stands twice")
+            else:
+                self.options[key] = value
+
+    def dims(self) -> list[int]:
+        """The only size, as in "4x4"."""
+        [text] = self._sizes(1)
+        return [self._integer(part, text) for part in text.split("x")]
+
+    def integers(self, count: int) -> list[int]:
+        """So many sizes, one after the other."""
+        return [self._integer(text, text) for text in self._sizes(count)]
+
+    def integer(self, key: str, default: int) -> int:
+        """An option that is a whole number."""
+        text = self.options.pop(key, None)
+        return default if text is None else self._integer(text, f"{key}={text}")
+
+    def number(self, key: str, default: float) -> float:
+        """An option that is a positive number."""
+        text = self.options.pop(key, None)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise self.wrong(f"{key}={text} is no positive number")
+        return value
+
+    def choice(self, key: str, *choices: str) -> str:
+        """An option that is one of these words; the first is what it is where nothing is said."""
+        value = self.options.pop(key, choices[0])
+        if value not in choices:
+            raise self.wrong(f"{key}={value} is none of {', '.join(choices)}")
+        return value
+
+    def link(self, default: Link = LINKS["infiniband-ndr"], prefix: str = "") -> Link:
+        """What the links are made of: options link, bandwidth and latency, with a prefix where there are several."""
+        link = self._read(f"{prefix}link", links.find_link) or default
+        bandwidth = self._read(f"{prefix}bandwidth", links.bytes_per_second)
+        link = link.with_(bandwidth, self._read(f"{prefix}latency", links.seconds))
+        for figure, value in (("bandwidth", link.bytes_per_second), ("latency", link.seconds)):
+            if math.isnan(value):
+                raise self.wrong(f"the {figure} of {link.link_class} links is unknown: give {prefix}{figure}=")
+        return link
+
+    def wrong(self, what: str) -> TopologyError:
+        """The error for a text that cannot be read."""
+        return TopologyError(f"{self.text!r}: {what}; expected {self.kind.name}:{self.kind.usage}")
+
+    def _read(self, key: str, read: Callable[[str], T]) -> T | None:
+        text = self.options.pop(key, None)
+        try:
+            return None if text is None else read(text)
+        except TopologyError as error:
+            raise self.wrong(f"{key}={text}: {error}") from None
+
+    def _sizes(self, count: int) -> list[str]:
+        sizes, self.sizes = self.sizes, []
+        if len(sizes) != count:
+            raise self.wrong(f"found {len(sizes)} sizes")
+        return sizes
+
+    def _integer(self, text: str, where: str) -> int:
+        if not (text.isascii() and text.isdecimal()):
+            raise self.wrong(f"{where!r} is no whole number")
+        if len(text) > _MOST_DIGITS:
+            raise self.wrong(f"{where!r} has more than {_MOST_DIGITS} digits")
+        return int(text)
+
+
+@dataclass(frozen=True)
+class NetworkKind:
+    """One kind of network. usage: what stands behind the colon. make: from the arguments to the network."""
+
+    name: str
+    usage: str
+    about: str
+    make: Callable[[KindArguments], Topology]
