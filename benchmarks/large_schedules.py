@@ -16,8 +16,8 @@ import time
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import HocketError
-from hocket.schedule.lower import lower
-from hocket.schedule.verify import verify
+from hocket.schedule.lowering.lower import lower
+from hocket.schedule.proof.verify import verify
 
 MOST_BYTES = 8 << 30
 

@@ -151,7 +151,7 @@ def test_breach_is_seen(module: str, text: str) -> None:
     ("module", "text"),
     [
         (
-            "hocket.schedule.verify",
+            "hocket.schedule.proof.verify",
             "from hocket.schedule import races\nfrom . import lower\nfrom ..errors import VerifyError",
         ),
         ("hocket.runtime.plans", "from hocket import __version__"),

@@ -19,9 +19,9 @@ from hocket.runtime.ranks.environment import paced_link
 from hocket.schedule import interpreter, reference
 from hocket.schedule.dtypes import numpy_dtype
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule.lowering.lower import lower_all
+from hocket.schedule.proof.verify import Certificate, verify
 from hocket.schedule.reduction import Reduction, premul_sum
-from hocket.schedule.verify import Certificate, verify
 
 __all__ = ["check_schedule", "check_transport", "paced_link", "run_ranks"]
 

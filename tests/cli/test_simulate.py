@@ -17,7 +17,7 @@ from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
 from hocket.network.kinds.by_name import parse
 from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Certificate
+from hocket.schedule.proof.verify import Certificate
 from hocket.view.networks.simulation_plots import positions
 from tests.cli.printed import json_of, text_of
 

@@ -25,7 +25,7 @@ from hocket.schedule import reference
 from hocket.schedule.collective import Collective, in_place_offset
 from hocket.schedule.dtypes import DTYPES
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.lowering.lower import Plan, lower_all
 from hocket.schedule.reduction import REDUCTIONS, premul_sum
 
 Words = npt.NDArray[np.uint64]

@@ -11,7 +11,7 @@ from hocket.network.simulation.pipelined import (
     on_rails,
 )
 from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import verify
+from hocket.schedule.proof.verify import verify
 
 
 def sums(schedule: Schedule) -> np.ndarray:

@@ -18,9 +18,9 @@ from hocket.network.simulation.simulate import LEVELS, Run, simulate, simulate_t
 from hocket.network.simulation.traffic import Pattern, Traffic, traffic_of
 from hocket.network.topology import Ints, Topology
 from hocket.schedule.builder import Builder
-from hocket.schedule.dependencies import REMOTE
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule.lowering.dependencies import REMOTE
+from hocket.schedule.lowering.lower import lower_all
 
 MIB = 2.0**20
 WHOLE = Options(piece_bytes=math.inf)

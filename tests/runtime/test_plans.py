@@ -20,7 +20,7 @@ from hocket.runtime import cache, file_lock, plans
 from hocket.runtime.cache import cache_folder
 from hocket.runtime.launch.launcher import run_ranks
 from hocket.runtime.plans import find, in_core, prepare, prove
-from hocket.schedule.lower import Plan, lower
+from hocket.schedule.lowering.lower import Plan, lower
 
 SIZE = 3
 

@@ -18,7 +18,7 @@ from hocket.runtime.plans import in_core
 from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule.collective import in_place_offset
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule.lowering.lower import Plan, lower_all
 from hocket.schedule.reduction import Reduction, as_reduction
 
 Arrays = Sequence[npt.NDArray[Any] | None]

@@ -11,7 +11,7 @@ from hocket.schedule import reference
 from hocket.schedule.collective import find_collective
 from hocket.schedule.interpreter import Interpreter, run_plans
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule.lowering.lower import lower_all
 from tests.schedule.plan_text import listing, plan_of
 from tests.schedule.random_schedules import random_inputs, random_lengths
 

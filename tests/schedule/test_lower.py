@@ -14,9 +14,9 @@ from hocket.schedule.builder import Builder
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.interpreter import run_plans
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import COMPLETES, STAGED, lower, lower_all
+from hocket.schedule.lowering.lower import COMPLETES, STAGED, lower, lower_all
 from hocket.schedule.places import Places
-from hocket.schedule.races import check_plans
+from hocket.schedule.proof.races import check_plans
 from hocket.schedule.reduction import Reduction, premul_sum
 from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths, random_schedule

@@ -9,7 +9,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import msccl
+from hocket.schedule import compose, msccl
 from hocket.schedule.builder import Builder
 from hocket.schedule.ir import COLUMNS, Block, Buffer, Schedule
 from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, can_run
@@ -18,8 +18,8 @@ from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.msccl.writer import program_of
 from hocket.schedule.order import Order
 from hocket.schedule.places import Places
-from hocket.schedule.result import Symbolic
-from hocket.schedule.verify import verify
+from hocket.schedule.proof.result import Symbolic
+from hocket.schedule.proof.verify import verify
 from tests.schedule.msccl_files import (
     APART,
     PAIR,
@@ -308,7 +308,7 @@ def test_more_instructions_than_a_thread_block_has_are_not_written() -> None:
 
 
 def test_many_peers_have_several_channels_and_many_chunks_one_instruction() -> None:
-    schedule = ALGORITHMS["all_gather", "direct"].build(17).refine(72)
+    schedule = compose.refine(ALGORITHMS["all_gather", "direct"].build(17), 72)
     program = parse(msccl.write(schedule, 'a "name" & more'), "test")
     assert program.name == 'a "name" & more'
     assert program.num_channels == 2

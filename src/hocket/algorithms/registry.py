@@ -31,7 +31,7 @@ from hocket.schedule import compose
 from hocket.schedule.builder import Builder
 from hocket.schedule.collective import COLLECTIVES, find_collective
 from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Certificate, Declared, verify
+from hocket.schedule.proof.verify import Certificate, Declared, verify
 
 _CACHED_SCHEDULES = 64
 _NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
@@ -177,7 +177,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.then({other.name})",
-            lambda layout: self._made(layout).then(other._made(layout), collective=collective),
+            lambda layout: compose.then(self._made(layout), other._made(layout), collective=collective),
             self,
             other,
         )
@@ -188,7 +188,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
-            lambda layout: self._made(layout).beside(other._made(layout), collective=collective),
+            lambda layout: compose.beside(self._made(layout), other._made(layout), collective=collective),
             self,
             other,
         )
@@ -196,12 +196,12 @@ class Algorithm:
     def refine(self, chunks: int) -> "Algorithm":
         """The same with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
-        return _composed(self.collective, name, lambda layout: self._made(layout).refine(chunks), self)
+        return _composed(self.collective, name, lambda layout: compose.refine(self._made(layout), chunks), self)
 
     def reversed(self) -> "Algorithm":
         """The same run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
-        return _composed(result, f"{self.name}.reversed()", lambda layout: self._made(layout).reversed(), self)
+        return _composed(result, f"{self.name}.reversed()", lambda layout: compose.reversed(self._made(layout)), self)
 
     def _made(self, layout: Layout) -> Schedule:
         """The schedule for a layout that a composition was given."""

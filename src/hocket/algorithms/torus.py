@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hocket.algorithms.registry import algorithm
 from hocket.algorithms.ring import ring_all_gather
+from hocket.schedule import compose
 from hocket.schedule.builder import Builder
 from hocket.schedule.ir import Schedule
 
@@ -47,14 +48,14 @@ def _gathered(dims: Dims) -> Schedule:
     """all_gather along the last axis, then along the one before it, and so on: so blocks that move on lie together."""
     p, behind = math.prod(dims), math.prod(dims[1:])
     ring = ring_all_gather.build(dims[0])
-    lines = [ring.on(range(start, p, behind), p, collective="all_gather") for start in range(behind)]
-    last = lines[0].beside(*lines[1:])
+    lines = [compose.on(ring, range(start, p, behind), p, collective="all_gather") for start in range(behind)]
+    last = compose.beside(*lines)
     if len(dims) == 1:
         return last
     part = _gathered(dims[1:])
     slabs = [range(start, start + behind) for start in range(0, p, behind)]
-    before = [part.on(slab, p, chunks=slab, num_chunks=p, collective="all_gather") for slab in slabs]
-    return before[0].beside(*before[1:]).then(last, collective="all_gather")
+    before = [compose.on(part, slab, p, chunks=slab, num_chunks=p, collective="all_gather") for slab in slabs]
+    return compose.then(compose.beside(*before), last, collective="all_gather")
 
 
 @algorithm(
@@ -80,7 +81,8 @@ def torus_all_gather(schedule: Builder) -> None:
     assert schedule.dims is not None
     p, shares = schedule.num_ranks, _num_shares(schedule.num_ranks, schedule.dims)
     parts = [
-        _gathered(dims).on(
+        compose.on(
+            _gathered(dims),
             ranks.tolist(),
             p,
             chunks=(ranks * shares + share).tolist(),
@@ -89,7 +91,7 @@ def torus_all_gather(schedule: Builder) -> None:
         )
         for share, (dims, ranks) in enumerate(_shares(schedule.dims))
     ]
-    schedule.include(parts[0].beside(*parts[1:]))
+    schedule.include(compose.beside(*parts))
 
 
 torus_reduce_scatter = algorithm(
@@ -116,9 +118,9 @@ def _all_reduce(schedule: Builder) -> None:
     p, parts = schedule.num_ranks, []
     for share, (dims, ranks) in enumerate(_shares(schedule.dims)):
         gather = _gathered(dims)
-        whole, chunks = gather.reversed().then(gather), range(share * p, (share + 1) * p)
-        parts.append(whole.on(ranks.tolist(), p, chunks=chunks, num_chunks=schedule.num_chunks))
-    schedule.include(parts[0].beside(*parts[1:]))
+        whole, chunks = compose.then(compose.reversed(gather), gather), range(share * p, (share + 1) * p)
+        parts.append(compose.on(whole, ranks.tolist(), p, chunks=chunks, num_chunks=schedule.num_chunks))
+    schedule.include(compose.beside(*parts))
 
 
 torus_all_reduce = algorithm(

@@ -13,7 +13,7 @@ from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
-    from hocket.schedule.verify import Certificate
+    from hocket.schedule.proof.verify import Certificate
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
 _MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores end together
@@ -158,7 +158,7 @@ def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> It
 
 def _prove(job: _Job) -> _Result:
     """Does one job: here or in a process of the pool."""
-    from hocket.schedule.verify import verify_together
+    from hocket.schedule.proof.verify import verify_together
 
     (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
     failures: list[dict[str, Any]] = []

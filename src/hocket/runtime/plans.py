@@ -28,8 +28,8 @@ from hocket.algorithms.registry import is_built_in, only
 from hocket.runtime import cache
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower
-from hocket.schedule.verify import LAWS
+from hocket.schedule.lowering.lower import Plan, lower
+from hocket.schedule.proof.verify import LAWS
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _DIGEST_CHARACTERS = 64

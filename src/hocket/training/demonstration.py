@@ -236,7 +236,7 @@ def judge(dataset: Dataset, settings: Settings, ranks: list[RankReport], start: 
 def prove(algorithm: str, num_ranks: int) -> Proof | None:
     """Build and verify an all_reduce from scratch; None where it is not a built-in one."""
     from hocket.algorithms import ALGORITHMS
-    from hocket.schedule.verify import verify
+    from hocket.schedule.proof.verify import verify
 
     found = ALGORITHMS.get(("all_reduce", algorithm))
     if found is None:

@@ -29,8 +29,9 @@ from functools import lru_cache
 import numpy as np
 
 from hocket.errors import VerifyError
-from hocket.schedule.dependencies import REMOTE
-from hocket.schedule.forms import (
+from hocket.schedule.ir import Buffer, Schedule
+from hocket.schedule.lowering.dependencies import REMOTE
+from hocket.schedule.lowering.forms import (
     COMPLETING,
     KEEPS,
     KEEPS_RAW,
@@ -44,10 +45,9 @@ from hocket.schedule.forms import (
     Forms,
     ends_of_all,
 )
-from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.placement import NOWHERE, Memory
-from hocket.schedule.plan import COMPLETES, STAGED, Outline, OutlineWriter, Plan
-from hocket.schedule.transfers import transfers
+from hocket.schedule.lowering.placement import NOWHERE, Memory
+from hocket.schedule.lowering.plan import COMPLETES, STAGED, Outline, OutlineWriter, Plan
+from hocket.schedule.lowering.transfers import transfers
 
 __all__ = ["COMPLETES", "STAGED", "Plan", "lower", "lower_all"]
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.schedule.dependencies import REMOTE, SCRATCH, Ints
 from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.placement import NOWHERE, first_locations, is_shared
-from hocket.schedule.plan import Outline, Plan
-from hocket.schedule.transfers import Transfers, transfers
+from hocket.schedule.lowering.dependencies import REMOTE, SCRATCH, Ints
+from hocket.schedule.lowering.placement import NOWHERE, first_locations, is_shared
+from hocket.schedule.lowering.plan import Outline, Plan
+from hocket.schedule.lowering.transfers import Transfers, transfers
 
 SENDS, RECEIVES, OPENS, KEEPS, RAW, KEEPS_RAW, COMPLETING = (1 << i for i in range(7))
 """Marks of a row of a form: this rank is its source; its destination; and what Transfers says of it, if so."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hocket.schedule import symmetry
 from hocket.schedule.capacity import require_memory
 from hocket.schedule.ir import Block, Buffer, Schedule, Step
 from hocket.schedule.shape import Shape
@@ -145,7 +146,7 @@ class _State:
         self.num_slots = schedule.num_scratch if schedule.chunks_per_block > 1 or schedule.kind.uneven else 0
         self.width = 4 * max(schedule.num_chunks, schedule.num_scratch) if self.counts else 0
         size = self.num_ranks * max(self.width, self.num_slots)
-        self.symmetry = schedule.symmetry if rank is not None and size > _PLAIN_TO else None
+        self.symmetry = symmetry.of(schedule) if rank is not None and size > _PLAIN_TO else None
         self.period = self.symmetry.period if self.symmetry else self.num_ranks
         if rank is not None and not size:
             self.period = 0

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket.schedule.collective import in_place_offset
-from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE, SPACE_NAMES, Accesses, Ints, accesses, owners
-from hocket.schedule.plan import STAGED, Plan
+from hocket.schedule.lowering.dependencies import INPUT, OUTPUT, REMOTE, SPACE_NAMES, Accesses, Ints, accesses, owners
+from hocket.schedule.lowering.plan import STAGED, Plan
 
 
 class Reads(NamedTuple):

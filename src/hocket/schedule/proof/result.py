@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import VerifyError
+from hocket.schedule import symmetry
 from hocket.schedule.ir import Buffer
 from hocket.schedule.places import Fold, Pattern, Places
 
@@ -44,7 +45,8 @@ def contents(places: Places) -> Contents:
     schedule = places.schedule
     if schedule.num_ranks <= _SYMBOLIC_TO or not schedule.kind.exactly_once:
         return Symbolic(places)
-    return Symmetric(Places(schedule, schedule.symmetry)) if schedule.symmetry else Modular(places)
+    found = symmetry.of(schedule)
+    return Symmetric(Places(schedule, found)) if found else Modular(places)
 
 
 class Symbolic:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket.errors import VerifyError
-from hocket.schedule.dependencies import (
+from hocket.schedule.ir import Schedule
+from hocket.schedule.lowering.dependencies import (
     INPUT,
     OUTPUT,
     REMOTE,
@@ -21,12 +22,11 @@ from hocket.schedule.dependencies import (
     Conflicts,
     conflicts,
 )
-from hocket.schedule.ir import Schedule
-from hocket.schedule.joint import JointPlans, Reads, place_name
-from hocket.schedule.lower import lower_all
-from hocket.schedule.meaning import Names, check_meaning, scheduled_outputs
-from hocket.schedule.plan import COMPLETES, STAGED, Plan
-from hocket.schedule.waits import Waits, match_messages
+from hocket.schedule.lowering.lower import lower_all
+from hocket.schedule.lowering.plan import COMPLETES, STAGED, Plan
+from hocket.schedule.proof.joint import JointPlans, Reads, place_name
+from hocket.schedule.proof.meaning import Names, check_meaning, scheduled_outputs
+from hocket.schedule.proof.waits import Waits, match_messages
 
 _KINDS = ("reads what is not certainly written", "overwrites what is not certainly read", "may be overtaken by")
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket.errors import VerifyError
-from hocket.schedule.dependencies import REMOTE, Ints
+from hocket.schedule.hashing import mix
 from hocket.schedule.ir import Schedule
-from hocket.schedule.joint import JointPlans, Reads, place_name
-from hocket.schedule.order import mix
+from hocket.schedule.lowering.dependencies import REMOTE, Ints
+from hocket.schedule.lowering.plan import COMPLETES
 from hocket.schedule.places import places_of
-from hocket.schedule.plan import COMPLETES
-from hocket.schedule.waits import Messages
+from hocket.schedule.proof.joint import JointPlans, Reads, place_name
+from hocket.schedule.proof.waits import Messages
 
 Names = NDArray[np.uint64]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.errors import VerifyError
-from hocket.schedule.dependencies import REMOTE, Ints
-from hocket.schedule.joint import JointPlans
+from hocket.schedule.lowering.dependencies import REMOTE, Ints
+from hocket.schedule.proof.joint import JointPlans
 
 
 class Messages(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.schedule.dependencies import accesses, conflicts, owners
+from hocket.schedule.lowering.dependencies import accesses, conflicts, owners
 
 COMPLETES = 1
 """Flag of a fold whose result is the first to hold all contributions: avg divides here."""

@@ -9,8 +9,8 @@ is still to be sent, unless lowering has moved it out of the way.
 
 import numpy as np
 
-from hocket.schedule.dependencies import INPUT, OUTPUT, SCRATCH, Ints
 from hocket.schedule.ir import Buffer, Schedule
+from hocket.schedule.lowering.dependencies import INPUT, OUTPUT, SCRATCH, Ints
 
 NOWHERE = -1
 

@@ -21,7 +21,7 @@ from hocket.schedule import shape
 from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.order import LABELS, Order
 from hocket.schedule.places import Places, places_of
-from hocket.schedule.result import Contents, contents
+from hocket.schedule.proof.result import Contents, contents
 
 LAWS = (1, 2, 3, 4, 5)
 
@@ -105,7 +105,7 @@ def verify(
     if held:
         held.finish()
     if 3 in laws:
-        from hocket.schedule import races
+        from hocket.schedule.proof import races
 
         races.check_together([schedule], sorted(set(modes)))
     labels = order.labels() if order else frozenset()
@@ -139,7 +139,7 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
     root is asked, which also shows that it is; and every schedule is, by itself, before it runs.
     VerifyError if any of them breaks a law: to learn which one does, and where, verify them one by one.
     """
-    from hocket.schedule import races
+    from hocket.schedule.proof import races
 
     proved = [one for i, one in enumerate(schedules) if i == 0 or not _is_turned(schedules[0], one)]
     certificates: list[Certificate] = []
