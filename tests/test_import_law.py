@@ -128,7 +128,7 @@ def test_module_keeps_the_law(module: str, path: Path) -> None:
         ("hocket.schedule.ir", "import hocket"),
         ("hocket.schedule.ir", "from ..algorithms import registry"),  # relative
         ("hocket.schedule.ir", "from .. import algorithms"),
-        ("hocket.algorithms.ring", "from hocket.network import cost"),  # a brother
+        ("hocket.algorithms.programs.ring", "from hocket.network import cost"),  # a brother
         ("hocket.runtime.choice.select", "def late():\n    from hocket.training import data"),  # inside a function
         ("hocket.runtime.choice.select", "import importlib\nimportlib.import_module('hocket.cli.demo')"),
         ("hocket.runtime.choice.select", "__import__('hocket.cli')"),
@@ -159,7 +159,7 @@ def test_breach_is_seen(module: str, text: str) -> None:
             "hocket.runtime.communicator.communicator",
             "from hocket import _core\nfrom hocket.algorithms.registry import ALGORITHMS",
         ),
-        ("hocket.training.data", "import hocket\nimport torch"),
+        ("hocket.training.strategies.data", "import hocket\nimport torch"),
         ("hocket.cli.demo", "import json, numpy, rich.console\nfrom hocket.training import data"),
     ],
 )

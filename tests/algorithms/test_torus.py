@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.torus import grid
+from hocket.algorithms.programs.torus import grid
 from hocket.schedule.ir import Schedule
 from tests.schedule.promise import keeps_promise
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.rounds import rounds
-from hocket.algorithms.tree import largest_subtree
+from hocket.algorithms.programs.rounds import rounds
+from hocket.algorithms.programs.tree import largest_subtree
 from hocket.schedule import compose, reference
 from hocket.schedule.proof.verify import verify
 from tests.algorithms.observed import holdings, moved

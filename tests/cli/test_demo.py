@@ -16,8 +16,8 @@ import pytest
 from hocket.cli import demo, main
 from hocket.errors import PeerDied
 from hocket.training import demonstration
-from hocket.training.data import History
 from hocket.training.demonstration import Demonstration, Proof, Start
+from hocket.training.loop import History
 
 FOUND = Demonstration(
     data="handwritten digits",

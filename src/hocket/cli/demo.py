@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket.training.data import AfterEpoch, History
     from hocket.training.demonstration import Demonstration, Start
+    from hocket.training.loop import AfterEpoch, History
 
 _NUM_PLAIN_LINES = 6
 _SHOW_CURSOR = "\x1b[?25h"

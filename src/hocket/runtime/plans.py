@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from hocket import __version__, _core, algorithms, schedule
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.registry import is_built_in, only
+from hocket.algorithms.loading import only
+from hocket.algorithms.registry import is_built_in
 from hocket.runtime import cache
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule

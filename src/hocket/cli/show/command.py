@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
     from hocket.algorithms import find
-    from hocket.algorithms.registry import only
+    from hocket.algorithms.loading import only
     from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
     from hocket.errors import VerifyError

@@ -151,7 +151,7 @@ class Case:
 
     def _found(self) -> "Algorithm":
         from hocket.algorithms import find
-        from hocket.algorithms.registry import only
+        from hocket.algorithms.loading import only
 
         return only(self.algorithm, find(self.algorithm, self.collective, prove=False))
 

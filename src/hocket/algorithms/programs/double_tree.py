@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from hocket.algorithms.programs.ring import ring_all_gather
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.ring import ring_all_gather
 from hocket.schedule import compose
 from hocket.schedule.builder import Builder
 from hocket.schedule.ir import Schedule

@@ -5,8 +5,8 @@ Chunks have numbers of their own here, so that the rotations before and after, w
 
 import numpy as np
 
+from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 

@@ -1,10 +1,10 @@
 """Rooted collectives of large vectors, cut in blocks: the root's part in two phases, everybody's in between."""
 
-from hocket.algorithms.recursive_multiplying import knomial_reduce_scatter
+from hocket.algorithms.programs.recursive_multiplying import knomial_reduce_scatter
+from hocket.algorithms.programs.ring import ring_all_gather
+from hocket.algorithms.programs.rounds import rounds
+from hocket.algorithms.programs.tree import binomial_scatter, knomial_gather, largest_subtree
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.ring import ring_all_gather
-from hocket.algorithms.rounds import rounds
-from hocket.algorithms.tree import binomial_scatter, knomial_gather, largest_subtree
 
 scatter_all_gather = algorithm(
     "broadcast",

@@ -8,15 +8,15 @@ import numpy.typing as npt
 
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.levels import Groups, groups_of, hierarchical, place_of_root
-from hocket.algorithms.nonuniform import (
+from hocket.algorithms.programs.nonuniform import (
     hierarchical_ring_all_gather,
     hierarchical_ring_all_reduce,
     hierarchical_ring_reduce_scatter,
 )
+from hocket.algorithms.programs.ring import ring_all_gather, ring_reduce_scatter
+from hocket.algorithms.programs.rounds import rounds
+from hocket.algorithms.programs.tree import binomial_broadcast, binomial_reduce
 from hocket.algorithms.registry import Algorithm, algorithm
-from hocket.algorithms.ring import ring_all_gather, ring_reduce_scatter
-from hocket.algorithms.rounds import rounds
-from hocket.algorithms.tree import binomial_broadcast, binomial_reduce
 from hocket.schedule.ir import Schedule
 
 

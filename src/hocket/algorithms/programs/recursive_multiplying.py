@@ -5,8 +5,8 @@ Recursive doubling with another radix, registered as knomial like the trees of t
 
 import numpy as np
 
+from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 _RADIX = 4

@@ -7,8 +7,8 @@ steps.
 import numpy as np
 import numpy.typing as npt
 
+from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 Ranks = npt.NDArray[np.int64]

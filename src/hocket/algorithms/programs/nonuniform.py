@@ -11,8 +11,8 @@ are renumbered where their places are free, so that what is sent at once lies to
 import numpy as np
 import numpy.typing as npt
 
+from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.algorithms.rounds import rounds
 from hocket.schedule.builder import Builder
 
 _Ints = npt.NDArray[np.int64]

@@ -1,29 +1,22 @@
-"""Data parallelism: every rank holds all weights, sees its own part of every batch, and the gradients are summed.
+"""The training loop: SGD with momentum over batches, the same for every strategy, readable from end to end.
 
-Synchronous and lossless: beside rounding it is training in one process, which the same function does without a
-communicator. Left out: overlap of computing and communicating, buckets, sharded weights.
+Left out: other optimizers, schedules of the learning rate, checkpoints.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 import hocket
-from hocket.training.dataset import Dataset
-from hocket.training.network import Network
-
-if TYPE_CHECKING:
-    from hocket.runtime.communicator.communicator import Communicator
-
-Indices = NDArray[np.int64]
+from hocket.training.datasets import Dataset
+from hocket.training.model import Network
+from hocket.training.strategies.strategy import Alone, Indices, Strategy
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How to train. Equal on all ranks: the seed orders the images of every epoch, the same everywhere."""
 
     num_epochs: int
@@ -46,70 +39,55 @@ class History:
 AfterEpoch = Callable[[int, History], None]
 
 
-def batches(num_images: int, settings: Settings, epoch: int) -> Iterator[Indices]:
+def batches(num_images: int, settings: TrainingSettings, epoch: int) -> Iterator[Indices]:
     """Yield the batches of one epoch as indices: every image once, in an order that depends on seed and epoch only."""
     order = np.random.default_rng([settings.seed, epoch]).permutation(num_images)
     for start in range(0, num_images, settings.batch_size):
         yield order[start : start + settings.batch_size]
 
 
-def share(items: Indices, rank: int, size: int) -> Indices:
-    """Return the rank's part of `items`: consecutive, disjoint, all covered, lengths equal within one (maybe zero)."""
-    return items[len(items) * rank // size : len(items) * (rank + 1) // size]
-
-
 def train(
     network: Network,
     dataset: Dataset,
-    settings: Settings,
-    communicator: "Communicator | None" = None,
+    settings: TrainingSettings,
+    strategy: Strategy | None = None,
     after_epoch: AfterEpoch | None = None,
 ) -> History:
-    """Train `network` in place by SGD with momentum; with a communicator, together with the other ranks.
+    """Train `network` in place by SGD with momentum: in this process alone, or as the strategy shares the work.
 
-    All ranks start from rank 0's weights and end with equal ones, bit for bit where the all_reduce that runs gives all
-    ranks the same bits. Blocks; every rank calls it with the same dataset and settings. Raises CommunicationError.
+    Blocks; every rank of a strategy calls it with the same dataset and settings. Raises CommunicationError.
     """
-    rank, size = (communicator.rank, communicator.size) if communicator else (0, 1)
-    waited = _seconds(communicator)
+    strategy = strategy or Alone()
+    waited = strategy.seconds()
     started = perf_counter()
-    if communicator:
-        communicator.broadcast(network.parameters, root=0)
+    strategy.begin(network.parameters)
     history = History()
     velocity = np.zeros_like(network.parameters)
     message = np.zeros(network.parameters.size + 1, network.parameters.dtype)
     gradient, loss = message[:-1], message[-1:]  # one collective sums both
     for epoch in range(settings.num_epochs):
         for batch in batches(len(dataset.train_labels), settings, epoch):
-            own = share(batch, rank, size)
+            own = strategy.own(batch)
             images, labels = dataset.train_images[own], dataset.train_labels[own]
             with hocket.span("gradient"):
                 loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
-            if communicator:
-                communicator.all_reduce(message)
+            strategy.sum(message)
             history.losses.append(float(loss[0]))
             with hocket.span("update"):
                 velocity *= settings.momentum
                 velocity += gradient
                 network.parameters -= settings.learning_rate * velocity
-        history.accuracies.append(held_out_accuracy(network, dataset, communicator))
+        history.accuracies.append(held_out_accuracy(network, dataset, strategy))
         history.seconds = perf_counter() - started
-        history.communication_seconds = _seconds(communicator) - waited
+        history.communication_seconds = strategy.seconds() - waited
         if after_epoch:
             after_epoch(epoch + 1, history)
     return history
 
 
-def held_out_accuracy(network: Network, dataset: Dataset, communicator: "Communicator | None" = None) -> float:
+def held_out_accuracy(network: Network, dataset: Dataset, strategy: Strategy) -> float:
     """Return the fraction of held-out images that the network names right; each rank looks at its part of them."""
-    rank, size = (communicator.rank, communicator.size) if communicator else (0, 1)
-    own = share(np.arange(len(dataset.test_labels)), rank, size)
+    own = strategy.own(np.arange(len(dataset.test_labels)))
     correct = np.array([network.correct(dataset.test_images[own], dataset.test_labels[own])])
-    if communicator:
-        communicator.all_reduce(correct)
+    strategy.sum(correct)
     return int(correct[0]) / len(dataset.test_labels)
-
-
-def _seconds(communicator: "Communicator | None") -> float:
-    """Wall seconds that this rank has spent inside collectives so far, waiting for the others included."""
-    return float(communicator.statistics["seconds"]) if communicator else 0.0
