@@ -16,9 +16,9 @@ from typing import Any
 from hocket.cli import simulate
 from hocket.cli.simulate.case import cases_of
 from hocket.cli.simulate.sweep import sweep
-from hocket.view.networks.simulation_plots import over, require_matplotlib, saved
+from hocket.view import name_bytes, name_seconds, require_matplotlib
+from hocket.view.networks.simulation_plots import over, saved
 from hocket.view.networks.simulation_text import bandwidth
-from hocket.view.words import name_bytes, name_seconds
 
 DOCUMENT = Path(__file__).parents[1] / "networks.md"
 PICTURES = Path(__file__).parent

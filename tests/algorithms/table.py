@@ -9,7 +9,7 @@ from pathlib import Path
 import hocket
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.description import describe, evaluate
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 from tests.algorithms.guide import replayed
 
 ROOT = Path(__file__).parents[2]

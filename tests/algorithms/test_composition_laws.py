@@ -7,10 +7,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.errors import VerifyError
-from hocket.schedule import compose, reference
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.proof.verify import verify
+from hocket.schedule import Buffer, Schedule, compose, find_collective, reference, verify
 from tests.schedule.promise import keeps_promise
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.schedule import compose
+from hocket.schedule import compose, verify
 from hocket.schedule.ir import concatenate
-from hocket.schedule.proof.verify import verify
 from tests.algorithms.observed import moved
 from tests.algorithms.promises import has_sound_plans, keeps_its_promises, named, title
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.programs.torus import grid
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 from tests.schedule.promise import keeps_promise
 
 ALL = [one for (_, name), one in ALGORITHMS.items() if name in ("torus", "torus_3d")]

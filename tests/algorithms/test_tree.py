@@ -6,8 +6,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.programs.tree import largest_subtree
-from hocket.schedule import compose, reference
-from hocket.schedule.proof.verify import verify
+from hocket.schedule import compose, reference, verify
 from tests.algorithms.observed import holdings, moved
 from tests.algorithms.promises import has_sound_plans, keeps_its_promises, named, title
 

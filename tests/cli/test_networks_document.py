@@ -12,7 +12,7 @@ import pytest
 
 from hocket.cli import explain, simulate
 from hocket.cli.simulate.case import cases_of
-from hocket.network.files.read import load
+from hocket.network import load
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES
 from tests.cli.printed import json_of

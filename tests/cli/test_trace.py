@@ -21,7 +21,8 @@ from hocket.training.datasets import load
 from hocket.training.demonstration import new_network
 from hocket.training.loop import TrainingSettings, train
 from hocket.training.strategies.data import DataParallel
-from hocket.view.traces.trace_timeline import Timeline, length, union, without
+from hocket.view import Timeline
+from hocket.view.traces.trace_timeline import length, union, without
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOST, COLLECTIVES = 0, 4096

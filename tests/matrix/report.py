@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES
 from tests.matrix.cells import (
     CALLS,
     CHOSEN,

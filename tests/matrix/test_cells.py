@@ -8,9 +8,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule import reduction
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES, reduction
 from tests.matrix import runner
 from tests.matrix.cells import (
     MEMORIES,

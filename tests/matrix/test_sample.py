@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES
 from tests.matrix.__main__ import IN_PROCESSES
 from tests.matrix.__main__ import SEED as PROCESSES_SEED
 from tests.matrix.cells import CALLS, RANKS, every_algorithm, everything, reduces, sample

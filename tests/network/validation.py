@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import predicted
-from hocket.view.words import name_bytes, name_seconds
+from hocket.view import name_bytes, name_seconds
 from tests.network import goldens_bounds, goldens_machines, goldens_simulator
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "validation.md"

@@ -20,14 +20,20 @@ import numpy as np
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
-from hocket.schedule import reference
-from hocket.schedule.collective import find_collective
+from hocket.schedule import (
+    Block,
+    Plan,
+    Reduction,
+    Schedule,
+    Step,
+    check_plans,
+    find_collective,
+    lower_all,
+    premul_sum,
+    reference,
+    verify,
+)
 from hocket.schedule.interpreter import Interpreter
-from hocket.schedule.ir import Block, Schedule, Step
-from hocket.schedule.lowering.lower import Plan, lower_all
-from hocket.schedule.proof.races import check_plans
-from hocket.schedule.proof.verify import verify
-from hocket.schedule.reduction import Reduction, premul_sum
 from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 from tests.schedule.random_schedules import random_inputs
 from tests.schedule.small_algorithms import SMALL

@@ -5,10 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, compose, find_collective
 
 Make = Callable[[int, int, int], Schedule]  # of rank count, root and chunks per block
 

@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose, reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.proof.verify import Certificate, verify
+from hocket.schedule import Buffer, Builder, Certificate, Schedule, compose, find_collective, reference, verify
 from tests.schedule.promise import even_lengths, named_lengths
 from tests.schedule.random_schedules import random_inputs
 

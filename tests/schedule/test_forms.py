@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.ir import Schedule
+from hocket.schedule import COLLECTIVES, Plan, Schedule, lower, lower_all
 from hocket.schedule.lowering import lower as lowering
 from hocket.schedule.lowering.forms import Ends, Forms, ends_of_all
-from hocket.schedule.lowering.lower import lower, lower_all
-from hocket.schedule.lowering.plan import Plan
 from hocket.schedule.lowering.transfers import transfers
 from tests.schedule.random_schedules import random_schedule
 

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Schedule, Step
+from hocket.schedule import COLUMNS, Builder, Schedule, Step, compose
 
 
 def one_step(write, num_ranks: int = 4, num_chunks: int = 8, collective: str = "all_reduce") -> Step:

@@ -9,17 +9,12 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose, msccl
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Block, Buffer, Schedule
+from hocket.schedule import COLUMNS, Block, Buffer, Builder, Places, Schedule, Symbolic, compose, msccl, verify
 from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, can_run
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.msccl.writer import program_of
 from hocket.schedule.order import Order
-from hocket.schedule.places import Places
-from hocket.schedule.proof.result import Symbolic
-from hocket.schedule.proof.verify import verify
 from tests.schedule.msccl_files import (
     APART,
     PAIR,

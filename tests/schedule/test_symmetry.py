@@ -10,15 +10,24 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, ScheduleError, VerifyError
-from hocket.schedule import capacity, compose, shape, symmetry
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Block, Schedule, Step
+from hocket.schedule import (
+    COLUMNS,
+    Block,
+    Builder,
+    Places,
+    Plan,
+    Schedule,
+    Step,
+    capacity,
+    compose,
+    lower,
+    lower_all,
+    shape,
+    symmetry,
+    verify,
+)
 from hocket.schedule.lowering import transfers
-from hocket.schedule.lowering.lower import lower, lower_all
-from hocket.schedule.lowering.plan import Plan
-from hocket.schedule.places import Places
 from hocket.schedule.proof.result import Contents, Modular, Symmetric
-from hocket.schedule.proof.verify import verify
 from hocket.schedule.symmetry import Symmetry
 from tests.schedule.mutants import ROW_MUTATIONS, mutate_row
 from tests.schedule.random_schedules import random_schedule

@@ -5,14 +5,18 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose, reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.interpreter import run_plans
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lowering.lower import lower, lower_all
-from hocket.schedule.proof.verify import verify
-from hocket.schedule.reduction import premul_sum
+from hocket.schedule import (
+    Builder,
+    Schedule,
+    compose,
+    find_collective,
+    lower,
+    lower_all,
+    premul_sum,
+    reference,
+    run_plans,
+    verify,
+)
 from tests.schedule.mutants import keeps_its_promise
 from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths

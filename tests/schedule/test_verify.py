@@ -10,11 +10,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Declared, Schedule, compose, verify, verify_together
 from hocket.schedule.proof import races
-from hocket.schedule.proof.verify import Declared, verify, verify_together
 
 LAWS = (1, 2, 4, 5)
 

@@ -6,17 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.training import demonstration
+from hocket.training import Start, demonstration
 from hocket.training.datasets import Dataset, load
-from hocket.training.demonstration import (
-    FirstAllReduce,
-    RankReport,
-    Start,
-    choose_settings,
-    judge,
-    new_network,
-    waited,
-)
+from hocket.training.demonstration import FirstAllReduce, RankReport, choose_settings, judge, new_network, waited
 from hocket.training.loop import train
 
 FIRST = FirstAllReduce(at=12.5, proof_seconds=0.0)

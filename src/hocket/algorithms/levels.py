@@ -15,8 +15,7 @@ import numpy.typing as npt
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError
-from hocket.schedule import compose
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule, compose
 
 Groups = tuple[int, ...]
 Ints = npt.NDArray[np.int64]

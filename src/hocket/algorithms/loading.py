@@ -11,7 +11,7 @@ from hocket.algorithms.msccl_file import algorithm_of
 from hocket.algorithms.registry import ALGORITHMS, Algorithm, tell_replaced
 from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
 from hocket.errors import ScheduleError
-from hocket.schedule.collective import find_collective
+from hocket.schedule import find_collective
 
 _NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
 

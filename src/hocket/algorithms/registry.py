@@ -22,11 +22,7 @@ from hocket.algorithms.user_code import (
     whole_number,
 )
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import COLLECTIVES, find_collective
-from hocket.schedule.ir import Schedule
-from hocket.schedule.proof.verify import Certificate, Declared, verify
+from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
 

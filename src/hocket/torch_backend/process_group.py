@@ -19,10 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
-from hocket.runtime.communicator.repeated import GroupCalls, cached_group_method
-from hocket.runtime.ranks.process_end import at_process_end
-from hocket.runtime.streams.stream import current_stream, stream
-from hocket.runtime.streams.work import InFlight
+from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
 from hocket.torch_backend.arguments import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching

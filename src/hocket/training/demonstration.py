@@ -23,7 +23,7 @@ from hocket.training.model import Network
 from hocket.training.strategies.data import DataParallel
 
 if TYPE_CHECKING:
-    from hocket.runtime.communicator.communicator import Communicator
+    from hocket.runtime import Communicator
 
 # Losses of float32 training whose sums were added in another order: a few 1e-7 apart after 700 steps. One gradient
 # missed in one step moves them by more than 1e-3.
@@ -121,7 +121,7 @@ def demonstrate(
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime.launch.launcher import run_ranks
+    from hocket.runtime import run_ranks
 
     dataset = load(path)
     settings = choose_settings(dataset)
@@ -236,7 +236,7 @@ def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport],
 def prove(algorithm: str, num_ranks: int) -> Proof | None:
     """Build and verify an all_reduce from scratch; None where it is not a built-in one."""
     from hocket.algorithms import ALGORITHMS
-    from hocket.schedule.proof.verify import verify
+    from hocket.schedule import verify
 
     found = ALGORITHMS.get(("all_reduce", algorithm))
     if found is None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 @algorithm("all_gather", name="bruck", chunks=lambda p: p, steps=rounds, sent=lambda p: (p - 1) / p)

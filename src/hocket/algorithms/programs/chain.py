@@ -1,7 +1,7 @@
 """Chain: from neighbour to neighbour. The executor sends pieces, so that all of the chain works at the same time."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 @algorithm("broadcast", name="chain", chunks=lambda p: 1, steps=lambda p: p - 1, sent=lambda p: min(p - 1, 1))

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _BITS = ("same_on_all_ranks", "rank_order", "size_invariant")
 

@@ -1,7 +1,7 @@
 """Dissemination: in round k everybody tells the rank 2**k further on all that it has heard."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 @algorithm(

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 @algorithm("broadcast", name="double_tree", chunks=lambda p: 2, steps=rounds, sent=lambda p: min(p - 1, 1))

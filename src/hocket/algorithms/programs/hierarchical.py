@@ -17,7 +17,7 @@ from hocket.algorithms.programs.ring import ring_all_gather, ring_reduce_scatter
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.programs.tree import binomial_broadcast, binomial_reduce
 from hocket.algorithms.registry import Algorithm, algorithm
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 
 def _passed_on(part: Schedule) -> npt.NDArray[np.float64]:

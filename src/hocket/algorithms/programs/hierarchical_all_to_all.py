@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from hocket.algorithms.levels import near_square
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 Ints = npt.NDArray[np.int64]
 

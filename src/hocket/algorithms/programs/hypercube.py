@@ -3,7 +3,7 @@
 import numpy as np
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 def _dims(p: int) -> int:

@@ -1,7 +1,7 @@
 """Neighbor exchange: ranks swap two blocks at a time with the neighbours on either side in turn."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _RANKS = ("an even number of", lambda p: p == 1 or p % 2 == 0, "ring")
 

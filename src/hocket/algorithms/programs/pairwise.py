@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _WINDOW = 8  # Messages of a rank that are under way at once, where they are spread out.
 

@@ -1,7 +1,7 @@
 """Parallel aggregated trees: far ranks first, and messages of no more than a few blocks."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _AGGREGATED = 8  # Blocks in a message, a power of two. NCCL derives it from the sizes of block and buffer.
 

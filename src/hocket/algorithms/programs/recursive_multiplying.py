@@ -7,7 +7,7 @@ import numpy as np
 
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _RADIX = 4
 

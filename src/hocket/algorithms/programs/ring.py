@@ -1,7 +1,7 @@
 """Ring: every chunk travels round the ring, one neighbour at a time. Bandwidth optimal, for any rank count."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 @algorithm(

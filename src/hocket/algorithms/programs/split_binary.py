@@ -1,7 +1,7 @@
 """Split binary tree: each half of the data goes down one half of the tree, then pairs exchange what they lack."""
 
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 def _steps(p: int) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 _RANKS = ("an even number of", lambda p: p == 1 or p % 2 == 0, "nonuniform_hierarchical_ring")
 

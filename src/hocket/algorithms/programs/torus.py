@@ -11,9 +11,7 @@ import numpy.typing as npt
 
 from hocket.algorithms.programs.ring import ring_all_gather
 from hocket.algorithms.registry import algorithm
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, compose
 
 Dims = tuple[int, ...]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hocket.algorithms.programs.rounds import rounds
 from hocket.algorithms.registry import algorithm
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 Ranks = npt.NDArray[np.int64]
 

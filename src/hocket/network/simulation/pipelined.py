@@ -12,9 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, compose
 
 Ints = npt.NDArray[np.int64]
 _Stage = Callable[[int], None]

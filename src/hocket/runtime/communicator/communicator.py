@@ -38,7 +38,7 @@ from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
 from hocket.runtime.traces import trace
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 _MESSAGES = ("send", "recv", "sendrecv", "batch")
 _ALIKE = {"isend": "send", "irecv": "recv"}

@@ -7,13 +7,12 @@ from hocket.runtime.streams.work import MessageWork
 
 if TYPE_CHECKING:
     from hocket import _core
-    from hocket.runtime.communicator.communicator import Communicator
 
 
 class LowerFace:
     """Messages in two steps, ends in two steps, and the choice of an algorithm without a call."""
 
-    def __init__(self, communicator: "Communicator") -> None:
+    def __init__(self, communicator: Any) -> None:  # a Communicator, whose file imports this one
         self._communicator = communicator
 
     def one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> "_core.MessageGroup":
@@ -23,7 +22,8 @@ class LowerFace:
 
     def begin(self, group: "_core.MessageGroup", name: str) -> list[MessageWork]:
         """Begins what `one_message` has checked, as isend and irecv do. CommunicationError."""
-        return self._communicator._begin(group, name, None)
+        works: list[MessageWork] = self._communicator._begin(group, name, None)
+        return works
 
     def finish(self) -> None:
         """Waits until what was launched is done, and leaves the communicator open. CommunicationError."""
