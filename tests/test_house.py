@@ -17,7 +17,7 @@ DOCUMENTS = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    *(f"docs/{name}.md" for name in ("choosing", "algorithms", "tracing", "networks", "validation")),
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 ]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500
