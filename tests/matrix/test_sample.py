@@ -1,4 +1,4 @@
-"""A seeded sample of the matrix, all of which is `make matrix`; and docs/matrix.md speaks of everything there is."""
+"""A seeded sample of the matrix that `make matrix` runs whole; and docs/reports/matrix.md has everything."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ from tests.matrix.cells import CALLS, RANKS, every_algorithm, everything, reduce
 from tests.matrix.kernels import check, kernels
 from tests.matrix.runner import Outcome, run
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "matrix.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reports" / "matrix.md"
 BACKENDS = DOCUMENT.with_name("backends.md")
 THREADS, PROCESSES = 600, 60  # cases
 SEED = 7
