@@ -20,7 +20,7 @@ _ALL_REPETITIONS_CHECKED_TO = 1024
 _SAMPLED_REPETITIONS = 64
 
 
-class Places(TypedDict, total=False):
+class RowArguments(TypedDict, total=False):
     """Where a row reads and writes, beside ranks: see Builder.reduce."""
 
     src_chunk: npt.ArrayLike
@@ -114,13 +114,13 @@ class Builder:
         self._repeating = ""
 
     def copy(
-        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[RowArguments]
     ) -> None:
         """Rows that put src's chunk in the place of dst's; arguments as for reduce."""
         self._add("copy", src, dst, chunk, **places)
 
     def reduce(
-        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[RowArguments]
     ) -> None:
         """Rows that fold src's chunk into dst's, for the integers or integer arrays src, dst and chunk.
 
@@ -184,12 +184,12 @@ class Builder:
         src: npt.ArrayLike,
         dst: npt.ArrayLike,
         chunk: npt.ArrayLike | None,
-        **places: Unpack[Places],
+        **places: Unpack[RowArguments],
     ) -> None:
         site = _site()
-        unknown = set(places).difference(Places.__annotations__)
+        unknown = set(places).difference(RowArguments.__annotations__)
         if unknown:
-            known, found = ", ".join(("src", "dst", "chunk", *Places.__annotations__)), ", ".join(sorted(unknown))
+            known, found = ", ".join(("src", "dst", "chunk", *RowArguments.__annotations__)), ", ".join(sorted(unknown))
             raise ScheduleError(f"{site}: {method}: expected arguments among {known}; found {found}")
         if self._calls is None:
             raise ScheduleError(

@@ -20,16 +20,23 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
 from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
-from hocket.torch_backend.arguments import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching
+from hocket.torch_backend.handles import (
+    FinishedWork,
+    Futures,
+    RunningWork,
+    backend_error,
+    raise_to_torch,
+    told_to_torch,
+)
 from hocket.torch_backend.meeting import Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
+from hocket.torch_backend.operands import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.options import learn_options
-from hocket.torch_backend.reductions import reduction_of
+from hocket.torch_backend.reduce_ops import reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
-from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
 _GRACE_SECONDS = 5.0  # for operations that nobody waits for, when a group is left

@@ -25,7 +25,7 @@ _DIGITS = {"float8_e5m2": 3, "float8_e4m3fn": 4, "bfloat16": 8, "float16": 11}
 _MOST_DIGITS = 24
 
 
-class Case(Protocol):
+class BenchCase(Protocol):
     """One thing to measure. `call` is done again and again; it is `num_operations` of what is reported.
 
     num_bytes and count: as NCCL's tests print them, of the larger of input and output, and of what a call is given.
@@ -68,7 +68,7 @@ def make_case(
     root: int,
     *,
     in_place: bool,
-) -> Case | None:
+) -> BenchCase | None:
     """The case for a vector of num_elements in all; None where the collective has no such form."""
     if collective == host_bound.MESSAGE:
         return PingPong(comm, buffers, num_elements, dtype, in_place=in_place)

@@ -34,7 +34,7 @@ _OPS = tuple(name for name in REDUCTIONS if name != "custom")
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """One run of the bench. Sizes are bytes; iterations is None where the bench chooses."""
 
     collective: str
@@ -155,7 +155,7 @@ def find_ops(text: str) -> tuple[str, ...]:
     return _OPS if ours == ALL else (ours,)
 
 
-def check(settings: Settings) -> None:
+def check(settings: BenchSettings) -> None:
     """ValueError for what does not go together, TypeError for a reduction without meaning, before any rank starts."""
     ranks = settings.num_ranks
     if settings.collective == host_bound.MESSAGE and ranks % 2:
@@ -210,7 +210,7 @@ def _is_installed(dtype: str) -> bool:
     return True
 
 
-def as_config(settings: Settings) -> dict[str, Any]:
+def as_config(settings: BenchSettings) -> dict[str, Any]:
     """The settings under the names that NCCL's tests have in their JSON, and ours for the rest."""
     step = {"step_factor": settings.step_factor} if settings.step_factor > 1 else {"step_bytes": settings.step_bytes}
     return {

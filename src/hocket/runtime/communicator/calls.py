@@ -17,7 +17,7 @@ from hocket.runtime.communicator.arguments import (
     new_like,
     shape_of,
 )
-from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.plans import find, launched
@@ -58,8 +58,8 @@ class Calls(_core.Caller):
     _size: int
     topology: Cartesian
     _policy: Policy
-    _default: Settings
-    _settings: dict[str, Settings]
+    _default: CallSettings
+    _settings: dict[str, CallSettings]
     _plans: dict[tuple[Algorithm, str, int, bool], _core.Launched]
     _token: Any
     _works: InFlight

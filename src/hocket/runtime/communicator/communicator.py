@@ -24,7 +24,7 @@ from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
-from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.collectives import Collectives
 from hocket.runtime.communicator.lower_face import LowerFace
@@ -197,7 +197,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
-        self._default, self._settings = Settings(), dict[str, Settings]()
+        self._default, self._settings = CallSettings(), dict[str, CallSettings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
         _known[id(self)] = self
@@ -270,7 +270,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         finally:  # wherever a signal's exception comes in between
             _core.forget_calls(self)
 
-    def _check_kept(self, name: str, settings: Settings) -> None:
+    def _check_kept(self, name: str, settings: CallSettings) -> None:
         """ValueError if an algorithm and an order are fixed that do not go together."""
         if settings.algorithm and name in COLLECTIVES:
             reduces = COLLECTIVES[name].counts_contributions

@@ -292,11 +292,11 @@ class Scope:
         self.values: dict[Any, Any] = {}
 
 
-class _Here(threading.local):
+class _CurrentRank(threading.local):
     scope = Scope(None)  # the process's, for all threads that are in no other
 
 
-here = _Here()
+here = _CurrentRank()
 """here.scope: of the rank that the calling thread belongs to."""
 
 
@@ -311,7 +311,7 @@ def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iter
 
     whole_process: so are all threads of the process that are in no scope of their own.
     """
-    scope, holder = Scope(environment), _Here if whole_process else here
+    scope, holder = Scope(environment), _CurrentRank if whole_process else here
     outer = vars(holder).get("scope")
     holder.scope = scope
     failure: BaseException | None = None

@@ -110,7 +110,7 @@ class _NothingHeld(Exception):
 
 
 @dataclass(slots=True)
-class _Send:
+class _Publication:
     """Rows of one step that read one location for different peers: published once."""
 
     location: int
@@ -248,17 +248,17 @@ class _FormLowering:
         for row, operands, location in folds:
             self.fold(step, row, operands, location, moved)
 
-    def merge(self, outgoing: list[tuple[int, int]]) -> list[_Send]:
+    def merge(self, outgoing: list[tuple[int, int]]) -> list[_Publication]:
         """Group the rows that read one location for several peers, as far as no wait can point backwards."""
-        sends: list[_Send] = []
-        latest: dict[int, _Send] = {}  # by peer: the last send on that channel so far
-        open_sends: dict[int, _Send] = {}  # by location
+        sends: list[_Publication] = []
+        latest: dict[int, _Publication] = {}  # by peer: the last send on that channel so far
+        open_sends: dict[int, _Publication] = {}  # by location
         for row, location in outgoing:
             peer = self.peer[row]
             send, before = open_sends.get(location), latest.get(peer)
             joins = send is not None and not send.closed and before is not send
             if send is None or not joins or (before is not None and before.last > send.first):
-                send = open_sends[location] = _Send(location, row, row, [])
+                send = open_sends[location] = _Publication(location, row, row, [])
                 sends.append(send)
             send.readers.append((peer, row))
             send.last = row
@@ -268,7 +268,7 @@ class _FormLowering:
         return sends
 
     def rescue(
-        self, step: int, sends: list[_Send], folds: list[tuple[int, list[_Operand], int]], written: set[int]
+        self, step: int, sends: list[_Publication], folds: list[tuple[int, list[_Operand], int]], written: set[int]
     ) -> dict[int, int]:
         """Copy to scratch what is overwritten in this step and cannot be staged: location -> location of the copy."""
         needed: dict[int, int] = {}  # location -> a row with its size

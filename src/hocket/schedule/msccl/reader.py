@@ -13,7 +13,7 @@ from pathlib import Path
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.msccl.folds import Fold, Location, Value, blocks_of, earliest_steps, late, without_detours
+from hocket.schedule.msccl.folds import Location, MscclFold, Value, blocks_of, earliest_steps, late, without_detours
 from hocket.schedule.msccl.program import Flow, Node, Program, refuse, where
 from hocket.schedule.msccl.text import MAX_BYTES, parse
 from hocket.schedule.proof.verify import verify
@@ -128,8 +128,8 @@ class _Reader:
     def __init__(self, flow: Flow, staged: Collection[int] = ()) -> None:
         self.flow, self.program, self.staged = flow, flow.program, staged
         self.cells = Cells(flow.program)
-        self.folds: list[Fold] = []
-        self.writer: dict[Location, Fold] = {}
+        self.folds: list[MscclFold] = []
+        self.writer: dict[Location, MscclFold] = {}
         self.num_writes: dict[Cell, int] = defaultdict(int)
         self.slots = list(self.program.num_scratch)
         self.spare: dict[Cell, Location] = {}
@@ -182,7 +182,7 @@ class _Reader:
 
     def _fold(self, i: int, into: Location, operands: list[Value]) -> None:
         if [location for location, _ in operands] != [into]:  # Input and output may be one memory.
-            self.writer[into] = Fold(into, operands, i, self.flow.nodes[i].instruction.line)
+            self.writer[into] = MscclFold(into, operands, i, self.flow.nodes[i].instruction.line)
             self.folds.append(self.writer[into])
 
     def _staged(self, i: int, value: Value, to: int) -> Value:
@@ -238,4 +238,4 @@ class _Reader:
             for chunk in range(self.program.num_chunks):
                 if not self.num_writes[gpu, "o", chunk]:
                     inside: Value = (gpu, Buffer.INPUT, chunk), None
-                    self.folds.append(Fold((gpu, Buffer.OUTPUT, chunk), [inside], -1, 1))
+                    self.folds.append(MscclFold((gpu, Buffer.OUTPUT, chunk), [inside], -1, 1))

@@ -9,7 +9,7 @@ import numpy as np
 from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
-    from hocket.network import Result
+    from hocket.network import SimulationResult
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links of a picture
@@ -30,7 +30,7 @@ def require_matplotlib() -> Any:
 
 
 def draw_all(
-    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "Result"]
+    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
 ) -> list[str]:
     """Draws what the rows have something for, and returns the files.
 
@@ -124,7 +124,7 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
     return saved(figure, file)
 
 
-def heat(file: str, result: "Result", title: str) -> str:
+def heat(file: str, result: "SimulationResult", title: str) -> str:
     """The network, its links as thick and red as they are busy."""
     pyplot = require_matplotlib()
     from matplotlib.collections import LineCollection
