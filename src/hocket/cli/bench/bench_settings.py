@@ -9,6 +9,7 @@ from hocket.runtime import find_collective_name, plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (
     COLLECTIVES,
+    DTYPE_TABLE,
     DTYPES,
     ITEM_BYTES,
     REDUCTIONS,
@@ -21,15 +22,8 @@ from hocket.schedule import (
 ALL = "all"
 FACTOR = 2  # of premul_sum: a power of two is exact in every type
 
-# What NCCL calls them; the others have one name.
-_TYPES_OF_NCCL = {
-    "float16": "half",
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
-_OPS_OF_NCCL = {"premul_sum": "mulsum"}
+_TYPES_OF_NCCL = {dtype.name: dtype.nccl for dtype in DTYPE_TABLE}
+_OPS_OF_NCCL = {"premul_sum": "mulsum"}  # the other names are the same
 _OPS = tuple(name for name in REDUCTIONS if name != "custom")
 
 
@@ -116,8 +110,8 @@ def reduction(op: str) -> str | Reduction:
 
 
 def type_in_nccl(dtype: str) -> str:
-    """NCCL's name of a type, or our own."""
-    return _TYPES_OF_NCCL.get(dtype, dtype)
+    """NCCL's name of a type."""
+    return _TYPES_OF_NCCL[dtype]
 
 
 def op_in_nccl(op: str) -> str:
