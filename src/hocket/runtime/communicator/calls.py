@@ -152,12 +152,12 @@ class Calls(_core.Caller):
             num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
             algorithm = choose(collective, self._size, num_bytes, order, self._policy)
         found = find(collective, algorithm)  # what the name means by now
-        place = (found, algorithm, root, aliased)
-        planned = self._plans.get(place)
+        key = (found, algorithm, root, aliased)
+        planned = self._plans.get(key)
         if planned is None:
             grid = self.topology.shape if len(self.topology.axes) > 1 else None
             planned = launched(found, self._rank, self._size, root, aliased, grid)
-            planned = self._plans.setdefault(place, planned)  # another thread may have been faster
+            planned = self._plans.setdefault(key, planned)  # another thread may have been faster
         for labels in wanted:
             if not labels & planned.labels:
                 raise _lacks(collective, algorithm, self._size, labels, planned.labels)

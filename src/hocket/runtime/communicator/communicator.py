@@ -58,7 +58,7 @@ def init(
 ) -> "Communicator":
     """Meets the other ranks and returns the communicator of all of them; every rank calls it.
 
-    Without arguments the place comes from whoever started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
+    Without arguments, rank and size come from what started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
     and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. HOCKET_ALGO
     and the tuner file are read by rank 0, for all; HOCKET_TRACE names a file to trace into. Raises RendezvousError (on
     all ranks that came, naming those that did not), ResourceError, OSError for a trace that cannot be written, and
@@ -130,7 +130,7 @@ def _configuration() -> dict[str, str]:
 
 
 class Context:
-    """What all communicators of one rank share: its memory, and its place among all ranks of the job.
+    """What all communicators of one rank share: its memory, and its rank among all ranks of the job.
 
     Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits;
     num_cores: on how many all ranks of the job run together.
@@ -325,10 +325,10 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return made
 
     def _made(self, members: list[int]) -> "Communicator":
-        place, timeout = members.index(self._rank), self._default.timeout
+        new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
         with groups.endpoints(self.context._core, self._usable(), members, self._rank, timeout) as endpoints:
-            made = Communicator(self.context, group, place, endpoints)
+            made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
         return made
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.schedule.ir import Block, Buffer, Step
 
-Location = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
+ChunkPlace = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 
 
 @dataclass(eq=False)
@@ -20,13 +20,13 @@ class MscclFold:
     `line` are of the instruction.
     """
 
-    into: Location
-    operands: "list[tuple[Location, MscclFold | None]]"
+    into: ChunkPlace
+    operands: "list[tuple[ChunkPlace, MscclFold | None]]"
     at: int
     line: int
 
 
-Value = tuple[Location, MscclFold | None]
+Value = tuple[ChunkPlace, MscclFold | None]
 
 
 def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
@@ -103,8 +103,8 @@ def _edges(folds: Sequence[MscclFold]) -> tuple[list[tuple[int, int, int]], set[
     edges: list[tuple[int, int, int]] = []
     overdue: set[int] = set()
     number = {fold: i for i, fold in enumerate(folds)}
-    writer: dict[Location, MscclFold] = {}
-    readers: dict[Location, list[int]] = defaultdict(list)
+    writer: dict[ChunkPlace, MscclFold] = {}
+    readers: dict[ChunkPlace, list[int]] = defaultdict(list)
     overwriter: dict[Value, int] = {}
     for i, fold in enumerate(folds):
         for location, source in fold.operands:
@@ -130,7 +130,7 @@ def blocks_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> 
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(max(steps, default=-1) + 1)]
     lines = [0] * len(rows)
 
-    def placed(location: Location) -> Location:
+    def placed(location: ChunkPlace) -> ChunkPlace:
         rank, buffer, chunk = location
         if buffer == Buffer.SCRATCH:
             chunk = slots[rank].setdefault(chunk, len(slots[rank]))

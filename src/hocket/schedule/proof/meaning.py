@@ -15,7 +15,7 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.lowering.dependencies import REMOTE, Ints
 from hocket.schedule.lowering.plan import COMPLETES
 from hocket.schedule.places import places_of
-from hocket.schedule.proof.joint import JointPlans, Reads, place_name
+from hocket.schedule.proof.joint import JointPlans, Reads, location_name
 from hocket.schedule.proof.waits import MatchedMessages
 
 Names = NDArray[np.uint64]
@@ -31,7 +31,7 @@ def check_meaning(joint: JointPlans, messages: MatchedMessages, reads: Reads, ex
         num_ranks, location = len(joint.plans), int(joint.wanted[wrong[0]])
         rank = location % num_ranks
         index = int(wrong[0]) - int(np.argmax(joint.wanted % num_ranks == rank))
-        text = f"the plans leave in {place_name(location, num_ranks)} of rank {rank} another value than the schedule"
+        text = f"the plans leave in {location_name(location, num_ranks)} of rank {rank} another value than the schedule"
         raise VerifyError(text, law=3, rank=rank, chunk=index % joint.plans[rank].chunks_per_block)
 
 
