@@ -200,6 +200,19 @@ def find_collective(name: str) -> Collective:
     return COLLECTIVES[name]
 
 
+def find_collective_name(text: str) -> str | None:
+    """The name of the collective that is meant, in Hocket's spelling or NCCL's; None if there is none.
+
+    Upper and lower case and underscores make no difference: AllReduce, allreduce and all_reduce are one.
+    """
+    return next((name for name in COLLECTIVES if plain_spelling(name) == plain_spelling(text)), None)
+
+
+def plain_spelling(name: str) -> str:
+    """How NCCL spells a collective or an algorithm: allreduce."""
+    return name.replace("_", "").lower()
+
+
 def chunk_bounds(num_elements: int, chunks_per_block: int) -> Ints:
     """Where the chunks of a block of num_elements elements begin and end: int64[chunks_per_block + 1].
 

@@ -11,8 +11,8 @@ where it leaves them something, so that HOCKET_ALGO=ring does not forbid barrier
 
 from dataclasses import dataclass
 
-from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name, find_collective_name
-from hocket.schedule import COLLECTIVES
+from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name
+from hocket.schedule import COLLECTIVES, find_collective_name
 
 VARIABLE = "HOCKET_ALGO"
 

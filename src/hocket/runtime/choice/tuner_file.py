@@ -13,12 +13,10 @@ from pathlib import Path
 from hocket.runtime.choice.spelling import (
     algorithm_in_nccl,
     algorithm_names,
-    collective_in_nccl,
     find_algorithm_name,
-    find_collective_name,
     is_algorithm_of_nccl,
 )
-from hocket.schedule import COLLECTIVES
+from hocket.schedule import COLLECTIVES, find_collective_name, plain_spelling
 
 DEFAULT_FILE = "hocket_tuner.conf"
 VARIABLE = "HOCKET_TUNER_CONFIG_FILE"
@@ -146,7 +144,7 @@ def _written(rules: Iterable[Rule]) -> list[str]:
         ",".join(
             str(field)
             for field in (
-                collective_in_nccl(rule.collective),
+                plain_spelling(rule.collective),
                 rule.min_bytes,
                 rule.max_bytes,
                 algorithm_in_nccl(rule.collective, rule.algorithm),
@@ -182,7 +180,7 @@ class _Line:
             )
         collective = find_collective_name(self.fields[0])
         if collective is None:
-            raise self._wrong(0, f"one of {', '.join(map(collective_in_nccl, COLLECTIVES))}")
+            raise self._wrong(0, f"one of {', '.join(map(plain_spelling, COLLECTIVES))}")
         min_bytes, max_bytes = self._number(1, 0), self._number(2, -1)
         if max_bytes != -1 and max_bytes < min_bytes:
             raise self._wrong(2, f"-1 or at least min_bytes, {min_bytes}")
