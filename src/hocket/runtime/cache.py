@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hocket.runtime import file_lock
+from hocket.runtime.variables import CACHE
 
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 _PATIENCE_SECONDS = 5.0  # with who proves, more than nearly all proofs take; then each proves for itself
@@ -19,8 +20,8 @@ _PATIENCE_SECONDS = 5.0  # with who proves, more than nearly all proofs take; th
 
 def cache_folder() -> Path:
     """Where verdicts are kept: $HOCKET_CACHE, else hocket in $XDG_CACHE_HOME or ~/.cache."""
-    if "HOCKET_CACHE" in os.environ:
-        return Path(os.environ["HOCKET_CACHE"])
+    if CACHE in os.environ:
+        return Path(os.environ[CACHE])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hocket"
 
 

@@ -12,9 +12,8 @@ where it leaves them something, so that HOCKET_ALGO=ring does not forbid barrier
 from dataclasses import dataclass
 
 from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name
+from hocket.runtime.variables import ALGO
 from hocket.schedule import COLLECTIVES, find_collective_name
-
-VARIABLE = "HOCKET_ALGO"
 
 _PLAIN = ("direct", "ring", "tree", "binomial", "pairwise")  # tried before all others that an exclusion leaves
 _BOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -49,7 +48,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
     """The lists in a text; of several for one collective the last. ValueError, saying what there is, for other text."""
     if ".py" in text:
         raise ValueError(
-            f"{VARIABLE}: expected names of algorithms; found {text!r}; one in a file of yours is asked for by "
+            f"{ALGO}: expected names of algorithms; found {text!r}; one in a file of yours is asked for by "
             f"algorithm= of a call or of comm.configure()"
         )
     lists: dict[str, Allowed] = {}
@@ -58,7 +57,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
         collective = _collective(name, text) if colon else ""
         if not colon and position > 0:
             raise ValueError(
-                f"{VARIABLE}: expected COLLECTIVE:ALGORITHM,... in all lists but the first; found {entry!r} in {text!r}"
+                f"{ALGO}: expected COLLECTIVE:ALGORITHM,... in all lists but the first; found {entry!r} in {text!r}"
             )
         excludes, names = listed.strip().startswith("^"), listed.strip().removeprefix("^").split(",")
         known = tuple(_algorithm(one.strip(), collective, text) for one in names)
@@ -69,9 +68,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
 def _collective(name: str, text: str) -> str:
     found = find_collective_name(name.strip())
     if found is None:
-        raise ValueError(
-            f"{VARIABLE}: expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r} in {text!r}"
-        )
+        raise ValueError(f"{ALGO}: expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r} in {text!r}")
     return found
 
 
@@ -82,4 +79,4 @@ def _algorithm(name: str, collective: str, text: str) -> str:
         return name
     there = sorted({one for kind in concerned for one in algorithm_names(kind)})
     what = f"an algorithm for {collective}" if collective else "an algorithm"
-    raise ValueError(f"{VARIABLE}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}")
+    raise ValueError(f"{ALGO}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}")

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from hocket.algorithms import ALGORITHMS, Algorithm, on_replaced
-from hocket.runtime.choice.allowed import VARIABLE, Allowed, parse
+from hocket.runtime.choice.allowed import Allowed, parse
 from hocket.runtime.choice.spelling import algorithm_names
 from hocket.runtime.choice.tuner_file import Rule, read_configured
+from hocket.runtime.variables import ALGO
 from hocket.schedule import find_collective
 
 ORDERS: dict[str, str | None] = {"fast": None, "rank": "rank_order", "invariant": "balanced_tree"}
@@ -113,7 +114,7 @@ class Policy:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, shares_cores: bool = False) -> "Policy":
         """From HOCKET_ALGO and the tuner file. ValueError, saying what there is, if either cannot be understood."""
-        return cls(read_configured(environ), parse(environ.get(VARIABLE, "")), shares_cores)
+        return cls(read_configured(environ), parse(environ.get(ALGO, "")), shares_cores)
 
     def table_alone(self) -> "Policy":
         """What holds for the same ranks where the environment fixes nothing."""
@@ -166,7 +167,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
         left = [name for name in allowed.names_for(collective) if name in names]
         if not left and allowed.binds(collective):
             raise ValueError(
-                f"{collective}: {VARIABLE} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
+                f"{collective}: {ALGO} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
                 f"expected at least one of {_fitting(collective, num_ranks, order)}"
             )
         names = left or names
@@ -179,7 +180,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     chosen = next((name for name in names if has_label(collective, name, num_ranks, order)), None)
     if chosen is None:
         raise ValueError(
-            f"{collective}: {VARIABLE} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
+            f"{collective}: {ALGO} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
             f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
         )
     return chosen
@@ -191,13 +192,13 @@ on_replaced.append(choose.cache_clear)  # it may be for other rank counts, or ha
 def choose_by(
     collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY
 ) -> tuple[str, str]:
-    """What `choose` says, and who decided: "table", "tuner file" or "HOCKET_ALGO". ValueError as there."""
+    """What `choose` says, and who decided: "table", "tuner file" or the name HOCKET_ALGO. ValueError as there."""
     chosen = choose(collective, num_ranks, num_bytes, order, policy)
     if chosen == choose(collective, num_ranks, num_bytes, order, policy.table_alone()):
         return chosen, "table"
     without = replace(policy, rules=())
     by_rule = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != chosen
-    return chosen, "tuner file" if by_rule else VARIABLE
+    return chosen, "tuner file" if by_rule else ALGO
 
 
 def required_label(order: str) -> str | None:

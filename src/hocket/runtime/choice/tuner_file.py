@@ -16,10 +16,10 @@ from hocket.runtime.choice.spelling import (
     find_algorithm_name,
     is_algorithm_of_nccl,
 )
+from hocket.runtime.variables import TUNER_CONFIG_FILE
 from hocket.schedule import COLLECTIVES, find_collective_name, plain_spelling
 
 DEFAULT_FILE = "hocket_tuner.conf"
-VARIABLE = "HOCKET_TUNER_CONFIG_FILE"
 
 _FIELDS = (
     "collective",
@@ -79,11 +79,13 @@ def read_configured(environ: Mapping[str, str]) -> tuple[Rule, ...]:
 
     ValueError if the file that is named is missing, or cannot be understood.
     """
-    named = environ.get(VARIABLE)
+    named = environ.get(TUNER_CONFIG_FILE)
     if named is None:
         return read(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else ()
     if named and not Path(named).is_file():
-        raise ValueError(f"{VARIABLE}: expected a tuner file, found no file {named!r}; correct the path, or unset it")
+        raise ValueError(
+            f"{TUNER_CONFIG_FILE}: expected a tuner file, found no file {named!r}; correct the path, or unset it"
+        )
     return read(named) if named else ()
 
 

@@ -1,6 +1,6 @@
 """`run_ranks`: call one function as n ranks, in processes or in threads, and have the results as a list.
 
-The ranks find their place through `hocket.init()`. If one fails, the others get a little time to notice and end by
+The ranks find their rank through `hocket.init()`. If one fails, the others get a little time to notice and end by
 themselves, then they are ended; no process is left over, whatever happens to this one. Commands (`hocket run`) are
 the business of `supervisor`.
 """

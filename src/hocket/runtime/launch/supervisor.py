@@ -31,7 +31,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout: float | None = None) -> int:
     """Runs command as n ranks and returns the exit code for the shell; blocks until all ended.
 
-    Ranks find their place in Hocket's environment variables, and in torchrun's. Lines on their standard output and
+    Ranks find their number in Hocket's environment variables, and in torchrun's. Lines on their standard output and
     error are passed on whole and unchanged, with "[rank] " in front if label.
     The code is 0 if all ranks returned 0, else that of the first rank that failed (128 + number for a signal), whose
     traceback is repeated last. timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is
