@@ -36,10 +36,10 @@ def register() -> None:
         warnings.warn(f"hocket is no backend of torch.distributed here: {error}", RuntimeWarning, stacklevel=2)
 
 
-def _create(place: Any, options: Any) -> Any:
+def _create(given: Any, options: Any) -> Any:
     from hocket.torch_backend.process_group import ProcessGroup
 
-    return ProcessGroup(place, options)
+    return ProcessGroup(given, options)
 
 
 def __getattr__(name: str) -> Any:

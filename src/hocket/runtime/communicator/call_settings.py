@@ -9,8 +9,8 @@ DEFAULT_OPERATION_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Of one collective, or of all. `algorithm` "": the table decides (select.choose). timeout is in seconds."""
+class CallSettings:
+    """The settings of one collective, or of all. An algorithm "" leaves it to `select.choose`. timeout: seconds."""
 
     algorithm: str = ""
     order: str = "fast"

@@ -24,7 +24,7 @@ from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
-from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.collectives import Collectives
 from hocket.runtime.communicator.lower_face import LowerFace
@@ -58,7 +58,7 @@ def init(
 ) -> "Communicator":
     """Meets the other ranks and returns the communicator of all of them; every rank calls it.
 
-    Without arguments the place comes from whoever started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
+    Without arguments, rank and size come from what started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
     and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. HOCKET_ALGO
     and the tuner file are read by rank 0, for all; HOCKET_TRACE names a file to trace into. Raises RendezvousError (on
     all ranks that came, naming those that did not), ResourceError, OSError for a trace that cannot be written, and
@@ -130,7 +130,7 @@ def _configuration() -> dict[str, str]:
 
 
 class Context:
-    """What all communicators of one rank share: its memory, and its place among all ranks of the job.
+    """What all communicators of one rank share: its memory, and its rank among all ranks of the job.
 
     Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits;
     num_cores: on how many all ranks of the job run together.
@@ -197,7 +197,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
-        self._default, self._settings = Settings(), dict[str, Settings]()
+        self._default, self._settings = CallSettings(), dict[str, CallSettings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
         _known[id(self)] = self
@@ -270,7 +270,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         finally:  # wherever a signal's exception comes in between
             _core.forget_calls(self)
 
-    def _check_kept(self, name: str, settings: Settings) -> None:
+    def _check_kept(self, name: str, settings: CallSettings) -> None:
         """ValueError if an algorithm and an order are fixed that do not go together."""
         if settings.algorithm and name in COLLECTIVES:
             reduces = COLLECTIVES[name].counts_contributions
@@ -325,10 +325,10 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return made
 
     def _made(self, members: list[int]) -> "Communicator":
-        place, timeout = members.index(self._rank), self._default.timeout
+        new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
         with groups.endpoints(self.context._core, self._usable(), members, self._rank, timeout) as endpoints:
-            made = Communicator(self.context, group, place, endpoints)
+            made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
         return made
 

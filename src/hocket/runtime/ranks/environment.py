@@ -29,9 +29,9 @@ _MPI_STARTERS = ("hydra_pmi_proxy", "orted", "prted", "prterun", "mpiexec", "mpi
 
 @dataclass(frozen=True)
 class Environment:
-    """One rank's place in its group.
+    """Which rank a process is, and of which job.
 
-    address is the name of an abstract Unix socket, without the leading NUL; source says who assigned the place;
+    address is the name of an abstract Unix socket, without the leading NUL; source says who assigned the rank;
     timeout_seconds limits the rendezvous. cancel, where given, ends a rendezvous early (thread ranks share it).
     """
 
@@ -45,18 +45,18 @@ class Environment:
     cancel: threading.Event | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        place = f"{self.source} assigned rank {self.rank} of {self.size}"
+        assigned = f"{self.source} assigned rank {self.rank} of {self.size}"
         if self.size < 1 or not 0 <= self.rank < self.size:
-            raise RendezvousError(f"{place}; expected a size of at least 1 and a rank from 0 to size - 1")
+            raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")
         if self.local_size != self.size:
             raise RendezvousError(
-                f"{place}, but only {self.local_size} ranks on this host: several hosts come later; "
+                f"{assigned}, but only {self.local_size} ranks on this host: several hosts come later; "
                 "start all ranks on one host"
             )
         length = len(self.address.encode())
         if not 0 < length <= MAX_ADDRESS_BYTES or "\0" in self.address:
             raise RendezvousError(
-                f"{place} at address {self.address!r}; expected 1 to {MAX_ADDRESS_BYTES} bytes without NUL"
+                f"{assigned} at address {self.address!r}; expected 1 to {MAX_ADDRESS_BYTES} bytes without NUL"
             )
 
 
@@ -68,10 +68,10 @@ def discover(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     variables: Mapping[str, str] | None = None,
 ) -> Environment:
-    """The place of the calling rank.
+    """Which rank the calling rank is.
 
     rank and size go together; address alone replaces the discovered one, so that one job can have several meetings.
-    timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad places and
+    timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad ranks and
     RendezvousError where the variables contradict each other or ranks are on several hosts.
     """
     if address is not None and not isinstance(address, str):
@@ -87,9 +87,9 @@ def discover(
         address = address or found.address
         return Environment(found.rank, found.size, address, found.source, found.rank, found.size, timeout, found.cancel)
     for read in (_from_hocket, _from_torchrun, _from_mpi, _from_slurm):
-        place = read(variables)
-        if place is not None:
-            source, rank, size, local_rank, local_size, name = place
+        assigned = read(variables)
+        if assigned is not None:
+            source, rank, size, local_rank, local_size, name = assigned
             return Environment(rank, size, address or name, source, local_rank, local_size, timeout)
     return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
 
@@ -100,7 +100,7 @@ def new_address() -> str:
 
 
 def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
-    """The variables that tell a child process its place, as `discover` reads them.
+    """The variables that tell a child process its rank, as `discover` reads them.
 
     OMP_NUM_THREADS is added where the caller's environment has none: ranks share the cores, and linear algebra that
     starts a thread per core in each of them loses most of its time to waiting. Their cores are those of the calling
@@ -113,12 +113,12 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
 
 
 def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
-    """The variables by which torchrun tells a process its place: what init_process_group of PyTorch reads.
+    """The variables by which torchrun tells a process its rank: what init_process_group of PyTorch reads.
 
     port: one of this host that stays free for rank 0's store.
     """
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    return {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    assigned = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    return {name: str(value) for name, value in assigned.items()} | {"MASTER_ADDR": "127.0.0.1"}
 
 
 def may_attach(variables: Mapping[str, str] | None = None) -> bool:
@@ -169,7 +169,7 @@ def link_here() -> tuple[float, float] | None:
     return float(bytes_per_second), float(seconds)
 
 
-# --- who assigned the place: (source, rank, size, local rank, local size, address), or None -----------------------
+# --- who assigned the rank: (source, rank, size, local rank, local size, address), or None -----------------------
 
 _Place = tuple[str, int, int, int, int, str] | None
 
@@ -292,11 +292,11 @@ class Scope:
         self.values: dict[Any, Any] = {}
 
 
-class _Here(threading.local):
+class _CurrentRank(threading.local):
     scope = Scope(None)  # the process's, for all threads that are in no other
 
 
-here = _Here()
+here = _CurrentRank()
 """here.scope: of the rank that the calling thread belongs to."""
 
 
@@ -311,7 +311,7 @@ def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iter
 
     whole_process: so are all threads of the process that are in no scope of their own.
     """
-    scope, holder = Scope(environment), _Here if whole_process else here
+    scope, holder = Scope(environment), _CurrentRank if whole_process else here
     outer = vars(holder).get("scope")
     holder.scope = scope
     failure: BaseException | None = None

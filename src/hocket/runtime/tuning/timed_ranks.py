@@ -33,7 +33,7 @@ Rounds = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Job:
+class TimedJob:
     """Times wanted of one collective: at these sizes, of these algorithms; defaults has one for each size."""
 
     collective: str
@@ -42,7 +42,7 @@ class Job:
     defaults: tuple[str, ...]
 
 
-def measure(jobs: Sequence[Job], seconds: float, screen: bool = True) -> dict[tuple[str, int], Rounds]:
+def measure(jobs: Sequence[TimedJob], seconds: float, screen: bool = True) -> dict[tuple[str, int], Rounds]:
     """Rounds by collective and size, the same on all ranks; what the seconds do not suffice for is not there.
 
     Without `screen` all algorithms of a job are timed to the end. To be called by every rank of a new group.
@@ -72,10 +72,10 @@ def exact_bytes(collective: str, num_bytes: int, num_ranks: int) -> int:
     return max(1, num_bytes // unit) * unit
 
 
-def _cells(jobs: Sequence[Job]) -> list[tuple[Job, int, str]]:
+def _cells(jobs: Sequence[TimedJob]) -> list[tuple[TimedJob, int, str]]:
     """The smallest size first, then the one at which all algorithms are tried, then upwards, collective by turns."""
 
-    def order(job: Job, size: int) -> tuple[int, int]:
+    def order(job: TimedJob, size: int) -> tuple[int, int]:
         pivot = max((one for one in job.sizes if one <= _PIVOT), default=0)
         return (0 if size == job.sizes[0] else 1 if size == pivot else 2, size)
 
