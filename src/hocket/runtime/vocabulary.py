@@ -1,4 +1,4 @@
-"""The names behind the numbers that Python and the core exchange: a name stands at its number in the tuple."""
+"""The names behind the numbers that Python and the core exchange: the number of a name is its index in the tuple."""
 
 from hocket import _core
 from hocket.schedule import COLLECTIVES
