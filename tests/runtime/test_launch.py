@@ -260,9 +260,9 @@ def test_bad_arguments(n: Any, kind: str | None, error: type[Exception], words: 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_what_cannot_be_called_is_refused(kind: str) -> None:
-    with pytest.raises(TypeError, match="function is 5; expected what each rank calls"):
+    with pytest.raises(TypeError, match="function is 5; expected a function for each rank to call"):
         run_ranks(5, 2, kind=kind)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"args is 5; expected a tuple of arguments, as \(5,\)"):
+    with pytest.raises(TypeError, match=r"args is 5; expected a tuple of arguments, such as \(5,\)"):
         run_ranks(rank, 2, args=5, kind=kind)  # type: ignore[arg-type]
 
 
