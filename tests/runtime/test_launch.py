@@ -316,7 +316,7 @@ def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:
 def test_a_function_that_was_typed_in_is_a_type_error() -> None:
     program = PROGRAM + "run_ranks(fail, 2)"
     it = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "TypeError: run_ranks cannot send fail: it was typed in and is in no file" in it.stderr
+    assert "TypeError: run_ranks cannot send fail: it was typed in and is not in a file" in it.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
