@@ -53,7 +53,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class ChunkOwners:
-    """The owner of each chunk of a buffer: chunks[rank, i] is the i-th chunk of a rank; each chunk stands there once."""
+    """The owner of each chunk of a buffer. chunks[rank, i] is the i-th chunk of a rank; each chunk stands there once."""
 
     def __init__(self, chunks: npt.NDArray[Any]) -> None:
         self.chunks = chunks.astype(np.int64)
