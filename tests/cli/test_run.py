@@ -219,7 +219,7 @@ def test_who_does_not_end_is_terminated_and_then_killed(tmp_path: Path) -> None:
 def test_a_run_can_be_limited_in_time(tmp_path: Path) -> None:
     done = hocket_run(tmp_path, PREAMBLE + "if rank: time.sleep(60)", "-n", "3", "--timeout", "1")
     assert done.returncode == 124
-    assert done.stderr == "hocket run: ended after 1 s, when still running: 1, 2 of 3\n"
+    assert done.stderr == "hocket run: ended after 1 s; ranks still running: 1, 2 of 3\n"
 
 
 # --- signals, and what remains -------------------------------------------------------------------------------------

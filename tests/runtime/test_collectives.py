@@ -128,7 +128,7 @@ REFUSED = [
     (lambda comm: comm.all_gather_v(np.zeros(2), [5, 5, 5]), r"counts\[\d\] = 5 rows"),
     (lambda comm: comm.reduce_scatter_v(np.zeros(5), [2, 2, 2]), "the sum of counts = 6 rows"),
     (lambda comm: comm.all_to_all_v(np.zeros(3), [1, 1, 1], [1, -1, 1]), "recv_counts as 3 numbers"),
-    (lambda comm: comm.all_to_all_v(np.zeros(3), [1, 1, 1], [2, 2, 2]), "what this rank keeps"),
+    (lambda comm: comm.all_to_all_v(np.zeros(3), [1, 1, 1], [2, 2, 2]), "the rows that this rank keeps"),
     (lambda comm: comm.all_gather_v(np.float64(1).reshape(()), [1, 1, 1]), "at least 1 dim"),
 ]
 

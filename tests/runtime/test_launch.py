@@ -260,9 +260,9 @@ def test_bad_arguments(n: Any, kind: str | None, error: type[Exception], words: 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_what_cannot_be_called_is_refused(kind: str) -> None:
-    with pytest.raises(TypeError, match="function is 5; expected what each rank calls"):
+    with pytest.raises(TypeError, match="function is 5; expected a function for each rank to call"):
         run_ranks(5, 2, kind=kind)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"args is 5; expected a tuple of arguments, as \(5,\)"):
+    with pytest.raises(TypeError, match=r"args is 5; expected a tuple of arguments, such as \(5,\)"):
         run_ranks(rank, 2, args=5, kind=kind)  # type: ignore[arg-type]
 
 
@@ -316,7 +316,7 @@ def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:
 def test_a_function_that_was_typed_in_is_a_type_error() -> None:
     program = PROGRAM + "run_ranks(fail, 2)"
     it = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "TypeError: run_ranks cannot send fail: it was typed in and is in no file" in it.stderr
+    assert "TypeError: run_ranks cannot send fail: it was typed in and is not in a file" in it.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -128,7 +128,7 @@ def test_many_arrays_in_any_order_leave_nothing() -> None:
         # A type that NumPy does not know.
         (3, "float31", TypeError, "float31"),
         # Objects of Python cannot be shared between processes.
-        (3, object, TypeError, "dtype is object; expected one whose values have no objects"),
+        (3, object, TypeError, "dtype is object; expected one whose values are not Python objects"),
     ],
 )
 def test_bad_arguments(shape: Any, dtype: Any, error: Any, words: str) -> None:

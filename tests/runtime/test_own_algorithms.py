@@ -233,7 +233,7 @@ def test_files_of_other_content_are_a_mismatch(tmp_path: Path) -> None:
                 comm.broadcast(np.ones(3), algorithm=f"{file}:own", timeout=60)
             return "ran"
         except CollectiveMismatch as error:
-            assert "of a file the same content" in str(error)
+            assert "with the same content of its file" in str(error)
             return error.field
 
     assert run_ranks(main, 3, kind="thread") == ["schedule"] * 3

@@ -227,8 +227,8 @@ MALFORMED = [
     (
         sum,
         ValueError,
-        r"op sum: expected a function that works element by element; found that of .* it makes \[8.0, 9.0, 7.0\], but "
-        r"\[5.0, 4.0, 3.0\] of one element after the other; pass one such as numpy.add",
+        r"op sum: expected a function that works element by element; found that for .* it returns \[8.0, 9.0, 7.0\], "
+        r"but one element at a time \[5.0, 4.0, 3.0\]; pass a function such as numpy.add",
     ),
     (lambda left, right: np.sort(left + right), ValueError, r"op <lambda>: expected .* element by element"),
     # Functions that fail whatever they get.

@@ -214,7 +214,10 @@ def test_algo(text: str, collective: str, expected: str) -> None:
         ),
         ("allredcue:ring", "expected a collective, one of all_reduce, .*; found 'allredcue'"),
         ("all_reduce:ring;ring", r"expected COLLECTIVE:ALGORITHM,... in all lists but the first; found 'ring'"),
-        ("own.py:mine", "expected names of algorithms; found 'own.py:mine'; one in a file of yours is .* algorithm="),
+        (
+            "own.py:mine",
+            "expected names of algorithms; found 'own.py:mine'; .* in a file, use algorithm=",
+        ),
         ("all_reduce:^own.py", "expected names of algorithms"),
     ],
 )

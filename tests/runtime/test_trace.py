@@ -431,7 +431,7 @@ def test_a_trace_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_span_is_a_text() -> None:
-    with pytest.raises(TypeError, match="span: expected a text, its name in traces, found 3"):
+    with pytest.raises(TypeError, match="span: expected its name in traces as text, found 3"):
         hocket.span(3)
 
 

@@ -86,5 +86,5 @@ def test_files_of_different_ranks_become_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"each rank in one file; found rank 0 in .*0\.json"):
         trace_file.merge([*files, files[0]])
     trace_file.write(files[1], "run", part(1, boot="another"))
-    with pytest.raises(ValueError, match="one host that has not been started again"):
+    with pytest.raises(ValueError, match="one host without a restart in between"):
         trace_file.merge(files)

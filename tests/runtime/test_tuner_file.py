@@ -52,7 +52,7 @@ def test_what_only_nccl_has_is_left_out_with_one_warning(tmp_path: Path, capsys:
     assert [rule.algorithm for rule in read(file)] == ["ring"]
     told = capsys.readouterr().err
     assert told == (
-        f"hocket: {file}: left out, for algorithms that NCCL has and Hocket has not: line 1 (collnet_direct for "
+        f"hocket: {file}: left out lines with algorithms that only NCCL has: line 1 (collnet_direct for "
         "all_reduce), line 3 (NVLS_TREE for all_gather), line 4 (ring for broadcast)\n"
     )
 
@@ -67,10 +67,10 @@ def test_what_only_nccl_has_is_left_out_with_one_warning(tmp_path: Path, capsys:
         ("allreduce,0,1,ring,simple,-1,-1,-1,-1,-1,-1", "expected 8 to 10 fields, .*; found 11"),
         ("allredcue,0,1,ring,simple,-1,-1,-1", "collective: expected one of allreduce, .*; found 'allredcue'"),
         (",0,1,ring,simple,-1,-1,-1", "collective: expected .*; found ''"),
-        ("allreduce,many,1,ring,simple,-1,-1,-1", "min_bytes: expected a number from 0 on; found 'many'"),
-        ("allreduce,-1,1,ring,simple,-1,-1,-1", "min_bytes: expected a number from 0 on; found '-1'"),
-        ("allreduce,0,1k,ring,simple,-1,-1,-1", "max_bytes: expected a number from -1 on; found '1k'"),
-        ("allreduce,0,-2,ring,simple,-1,-1,-1", "max_bytes: expected a number from -1 on; found '-2'"),
+        ("allreduce,many,1,ring,simple,-1,-1,-1", "min_bytes: expected a number of at least 0; found 'many'"),
+        ("allreduce,-1,1,ring,simple,-1,-1,-1", "min_bytes: expected a number of at least 0; found '-1'"),
+        ("allreduce,0,1k,ring,simple,-1,-1,-1", "max_bytes: expected a number of at least -1; found '1k'"),
+        ("allreduce,0,-2,ring,simple,-1,-1,-1", "max_bytes: expected a number of at least -1; found '-2'"),
         ("allreduce,9,8,ring,simple,-1,-1,-1", "max_bytes: expected -1 or at least min_bytes, 9; found '8'"),
         (
             "allreduce,0,1,rnig,simple,-1,-1,-1",
@@ -78,11 +78,11 @@ def test_what_only_nccl_has_is_left_out_with_one_warning(tmp_path: Path, capsys:
         ),
         ("broadcast,0,1,pairwise,simple,-1,-1,-1", "algorithm: expected an algorithm for broadcast, one of"),
         ("allreduce,0,1,ring,quick,-1,-1,-1", "protocol: expected one of ll, ll128, simple; found 'quick'"),
-        ("allreduce,0,1,ring,simple,,-1,-1", "channels: expected a number from -1 on; found ''"),
-        ("allreduce,0,1,ring,simple,-1,1.5,-1", "nNodes: expected a number from -1 on; found '1.5'"),
-        ("allreduce,0,1,ring,simple,-1,-1,--1", "nRanks: expected a number from -1 on; found '--1'"),
-        ("allreduce,0,1,ring,simple,-1,-1,-1,²", "numPipeOps: expected a number from -1 on; found '²'"),
-        ("allreduce,0,1,ring,simple,-1,-1,-1,-1,x", "regBuff: expected a number from -1 on; found 'x'"),
+        ("allreduce,0,1,ring,simple,,-1,-1", "channels: expected a number of at least -1; found ''"),
+        ("allreduce,0,1,ring,simple,-1,1.5,-1", "nNodes: expected a number of at least -1; found '1.5'"),
+        ("allreduce,0,1,ring,simple,-1,-1,--1", "nRanks: expected a number of at least -1; found '--1'"),
+        ("allreduce,0,1,ring,simple,-1,-1,-1,²", "numPipeOps: expected a number of at least -1; found '²'"),
+        ("allreduce,0,1,ring,simple,-1,-1,-1,-1,x", "regBuff: expected a number of at least -1; found 'x'"),
     ],
 )
 def test_a_line_that_cannot_be_understood_names_file_line_and_field(line: str, message: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def differing() -> None:
 
 def split_on_one() -> None:
     splits = [2, 2] if dist.get_rank() == 0 else None
-    with pytest.raises(dist.DistBackendError, match="as split sizes of all_to_all_single are, on all ranks or on none"):
+    with pytest.raises(dist.DistBackendError, match=r"split sizes of all_to_all_single\) on all ranks or on none"):
         dist.all_to_all_single(torch.empty(4), torch.ones(4), splits, splits)
 
 

@@ -1,4 +1,4 @@
-"""RUN: ranks, how they meet, start and end, and the communicator that they share."""
+"""RUN: how ranks start, meet and end, and the communicator that they share."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""From what the core reports to the classes of hocket.errors: the one place where its failures get their words."""
+"""Turns what the core reports into the classes of hocket.errors: all messages about its failures are written here."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from hocket.errors import (
 )
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
-# In the order in which a difference is named: what comes later may only follow from what comes first.
+# The first field that differs is named: a difference in a later field may only follow from one in an earlier field.
 _FIELDS = ("kind", "dtype", "op", "detail", "count", "root", "schedule")
 
 
@@ -40,7 +40,8 @@ _ADVICE = {
     "dtype": "pass arrays of one dtype on all ranks",
     "detail": "values are digests of the factor, or of the function with its code, defaults, closure and state; pass "
     "the same on all ranks",
-    "schedule": "pass the same algorithm= on all ranks, of a file the same content; values are digests of schedules",
+    "schedule": "pass the same algorithm= on all ranks, with the same content of its file; values are digests of "
+    "schedules",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
 
@@ -57,7 +58,7 @@ def exception_of(
     this_rank: int,
     label: str,
 ) -> HocketError:
-    """The exception for a failure; the arguments are the fields of csrc/error.h."""
+    """Returns the exception for a failure of the core; the arguments are the fields of csrc/error.h."""
     where = f"rank {this_rank}" + (
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
@@ -68,7 +69,7 @@ def exception_of(
         ranks = name_ranks(missing) if missing else "its peers"
         what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
         return CollectiveTimeout(
-            f"{where}: {what} within {seconds:g} s; it waited for {ranks}. See what they do instead, or give a longer "
+            f"{where}: {what} within {seconds:g} s; it waited for {ranks}. See what they do instead, or pass a longer "
             f"timeout=; {_ONLY_CLOSE}",
             missing=missing,
             seconds=seconds,
@@ -85,8 +86,8 @@ def exception_of(
         )
     if cause == Cause.FORKED:
         return ForkedUse(
-            "a communicator, and a stream, belongs to the process that made it, and this is a forked child; call "
-            "hocket.init here, or make another stream"
+            "a communicator or a stream belongs to the process that made it, and this process is a forked child; call "
+            "hocket.init in the child, or make another stream"
         )
     if cause == Cause.RESOURCE:
         return ResourceError(
@@ -96,7 +97,7 @@ def exception_of(
 
 
 def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], of: str) -> CollectiveMismatch:
-    """`of` says what the ranks differ about, where it is not the whole call."""
+    """Returns the error for ranks whose calls differ; `of` names the part that differs if it is not the whole call."""
     by_rank = {rank: dict(zip(_FIELDS, call, strict=True)) for rank, call in sorted(calls.items())}
     differs = next(
         (name for name in _FIELDS if len({call[name] for call in by_rank.values()}) > 1),
@@ -109,9 +110,9 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
         found.setdefault(value, []).append(rank)
     sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
     kinds = sorted({_value("kind", call) for call in by_rank.values()})
-    advice = "let both give the same count" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
+    advice = "pass the same count on both" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
     if kinds == ["all_to_all", "all_to_all_v"]:
-        advice = "give counts, as split sizes of all_to_all_single are, on all ranks or on none"
+        advice = "pass counts (such as the split sizes of all_to_all_single) on all ranks or on none"
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
         f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
@@ -122,7 +123,7 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
 
 
 def _message_mismatch(where: str, calls: Mapping[int, tuple[int, ...]], message: str) -> CollectiveMismatch:
-    """Of a send and the receive that it met: the receiver tells both sides (csrc/match.cpp)."""
+    """Returns the error for a send and a receive that differ; the receiver reports both sides (csrc/match.cpp)."""
     [(receiver, (_, dtype, sent_dtype, _, count, sender, sent_count))] = calls.items()
     field, sent, expected = (
         ("count", sent_count, count) if dtype == sent_dtype else ("dtype", DTYPES[sent_dtype], DTYPES[dtype])
@@ -149,5 +150,5 @@ def _value(field: str, call: Mapping[str, int]) -> Any:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """The ranks in words."""
+    """Returns the ranks in words: "rank 2", "ranks 1, 3"."""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,4 +1,4 @@
-"""Locks of files, waited for no longer than told: who holds one may have been stopped."""
+"""File locks with a limited wait: the process that holds one may be stopped, and would then never release it."""
 
 import fcntl
 import time
@@ -7,9 +7,9 @@ _LONGEST_PAUSE_SECONDS = 0.02
 
 
 def acquire(descriptor: int, seconds: float) -> bool:
-    """Waits at most so long for the lock, which goes with the descriptor however this process ends; whether it came.
+    """Waits at most `seconds` for the lock, and returns whether it got the lock.
 
-    OSError where the file system has no locks.
+    The lock ends with the descriptor, however this process ends. Raises OSError if the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     pause = 0.0005

@@ -1,7 +1,7 @@
 """Registered memory: arrays in the rank's arena, which the other ranks of the host have mapped.
 
-A collective on such an array is read by the peers where it lies. One arena serves all communicators of a rank; it is a
-sealed memfd without a name, so nothing can be left behind.
+In a collective, the peers read such an array where it lies, without a copy. One arena serves all communicators of a
+rank. The arena is a sealed memfd without a name, so nothing remains when the process ends.
 """
 
 import errno
@@ -22,7 +22,7 @@ from hocket.schedule import EXTENSION_DTYPES, numpy_dtype
 
 
 def _new_arena() -> Any:
-    """Addresses for as much as the machine could hold; memory is taken when arrays are made."""
+    """Reserves addresses for as much as the machine could hold; memory is taken when arrays are made."""
     return _core.Arena(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
@@ -31,10 +31,10 @@ arena = PerRank[Any](_new_arena)
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
-    """An uninitialised array in registered memory; collectives on it need no copy.
+    """Returns an uninitialised array in registered memory; collectives on it need no copy.
 
-    shape: elements per dim. dtype: NumPy's, or the name of one of ml_dtypes ("bfloat16"). The memory is taken at once
-    (ResourceError if there is none) and goes back with the last array that shows it. The array stays usable after its
+    shape: elements per dim. dtype: one of NumPy's, or the name of one of ml_dtypes ("bfloat16"). The memory is taken at
+    once (ResourceError if there is none) and freed with the last array that uses it. The array stays usable after the
     communicators are closed.
     """
     try:
@@ -45,7 +45,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt
         raise ValueError(f"shape is {sizes}; expected sizes of at least 0")
     kind = numpy_dtype(dtype) if isinstance(dtype, str) and dtype in EXTENSION_DTYPES else np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"dtype is {kind}; expected one whose values have no objects, as float32")
+        raise TypeError(f"dtype is {kind}; expected one whose values are not Python objects, such as float32")
     num_bytes = math.prod(sizes) * kind.itemsize
     if num_bytes >= 1 << 63:  # more than an address can tell
         raise ResourceError(
@@ -57,11 +57,11 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt
 
 
 def record_stream(array: Any, stream: Stream) -> None:
-    """Tells that the stream uses the memory of an array of hocket.empty() in ways that hold no reference to it.
+    """Says that a stream uses the memory of an array of hocket.empty() without keeping a reference to the array.
 
-    When the last array that shows the memory is gone, it is used again only once the stream has passed what was in it
-    then. Not needed for arguments of Stream.submit and arrays of collectives, which are kept until they were used.
-    ValueError for other memory.
+    When the last array on this memory is gone, the memory is reused only after the stream has done all that was in it
+    at that moment. Arguments of Stream.submit and arrays of collectives do not need this call: they are kept until they
+    have been used. Raises ValueError for other memory.
     """
     if not isinstance(stream, Stream):
         raise TypeError(f"record_stream: expected a hocket.Stream, found {stream!r}")

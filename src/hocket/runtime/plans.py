@@ -1,12 +1,12 @@
-"""From (collective, algorithm, rank count, root) to a plan that the core may run: built, proved, lowered, remembered.
+"""Makes plans for the core from (collective, algorithm, rank count, root): builds, proves, lowers and remembers them.
 
-A proof is expensive beside a call, so its verdict is kept on disk, under the content of the schedule, what the
-algorithm promises, and the code that proves. Of the ranks that need one proof at the same time, one makes it and the
-others wait for it, though not for long: it may have been stopped.
+A proof takes long compared with a call, so its verdict is kept on disk. Its key is the content of the schedule, what
+the algorithm promises, and the code that proves. If several ranks need the same proof at the same time, one makes it
+and the others wait, but not for long: that process may be stopped.
 
-Beside a start of some milliseconds, building and lowering are expensive too, above all where ranks share cores. So the
-plans of built-in algorithms are kept as well, of each rank once its schedule was proved, under the code that makes
-them: what a user's algorithm comes to may depend on anything, and is made anew by each process.
+A start takes some milliseconds, so building and lowering are expensive too, above all if ranks share cores. So the
+plans of built-in algorithms are kept as well, one for each rank, once the schedule is proved. Their key contains the
+code that makes them. A user's algorithm may depend on anything, so each process makes its plan anew.
 """
 
 import functools
@@ -32,7 +32,7 @@ _DIGEST_CHARACTERS = 64
 
 _in_process: dict[str, dict[str, Any]] = {}  # verdicts by key
 _of_files: dict[tuple[str, str], Algorithm] = {}  # by collective and "FILE.py:NAME"
-# Guards both, and makes threads of one process load and prove one after the other. A file may call us while it loads.
+# Guards both tables. Threads of one process load and prove in turn. A user's file may call this module as it loads.
 _lock = threading.RLock()
 
 
@@ -56,18 +56,18 @@ class Prepared:
 def launched(
     algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
 ) -> _core.Launched:
-    """What one communicator uses of a prepared plan.
+    """Returns a communicator's own state of a prepared plan.
 
-    Arguments and errors as `prepare`; dims for an algorithm that takes no grid are none.
+    Arguments and errors are those of `prepare`; dims are ignored if the algorithm takes no grid.
     """
     prepared = prepare(algorithm, rank, size, root, in_place, dims if algorithm.dims else None)
     return _core.Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """The algorithm of this name; "FILE.py:NAME" takes it from a user's file, run once. ValueError unless there is one.
+    """Returns the algorithm of this name, or raises ValueError; "FILE.py:NAME" takes it from a user's file, run once.
 
-    NAME may be left out where the file has one algorithm for the collective.
+    NAME may be left out if the file has exactly one algorithm for the collective.
     """
     found = ALGORITHMS.get((collective, name))
     if found is not None:
@@ -82,10 +82,11 @@ def find(collective: str, name: str) -> Algorithm:
 def prepare(
     algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None = None
 ) -> Prepared:
-    """The plan of one rank, proved for this rank count, root and grid in both alias modes.
+    """Returns the plan of one rank, proved for this rank count, root and grid in both alias modes.
 
-    It is remembered by the algorithm itself, as its name may come to mean another. Without dims the algorithm has its
-    own, if it takes a grid. ValueError for one that does not do this rank count; VerifyError if the proof fails.
+    The key of the memory is the algorithm itself, because its name may later mean another algorithm. An algorithm that
+    takes a grid chooses one if dims is None. Raises ValueError if the algorithm does not support this rank count, and
+    VerifyError if the proof fails.
     """
     collective, name = algorithm.collective, algorithm.name
     key = cache.digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
@@ -103,9 +104,9 @@ def prepare(
 
 
 def in_core(plan: Plan, collective: str, label: str, *, only_token: bool = False) -> Any:
-    """A plan of this collective as the core holds it; `label` is what a stall is reported under.
+    """Returns a plan of this collective as the core holds it; reports of a stall name it by `label`.
 
-    only_token: the values are nobody's, as in a barrier between calls, so the core need not compute them.
+    only_token: no caller reads the values (as in a barrier), so the core need not compute them.
     """
     return _core.Plan(
         plan.num_ranks,
@@ -126,9 +127,9 @@ def in_core(plan: Plan, collective: str, label: str, *, only_token: bool = False
 
 
 def prove(algorithm: Algorithm, schedule: Schedule) -> float:
-    """Holds this very schedule to the law and to what the algorithm promises, unless that was done before.
+    """Checks this very schedule against the law and the algorithm's promises, unless that was done before.
 
-    Seconds that the proof took, 0 where it was known; VerifyError.
+    Returns the seconds that the proof took, 0 if its verdict was known. Raises VerifyError if the proof fails.
     """
     return _proved(algorithm, schedule)[1]
 
@@ -136,7 +137,7 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
 def _proved(
     algorithm: Algorithm, schedule: Schedule, dims: tuple[int, ...] | None = None
 ) -> tuple[dict[str, Any], float]:
-    """The verdict, a certificate as plain values, and the seconds that it took."""
+    """Returns the verdict, a certificate as plain values, and the seconds that it took."""
     declared = algorithm.declared(schedule.num_ranks, schedule.root, dims=dims)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
     key = cache.digest(f"{_code()} {schedule.digest} {promises}".encode())
@@ -160,7 +161,7 @@ def _proved(
 
 @functools.cache
 def _code() -> str:
-    """The content of the packages that write, prove and lower schedules: what is changed trusts nothing older."""
+    """Returns the digest of the code that writes, proves and lowers schedules: changed code trusts no old verdict."""
     content = hashlib.sha256(__version__.encode())
     for package in (schedule, algorithms):
         top = package.__path__[0]
@@ -175,7 +176,7 @@ def _code() -> str:
 
 
 def _read_verdict(folder: Path | None, key: str, schedule: Schedule) -> dict[str, Any] | None:
-    """The verdict under this key, if it is one, and of all laws and both alias modes for this schedule."""
+    """Returns the verdict under this key if it covers all laws and both alias modes of this schedule, else None."""
     try:
         verdict = msgspec.json.decode(cache.read(folder, key), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -185,7 +186,7 @@ def _read_verdict(folder: Path | None, key: str, schedule: Schedule) -> dict[str
 
 
 def _read_plan(key: str) -> _Made | None:
-    """What was made under this key, if that is whole: a digest of itself comes first."""
+    """Returns what was made under this key, None if the file is not whole: it begins with a digest of its rest."""
     try:
         kept = cache.read(cache.folder("plans"), key)
         if kept[:_DIGEST_CHARACTERS].decode() != cache.digest(kept[_DIGEST_CHARACTERS:]):
@@ -205,4 +206,4 @@ def _array(_: type, kept: tuple[list[int], bytes]) -> NDArray[np.int32]:
     return np.frombuffer(content, np.int32).reshape(shape)
 
 
-_decoder = msgspec.msgpack.Decoder(_Made, dec_hook=_array)  # made here, as threads would make what it needs at once
+_decoder = msgspec.msgpack.Decoder(_Made, dec_hook=_array)  # made at import: threads would race to make it

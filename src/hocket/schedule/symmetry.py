@@ -53,7 +53,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class ChunkOwners:
-    """Which rank owns each chunk of a buffer: chunks[rank, i] is the rank's i-th chunk. Each chunk is there once."""
+    """The owner of each chunk of a buffer. chunks[rank, i] is the i-th chunk of a rank; each chunk is there once."""
 
     def __init__(self, chunks: npt.NDArray[Any]) -> None:
         self.chunks = chunks.astype(np.int64)

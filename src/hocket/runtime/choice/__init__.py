@@ -1,1 +1,1 @@
-"""Which algorithm runs: the table, what narrows it, and the spellings that people use."""
+"""The choice of the algorithm: the table, HOCKET_ALGO and tuner files that change it, and NCCL's spellings."""

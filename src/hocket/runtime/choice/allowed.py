@@ -2,11 +2,13 @@
 
     HOCKET_ALGO="ring,direct;all_reduce:^tree;broadcast:direct"
 
-Semicolons separate lists. A list says what may run, or with ^ in front what may not; it is for the collective named
-before its colon. Only the first may do without a name: it is for all collectives that have no list of their own. As in
-NCCL since 2.24 nothing falls back: a call for which the list leaves nothing is refused. That goes for NCCL's own five
-collectives and all that are named; others, which NCCL makes of sends and receives, heed a list without a name only
-where it leaves them something, so that HOCKET_ALGO=ring does not forbid barriers.
+Semicolons separate lists. A list names the algorithms that may run, or with ^ in front those that may not. It applies
+to the collective before its colon. Only the first list may omit the collective; it applies to all collectives without
+a list of their own. If a list leaves no algorithm for a call:
+
+- NCCL's own five collectives, and every collective that is named: the call is refused, as in NCCL since 2.24.
+- All others (NCCL makes them from sends and receives): a list without a name is ignored. So HOCKET_ALGO=ring does not
+  forbid barriers.
 """
 
 from dataclasses import dataclass
@@ -15,20 +17,20 @@ from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name
 from hocket.runtime.variables import ALGO
 from hocket.schedule import COLLECTIVES, find_collective_name
 
-_PLAIN = ("direct", "ring", "tree", "binomial", "pairwise")  # tried before all others that an exclusion leaves
+_PLAIN = ("direct", "ring", "tree", "binomial", "pairwise")  # preferred among those that an exclusion leaves
 _BOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """One list: the algorithms that may run, or may not, for one collective, or ("") for all that have no list."""
+    """One list: algorithms that may run, or may not, for one collective; "" is all collectives without a list."""
 
     collective: str
     names: tuple[str, ...]
     excludes: bool = False
 
     def names_for(self, collective: str) -> list[str]:
-        """The algorithms for a collective that may run: as listed, or what exclusion leaves, plain ones first."""
+        """Returns the algorithms of a collective that may run: those listed, or all not excluded, plain ones first."""
         listed = [found for name in self.names if (found := find_algorithm_name(name, collective)) is not None]
         if not self.excludes:
             return listed
@@ -36,7 +38,7 @@ class Allowed:
         return sorted(left, key=lambda name: _PLAIN.index(name) if name in _PLAIN else len(_PLAIN))
 
     def binds(self, collective: str) -> bool:
-        """Whether a call for which this leaves nothing is refused."""
+        """Returns whether a call is refused if this list leaves no algorithm for it."""
         return self.collective == collective or collective in _BOUND
 
     def __str__(self) -> str:
@@ -45,11 +47,11 @@ class Allowed:
 
 
 def parse(text: str) -> tuple[Allowed, ...]:
-    """The lists in a text; of several for one collective the last. ValueError, saying what there is, for other text."""
+    """Returns the lists in a text; the last one for each collective counts. ValueError says what is allowed."""
     if ".py" in text:
         raise ValueError(
-            f"{ALGO}: expected names of algorithms; found {text!r}; one in a file of yours is asked for by "
-            f"algorithm= of a call or of comm.configure()"
+            f"{ALGO}: expected names of algorithms; found {text!r}; for an algorithm in a file, use algorithm= of "
+            f"a call or of comm.configure()"
         )
     lists: dict[str, Allowed] = {}
     for position, entry in enumerate(part.strip() for part in text.split(";") if part.strip()):
@@ -73,7 +75,7 @@ def _collective(name: str, text: str) -> str:
 
 
 def _algorithm(name: str, collective: str, text: str) -> str:
-    """A name that at least one of the collectives concerned has an algorithm for."""
+    """Returns the name of an algorithm of this collective, or of any if it is "". Raises ValueError if unknown."""
     concerned = [collective] if collective else list(COLLECTIVES)
     if any(find_algorithm_name(name, one) for one in concerned):
         return name

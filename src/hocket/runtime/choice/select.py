@@ -1,8 +1,7 @@
-"""Which algorithm runs, when the caller does not say: read only with what is equal on all ranks.
+"""The choice of the algorithm if the caller names none. It uses only values that are equal on all ranks.
 
-Three things decide, the first before the second: HOCKET_ALGO, which narrows what may run; the tuner file; and the table
-below, which is for everybody who has set neither, and has rows of its own for ranks that share cores. `hocket show
-choice` prints the outcome, and docs/choosing.md tells of it.
+Three sources decide, in this order: HOCKET_ALGO, which limits what may run; the tuner file; the table below, which has
+extra rows for ranks that share cores. `hocket show choice` prints the result, and docs/choosing.md describes it.
 """
 
 import functools
@@ -20,30 +19,30 @@ from hocket.runtime.variables import ALGO
 from hocket.schedule import find_collective
 
 ORDERS: dict[str, str | None] = {"fast": None, "rank": "rank_order", "invariant": "balanced_tree"}
-"""The orders of reduction that a caller may ask for, and the label of the certificate that each needs."""
+"""The orders of reduction that a caller may request, each with the label that the certificate must have."""
 
 _ANY = math.inf
 
 # --- the table -----------------------------------------------------------------------------------------------------
 #
-# For each order and collective, from the top: up to so many ranks, up to so many bytes (of the whole vector, as the
-# rank that holds most has it as input or output), this algorithm. Measured with `hocket tune` in shared memory, on 2
-# cores and up to 8 ranks, broadcast to 16: a step costs more than reading a small vector several times, and what the
-# root has staged once, all others read. So from 3 ranks on they shared cores; SHARED has what holds for that alone.
-# gather_v, scatter_v and all_to_all_v, whose sizes not every rank knows, go by rank count alone.
+# A row is (most ranks, most bytes, algorithm); the first row that fits decides. Bytes are those of the whole vector:
+# the largest input or output of any rank. Measured with `hocket tune` in shared memory, on 2 cores with up to 8 ranks
+# (broadcast 16), so 3 or more ranks shared cores; rows that hold only then are in SHARED. A step costs more than
+# several reads of a small vector, and all ranks read what the root stages once. Not every rank knows the sizes of
+# gather_v, scatter_v and all_to_all_v, so only the rank count decides for them.
 
 Default = tuple[float, float, str]
 
-# Between two ranks, two steps let each write into the other's registered memory what it has just added: three to seven
-# times faster than one step. In private memory both take about the same time.
+# With two ranks and two steps, each rank writes its sums directly into the other's registered memory. That is three to
+# seven times faster than one step. In private memory both take about the same time.
 _TWO_RANKS: tuple[Default, ...] = ((2, 8 << 10, "direct"), (2, _ANY, "direct_two_shot"))
 
-# With a core each (measured with 2 ranks only) all fold a share, while one or two servers would fold everything.
+# If each rank has a core (measured with 2 ranks only), all fold a share; one or two servers would fold everything.
 _MORE_RANKS: tuple[Default, ...] = ((_ANY, 32 << 10, "direct"), (_ANY, _ANY, "direct_two_shot"))
 _ALL_REDUCE = (*_TWO_RANKS, *_MORE_RANKS)
 
-# Where ranks share cores, a fold takes as long whoever does it, and each message that one has to look for costs it as
-# much as some KiB: few servers have the fewest. Measured with 4 and 8 ranks bound to 2 cores.
+# If ranks share cores, a fold takes the same time on every rank, and each message costs as much as some KiB. A few
+# servers need the fewest messages. Measured with 4 and 8 ranks bound to 2 cores.
 _ALL_REDUCE_SHARED: tuple[Default, ...] = (
     *_TWO_RANKS,
     (4, 16 << 10, "direct"),
@@ -64,7 +63,7 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "barrier": ((8, _ANY, "direct"), (_ANY, _ANY, "dissemination")),
         "gather": ((_ANY, _ANY, "direct"),),
         "scatter": ((_ANY, _ANY, "direct"),),
-        # From many ranks on, one message at a time to and from each keeps the memory of slots and caches small.
+        # With many ranks, one message at a time in each direction keeps the memory of slots and caches small.
         "all_to_all": ((32, _ANY, "direct"), (_ANY, 1 << 20, "direct"), (_ANY, _ANY, "pairwise")),
         "all_gather_v": ((_ANY, _ANY, "direct"),),
         "reduce_scatter_v": ((_ANY, _ANY, "direct"),),
@@ -72,13 +71,13 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
         "scatter_v": ((_ANY, _ANY, "direct"),),
         "all_to_all_v": ((32, _ANY, "direct"), (_ANY, _ANY, "pairwise")),
     },
-    "rank": {  # Collectives that are not named here are those of "fast".
+    "rank": {  # Other collectives use the rows of "fast".
         "all_reduce": _ALL_REDUCE,
         "reduce_scatter": ((_ANY, _ANY, "direct"),),
         "reduce": ((_ANY, _ANY, "direct"),),
         "reduce_scatter_v": ((_ANY, _ANY, "direct"),),
     },
-    "invariant": {  # Two ranks have one tree, whoever folds.
+    "invariant": {  # Two ranks have only one tree, so any algorithm will do.
         "all_reduce": ((2, 4 << 20, "direct"), (_ANY, 4 << 10, "tree"), (_ANY, _ANY, "halving_doubling")),
         "reduce_scatter": ((2, _ANY, "direct"), (_ANY, _ANY, "tree")),
         "reduce": ((_ANY, _ANY, "binomial"),),
@@ -86,7 +85,7 @@ DEFAULTS: dict[str, dict[str, tuple[Default, ...]]] = {
     },
 }
 
-SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # in the place of rows above, where ranks share cores
+SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # replaces rows above if ranks share cores
     "fast": {
         "all_reduce": _ALL_REDUCE_SHARED,
         "reduce": ((4, 2 << 20, "binomial"), (8, _ANY, "direct"), (_ANY, _ANY, "binomial")),
@@ -101,10 +100,10 @@ SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # in the place of rows ab
 
 @dataclass(frozen=True)
 class Policy:
-    """What the environment of rank 0 fixes for all ranks: the tuner file's rules, first match wins; HOCKET_ALGO.
+    """What rank 0's environment fixes for all ranks: the rules of the tuner file (the first match wins), HOCKET_ALGO.
 
-    shares_cores: whether any two ranks of the job share a core (cores.have_cores), so that one has none of its own;
-    hocket.init knows it once all have said where they run.
+    shares_cores: whether some rank of the job has no core of its own (cores.have_cores); hocket.init sets it once all
+    ranks have sent their cores.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -113,24 +112,24 @@ class Policy:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, shares_cores: bool = False) -> "Policy":
-        """From HOCKET_ALGO and the tuner file. ValueError, saying what there is, if either cannot be understood."""
+        """Reads HOCKET_ALGO and the tuner file. Raises ValueError, which says what is allowed, for a bad one."""
         return cls(read_configured(environ), parse(environ.get(ALGO, "")), shares_cores)
 
     def table_alone(self) -> "Policy":
-        """What holds for the same ranks where the environment fixes nothing."""
+        """Returns the policy of the same ranks without HOCKET_ALGO and without a tuner file."""
         return Policy(shares_cores=self.shares_cores)
 
     def encode(self) -> str:
-        """As JSON, for the other ranks."""
+        """Returns the policy as JSON, for the other ranks."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def decode(text: str) -> "Policy":
-        """The reverse of encode."""
+        """Returns the policy that `encode` wrote."""
         return _decoder.decode(text)
 
     def allowed(self, collective: str) -> Allowed | None:
-        """What HOCKET_ALGO says of a collective: the list for it, else that for all, else None."""
+        """Returns the list of HOCKET_ALGO for a collective, else the list for all, else None."""
         by_name = {one.collective: one for one in self.algo}
         return by_name.get(collective, by_name.get(""))
 
@@ -139,12 +138,12 @@ class Policy:
 
     @functools.cached_property
     def _hash(self) -> int:
-        # Of every call's key: counted once.
+        # It is part of the key of every call, so it is computed once.
         return hash((self.rules, self.algo, self.shares_cores))
 
 
 _NO_POLICY = Policy()
-_decoder = msgspec.json.Decoder(Policy)  # made here: ranks that are threads would make what it needs at once
+_decoder = msgspec.json.Decoder(Policy)  # made at import: ranks that are threads would race to make it
 
 
 # --- the choice ----------------------------------------------------------------------------------------------------
@@ -152,11 +151,11 @@ _decoder = msgspec.json.Decoder(Policy)  # made here: ranks that are threads wou
 
 @functools.lru_cache(4096)  # programs repeat their sizes, and this is on the path of every call
 def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY) -> str:
-    """The name of the algorithm for a call among so many ranks; its certificate has the label that the order needs.
+    """Returns the name of the algorithm for a call; its certificate has the label that the order needs.
 
-    num_bytes is what the rank that holds most has as input or output; it does not matter where not every rank knows
-    all sizes. Rules of a tuner file without the label are passed over; ValueError if HOCKET_ALGO leaves no algorithm,
-    or none with the label.
+    num_bytes: the largest input or output of any rank; it is ignored for collectives whose sizes not every rank knows.
+    Rules of a tuner file whose algorithm lacks the label are skipped. Raises ValueError if HOCKET_ALGO leaves no
+    algorithm, or none with the label.
     """
     label = required_label(order)
     num_bytes = num_bytes if find_collective(collective).known_by_all else 0
@@ -171,7 +170,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
                 f"expected at least one of {_fitting(collective, num_ranks, order)}"
             )
         names = left or names
-    for rule in policy.rules:  # They know nothing of orders: one that does not keep this one is not meant.
+    for rule in policy.rules:  # Tuner files have no orders: a rule whose algorithm lacks the label does not apply.
         fits = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
         if fits and has_label(collective, rule.algorithm, num_ranks, order):
             return rule.algorithm
@@ -186,13 +185,13 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     return chosen
 
 
-on_replaced.append(choose.cache_clear)  # it may be for other rank counts, or have other labels
+on_replaced.append(choose.cache_clear)  # the new algorithm may support other rank counts or have other labels
 
 
 def choose_by(
     collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY
 ) -> tuple[str, str]:
-    """What `choose` says, and who decided: "table", "tuner file" or the name HOCKET_ALGO. ValueError as there."""
+    """Returns the result of `choose`, and what decided: "table", "tuner file" or HOCKET_ALGO. Raises as `choose`."""
     chosen = choose(collective, num_ranks, num_bytes, order, policy)
     if chosen == choose(collective, num_ranks, num_bytes, order, policy.table_alone()):
         return chosen, "table"
@@ -202,14 +201,14 @@ def choose_by(
 
 
 def required_label(order: str) -> str | None:
-    """The label that an algorithm's certificate must have for this order; ValueError if there is no such order."""
+    """Returns the label that a certificate must have for this order. Raises ValueError if there is no such order."""
     if order not in ORDERS:
         raise ValueError(f"expected order to be one of {', '.join(ORDERS)}; found {order!r}")
     return ORDERS[order]
 
 
 def has_label(collective: str, name: str, num_ranks: int, order: str) -> bool:
-    """Whether a registered algorithm reduces in this order among so many ranks: by its certificate, for all roots."""
+    """Returns whether a registered algorithm reduces in this order, for all roots; its certificate says so."""
     label, kind, algorithm = required_label(order), find_collective(collective), ALGORITHMS[collective, name]
     if label is None or not kind.counts_contributions or label in algorithm.labels:
         return True
@@ -228,7 +227,7 @@ def _default(collective: str, num_ranks: int, num_bytes: int, order: str, shares
 
 
 def defaults(order: str, *, shares_cores: bool) -> dict[str, tuple[Default, ...]]:
-    """The table of an order, for all collectives, where ranks share cores or where each has one."""
+    """Returns the table of an order for all collectives, with or without the rows for ranks that share cores."""
     required_label(order)
     tables = [DEFAULTS[one] | (SHARED[one] if shares_cores else {}) for one in ("fast", order)]
     return tables[0] | tables[1]
@@ -240,7 +239,7 @@ def _serves(collective: str, name: str, num_ranks: int) -> bool:
 
 
 def _fitting(collective: str, num_ranks: int, order: str) -> str:
-    """In words, the algorithms that do this rank count in this order."""
+    """Returns, as text, the algorithms that support this rank count in this order."""
     return ", ".join(
         name
         for name in sorted(algorithm_names(collective))

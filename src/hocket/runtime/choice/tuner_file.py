@@ -1,8 +1,8 @@
-"""Tuner files: which algorithm for which sizes, in the CSV format of NCCL's example tuner, read and written.
+"""Tuner files: which algorithm for which sizes. Reads and writes the CSV format of NCCL's example tuner.
 
-A line is `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps,regBuff]`; -1 stands for
-any, `#` begins a comment, and the first line that matches a call decides. NCCL's names are understood and written where
-NCCL has its own. Protocol, channels, numPipeOps and regBuff mean nothing here: they are kept as read.
+A line is `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps,regBuff]`; -1 means any,
+`#` begins a comment, and the first line that matches a call decides. NCCL's names are read, and written if NCCL has
+one. Hocket ignores protocol, channels, numPipeOps and regBuff, and keeps them as read.
 """
 
 import sys
@@ -35,21 +35,21 @@ _FIELDS = (
 )
 _NUM_REQUIRED = 8
 _PROTOCOLS = ("ll", "ll128", "simple")
-# Short lines: NCCL's example tuner reads 255 characters at once, and takes what follows for another line.
+# Lines must be short: NCCL's example tuner reads 255 characters at once, and treats the rest as another line.
 _HEADER = f"""\
 # Tuner file of Hocket, in the CSV format of NCCL's example tuner. The first line that matches a call decides.
 # {",".join(_FIELDS)}
 # Sizes are bytes of the whole vector; -1: any. Hocket does not use protocol, channels, numPipeOps and regBuff.
-# NCCL knows broadcast, reduce, allgather, reducescatter and allreduce, by tree and ring. Its example tuner takes any
-# other name for allreduce or ring: keep lines with such names from it.
+# NCCL knows broadcast, reduce, allgather, reducescatter and allreduce, by tree and ring. Its example tuner reads any
+# other name as allreduce or ring: do not give it lines with other names.
 """
 
 
 @dataclass(frozen=True)
 class Rule:
-    """From min_bytes to max_bytes of the whole vector, both included, this algorithm; -1 stands for any.
+    """One line: the algorithm from min_bytes to max_bytes of the whole vector, both included; -1 means any.
 
-    protocol, channels, num_pipe_ops and registered_buffers are NCCL's, kept as read.
+    protocol, channels, num_pipe_ops and registered_buffers belong to NCCL and are kept as read.
     """
 
     collective: str
@@ -64,7 +64,7 @@ class Rule:
     registered_buffers: int = -1
 
     def matches(self, collective: str, num_ranks: int, num_bytes: int, num_nodes: int = 1) -> bool:
-        """Whether the rule is about such a call."""
+        """Returns whether the rule applies to such a call."""
         return (
             self.collective == collective
             and self.min_bytes <= num_bytes
@@ -75,9 +75,9 @@ class Rule:
 
 
 def read_configured(environ: Mapping[str, str]) -> tuple[Rule, ...]:
-    """The rules of the file that HOCKET_TUNER_CONFIG_FILE names (empty: of none), else of hocket_tuner.conf here.
+    """Returns the rules of the file that HOCKET_TUNER_CONFIG_FILE names, else of hocket_tuner.conf in this folder.
 
-    ValueError if the file that is named is missing, or cannot be understood.
+    If the variable is empty, no file is read. Raises ValueError if the named file is missing, or if a file has errors.
     """
     named = environ.get(TUNER_CONFIG_FILE)
     if named is None:
@@ -90,9 +90,9 @@ def read_configured(environ: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def read(path: str | Path) -> tuple[Rule, ...]:
-    """The rules of a file, in its order. ValueError names file, line and field.
+    """Returns the rules of a file, in its order. Raises ValueError, which names file, line and field.
 
-    A line about an algorithm that NCCL has and Hocket has not is left out; one warning on standard error tells of them.
+    Lines with algorithms that only NCCL has are left out; one warning on standard error lists them.
     """
     rules, left_out = [], list[str]()
     for number, (_, rule) in enumerate(_lines(path, _text(path)), start=1):
@@ -101,21 +101,21 @@ def read(path: str | Path) -> tuple[Rule, ...]:
         elif rule is not None:
             left_out.append(f"line {number} ({rule})")
     if left_out:
-        what = "algorithms that NCCL has and Hocket has not"
-        print(f"hocket: {path}: left out, for {what}: {', '.join(left_out)}", file=sys.stderr)
+        what = "algorithms that only NCCL has"
+        print(f"hocket: {path}: left out lines with {what}: {', '.join(left_out)}", file=sys.stderr)
     return tuple(rules)
 
 
 def write(path: str | Path, rules: Iterable[Rule]) -> None:
-    """Writes a file that `read`, and NCCL's example tuner as far as it has the names, reads back as these rules."""
+    """Writes a file from which `read` returns these rules; NCCL's example tuner reads the lines whose names it has."""
     _write(path, _written(rules))
 
 
 def update(path: str | Path, rules: Iterable[Rule], about: Collection[tuple[str, int]]) -> list[Rule]:
-    """Writes rules in the place of those of a file about these collectives and rank counts; it need not be there.
+    """Replaces the rules of a file for these collectives and rank counts; makes the file if it does not exist.
 
-    The new ones stand first, as the first that matches decides. All other lines stay as they are, whether they say
-    something or not. Returns the rules that stayed. ValueError, as by `read`, if the file cannot be understood.
+    The new rules come first, because the first match decides. All other lines, comments included, stay as they are.
+    Returns the rules that stay. Raises ValueError as `read` does.
     """
     text = _text(path).removeprefix(f"{_HEADER}\n") if Path(path).is_file() else ""
     stay = [
@@ -135,7 +135,7 @@ def _text(path: str | Path) -> str:
 
 
 def _lines(path: str | Path, text: str) -> Iterator[tuple[str, "Rule | str | None"]]:
-    """Each line, and its rule; for an algorithm that only NCCL has words about it, None where a line says nothing."""
+    """Yields each line with its rule; a text for an algorithm that only NCCL has; None for a line without a rule."""
     for number, line in enumerate(text.splitlines(), start=1):
         said = line.partition("#")[0].strip()
         yield line, _Line(f"{path}, line {number}", said).rule() if said else None
@@ -167,14 +167,14 @@ def _write(path: str | Path, lines: Sequence[str]) -> None:
 
 
 class _Line:
-    """One line that is no comment, and where it is."""
+    """One line that is no comment, and its position."""
 
     def __init__(self, where: str, text: str) -> None:
         self.where = where
         self.fields = [field.strip() for field in text.split(",")]
 
     def rule(self) -> Rule | str:
-        """What the line says; for an algorithm that only NCCL has, its name and collective in words."""
+        """Returns the rule of the line; for an algorithm that only NCCL has, a text with its name and collective."""
         if not _NUM_REQUIRED <= len(self.fields) <= len(_FIELDS):
             raise ValueError(
                 f"{self.where}: expected {_NUM_REQUIRED} to {len(_FIELDS)} fields, {','.join(_FIELDS)}; "
@@ -212,13 +212,13 @@ class _Line:
         )
 
     def _number(self, index: int, least: int) -> int:
-        """A field as a number; one that may be left out at the end is -1."""
+        """Returns a field as a number; an omitted optional field is -1."""
         if index >= len(self.fields):
             return -1
         text = self.fields[index]
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()) or int(text) < least:
-            raise self._wrong(index, f"a number from {least} on")
+            raise self._wrong(index, f"a number of at least {least}")
         return int(text)
 
     def _wrong(self, index: int, expected: str) -> ValueError:

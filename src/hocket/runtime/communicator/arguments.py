@@ -1,4 +1,4 @@
-"""What collectives ask of their arrays and counts before anything is sent, in words that say what to pass instead."""
+"""Checks of arrays and counts before anything is sent; each error says what to pass instead."""
 
 import array
 import math
@@ -11,7 +11,7 @@ from hocket.runtime.vocabulary import DTYPES
 from hocket.schedule import numpy_dtype
 
 Described = tuple[int, int, int]
-"""Of an array: its address, number of elements, and the number of its dtype."""
+"""An array as the core sees it: address, number of elements, number of the dtype."""
 
 NOTHING: Described = (0, 0, 0)
 
@@ -20,16 +20,16 @@ RESIZABLE = frozenset((bytearray, array.array))
 
 
 def check_unmasked(what: str, x: Any) -> None:
-    """TypeError for a masked array, whose memory has a value also where the array has none."""
+    """Raises TypeError for a masked array: its memory also has values where the array has none."""
     if hasattr(x, "filled"):
         raise TypeError(
-            f"{what}: expected an array without a mask, found a {type(x).__name__}; pass x.filled(...) with what shall "
-            "stand where it is masked, or x.data"
+            f"{what}: expected an array without a mask, found a {type(x).__name__}; pass x.filled(...) with a value "
+            "for the masked elements, or x.data"
         )
 
 
 def check_like(collective: str, found: Described, count: int, dtype: int) -> None:
-    """ValueError unless `out` has so many elements of this dtype."""
+    """Raises ValueError unless `out` has `count` elements of this dtype."""
     if found[1] != count or found[2] != dtype:
         raise ValueError(
             f"{collective}: expected out with {count} elements of {DTYPES[dtype]}, "
@@ -38,20 +38,20 @@ def check_like(collective: str, found: Described, count: int, dtype: int) -> Non
 
 
 def needed(collective: str, out: Any, root: int) -> Any:
-    """`out` where a rank can only tell by it what it expects."""
+    """Returns `out`, which a rank off the root must pass. Raises ValueError if it is None."""
     if out is None:
         raise ValueError(f"{collective}: expected out= off the root, which is rank {root}: it says what this rank gets")
     return out
 
 
 def shape_of(x: Any, count: int) -> tuple[int, ...]:
-    """The shape of an array; what has none is a vector."""
+    """Returns the shape of x; an object without a shape counts as a vector of `count` elements."""
     shape = getattr(x, "shape", None)
     return (count,) if shape is None else tuple(shape)
 
 
 def rows_of(collective: str, x: Any, count: int) -> tuple[int, ...]:
-    """The shape of an array that has rows."""
+    """Returns the shape of x. Raises ValueError if x has 0 dims, and so no rows."""
     shape = shape_of(x, count)
     if not shape:
         raise ValueError(f"{collective}: expected x of at least 1 dim, found one of 0 dims; pass x.reshape(1)")
@@ -59,18 +59,18 @@ def rows_of(collective: str, x: Any, count: int) -> tuple[int, ...]:
 
 
 def check_rows(collective: str, name: str, expected: int, shape: tuple[int, ...]) -> None:
-    """ValueError unless x has as many rows as its counts say."""
+    """Raises ValueError unless x has as many rows as its counts say."""
     if shape[0] != expected:
         raise ValueError(f"{collective}: expected x with {name} = {expected} rows, found shape {shape}")
 
 
 def elements_of(rows: list[int], shape: tuple[int, ...]) -> list[int]:
-    """Numbers of rows of such an array, in elements."""
+    """Returns the numbers of rows as numbers of elements, for an array of this shape."""
     return [count * math.prod(shape[1:]) for count in rows]
 
 
 def cannot_split(collective: str, size: int, shape: tuple[int, ...]) -> ValueError:
-    """That x has no even blocks."""
+    """Returns the error for an x that cannot be split into equal blocks."""
     return ValueError(
         f"{collective}: expected x with a dim 0 that {size} ranks can split evenly, found shape {shape}; pad it, or "
         f"use {collective}_v"
@@ -78,7 +78,7 @@ def cannot_split(collective: str, size: int, shape: tuple[int, ...]) -> ValueErr
 
 
 def new_like(x: Any, shape: tuple[int, ...], dtype: int) -> Any:
-    """A new array of the caller's kind, for what comes out: tensors make their own, all else is NumPy's."""
+    """Returns a new array for a result: a tensor if x is a tensor, else a NumPy array."""
     if hasattr(x, "new_empty"):
         made = x.new_empty(shape)
         _core.note_made(made, "new_empty", shape, None)
@@ -90,7 +90,7 @@ def new_like(x: Any, shape: tuple[int, ...], dtype: int) -> Any:
 
 
 def in_place(collective: str, input: Described, output: Described, ahead: int, item_bytes: int) -> bool:
-    """Whether input begins `ahead` elements after output, as it does in place. Any other overlap is a ValueError."""
+    """Returns whether the call is in place: input begins `ahead` elements after output. Other overlap: ValueError."""
     (start, count, _), (out_start, out_count, _) = input, output
     if not count or not out_count:
         return False

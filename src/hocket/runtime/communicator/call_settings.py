@@ -1,4 +1,4 @@
-"""What a communicator uses where a call does not say: algorithm, order, time-out; and what these may be."""
+"""The defaults for calls that do not give algorithm, order or timeout, and the checks of these three."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ DEFAULT_OPERATION_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class CallSettings:
-    """The settings of one collective, or of all. An algorithm "" leaves it to `select.choose`. timeout: seconds."""
+    """The defaults of one collective, or of all. `algorithm` "": select.choose decides. timeout is in seconds."""
 
     algorithm: str = ""
     order: str = "fast"
@@ -18,7 +18,7 @@ class CallSettings:
 
 
 def check_algorithm(what: str, algorithm: object) -> str:
-    """The name of an algorithm, or "" for the table, if it may be one; TypeError."""
+    """Returns the name of an algorithm, or "" for the table. Raises TypeError if it is no text."""
     if not isinstance(algorithm, str):
         raise TypeError(
             f'{what}: expected algorithm as a registered name or FILE.py:NAME, or "" for the table; found {algorithm!r}'
@@ -27,14 +27,14 @@ def check_algorithm(what: str, algorithm: object) -> str:
 
 
 def check_order(what: str, order: object) -> str:
-    """The order, if it is one; ValueError."""
+    """Returns the order. Raises ValueError if there is no such order."""
     if order not in ORDERS:
         raise ValueError(f"{what}: expected order to be one of {', '.join(ORDERS)}; found {order!r}")
     return str(order)
 
 
 def check_timeout(what: str, timeout: object) -> float:
-    """Seconds above 0; TypeError, ValueError."""
+    """Returns the seconds as a float. Raises TypeError or ValueError unless they are above 0."""
     if not isinstance(timeout, int | float):
         raise TypeError(f"{what}: timeout is a {type(timeout).__name__}; expected seconds above 0")
     if not timeout > 0:

@@ -1,4 +1,4 @@
-"""The way of a collective call into the core, once its arrays are checked: reduction, order, algorithm, plan."""
+"""The path of a collective call into the core, after its arrays are checked: reduction, order, algorithm, plan."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 from hocket.schedule import COLLECTIVES, ITEM_BYTES
 
 Found = tuple[_core.Launched, int, int, Any, float]
-"""The plan, the numbers of collective and reduction, the core's Extra, and seconds where a call does not say."""
+"""The plan, the numbers of collective and reduction, the core's Extra, and the default timeout in seconds."""
 
 Options = tuple[str | None, str | None, float | None, bool]
 """algorithm, order, timeout and async_op, as the caller gave them."""
@@ -40,18 +40,18 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def cached(method: _Method) -> _Method:
-    """Puts the core's cache before a method of Calls: a call like one before goes from its caller to the core at once.
+    """Puts the core's cache before a method of Calls: a repeated call goes to the core without running the method.
 
-    The method stays what says what is taken, given and refused. The cache knows a call by plain arrays of NumPy or
-    PyTorch as `x` and `out` (their type, shape, layout, and where they overlap), by the numbers in lists of counts, and
-    by the identity of all else, which has to be None, a string or a number. It serves calls that return x, out, an
-    array of `new_like`, or None, a Work for which that holds where they have any array, and messages.
+    The method stays the definition of what is accepted, returned and refused. The cache recognises a call by the type,
+    shape, layout and overlap of `x` and `out` (plain NumPy or PyTorch arrays), by the numbers in lists of counts, and
+    by the identity of all other arguments, which must be None, strings or numbers. It serves messages, calls that
+    return x, out, an array of `new_like` or None, and calls that return a Work with one of these as its result.
     """
     return cast(_Method, _core.cached_method(method))
 
 
 class Calls(_core.Caller):
-    """What every part of a Communicator needs to call the core; the attributes are the Communicator's."""
+    """The base of every part of a Communicator: how it calls the core. The attributes are the Communicator's."""
 
     _core: Any
     _rank: int
@@ -85,9 +85,9 @@ class Calls(_core.Caller):
     ) -> Any:
         """Finds the plan for checked arrays and runs or submits it.
 
-        In place, input begins `ahead` elements after output. `block` is what ranks compare: the length of one block of
-        the collective's vector; of uneven blocks their sum, or 0 where ranks know different ones. `lengths` are those
-        of the blocks of input and output, in elements.
+        In an in-place call, input begins `ahead` elements after output. `block` is what ranks compare: the length of
+        one block of the collective's vector; for uneven blocks the sum of the lengths, or 0 if ranks know different
+        lengths. `lengths` are the lengths of the blocks of input and output, in elements.
         """
         core = self._core or self._usable()
         check_unmasked(collective, x)
@@ -104,7 +104,7 @@ class Calls(_core.Caller):
         if timeout is not None:
             seconds = check_timeout(collective, timeout)
         call = (planned, kind, dtype, number, root, block, input[0], output[0], seconds, extra)
-        # An export keeps what can be resized from being moved while its bytes are in use.
+        # A memoryview keeps a resizable object from moving while the core uses its bytes.
         held: tuple[memoryview, ...] = ()
         if type(x) in RESIZABLE or type(result) in RESIZABLE:
             held = tuple(memoryview(one) for one in (x, result) if type(one) in RESIZABLE)
@@ -114,7 +114,7 @@ class Calls(_core.Caller):
             del held
             return result
         work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
-        self._works.add(work)  # from before it starts, so that nothing that interrupts this lets go of its memory
+        self._works.add(work)  # before it starts: an interrupt in between must not free its memory
         work.start((*call, launch_mark(stream)))
         return work if async_op else work.wait()
 
@@ -130,7 +130,7 @@ class Calls(_core.Caller):
         aliased: bool,
         lengths: tuple[list[int], list[int]] | None,
     ) -> Found:
-        """What a call like this needs of the core. Every check of what it asks for is here, before anything is sent."""
+        """Returns what a call like this needs of the core. All checks of its options happen here, before any send."""
         settings = self._settings.get(collective, self._default)
         order = settings.order if order is None else check_order(collective, order)
         number = PLAIN.get((op, dtype)) if type(op) is str else None
@@ -145,13 +145,13 @@ class Calls(_core.Caller):
         elif order != "fast":
             wanted.append(_LABELS[order])
         elif wanted:
-            order = "rank"  # the choice for a user's op; an algorithm that is named need not have its label
+            order = "rank"  # only steers the choice for a user's op; a named algorithm need not have this label
         algorithm = settings.algorithm if algorithm is None else check_algorithm(collective, algorithm)
         if not algorithm:
-            # Of what the rank that holds most has as input or output: equal on all ranks.
+            # The bytes of the largest input or output of any rank: equal on all ranks.
             num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
             algorithm = choose(collective, self._size, num_bytes, order, self._policy)
-        found = find(collective, algorithm)  # what the name means by now
+        found = find(collective, algorithm)  # what the name means now: it may have been replaced
         key = (found, algorithm, root, aliased)
         planned = self._plans.get(key)
         if planned is None:
@@ -173,12 +173,12 @@ class Calls(_core.Caller):
         return number
 
     def _concatenated(self, x: Any, input: Described) -> Any:
-        """A new array for the x of all ranks."""
+        """Returns a new array for the x of all ranks."""
         shape = shape_of(x, input[1])
         return new_like(x, (self._size * shape[0], *shape[1:]) if shape else (self._size,), input[2])
 
     def _split(self, collective: str, x: Any, input: Described) -> Any:
-        """A new array for one rank's block of x."""
+        """Returns a new array for one rank's block of x. Raises ValueError if x has no equal blocks."""
         shape = shape_of(x, input[1])
         if not shape or shape[0] % self._size:
             raise cannot_split(collective, self._size, shape)
@@ -204,9 +204,9 @@ class Calls(_core.Caller):
 
 
 def _lacks(collective: str, algorithm: str, size: int, required: frozenset[str], found: frozenset[str]) -> ValueError:
-    """That an algorithm does not fold in the order that is asked for."""
+    """Returns the error for an algorithm that does not fold in the required order."""
     return ValueError(
         f"{collective}: expected an algorithm whose certificate for {size} ranks has the label "
         f"{' or '.join(sorted(required))}, which order= or a user's op needs; that of {algorithm!r} has "
-        f"{', '.join(sorted(found)) or 'none'}; leave algorithm out, or see `hocket verify --all`"
+        f"{', '.join(sorted(found)) or 'none'}; omit algorithm=, or see `hocket verify --all`"
     )

@@ -1,7 +1,7 @@
-"""A grid of ranks: arithmetic alone, of coordinates, neighbours and groups.
+"""A grid of ranks: pure arithmetic on coordinates, neighbours and groups.
 
-Ranks are numbered with the last axis fastest (row-major), as MPI_Cart_create and PyTorch's DeviceMesh number them; they
-are never reordered to fit a machine.
+The last axis varies fastest (row-major), as in MPI_Cart_create and PyTorch's DeviceMesh. Ranks are never reordered to
+fit a machine.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 class Cartesian:
     """A grid of ranks: `dims` gives the number of ranks along each axis, in order; `periodic` axes are rings.
 
-    Attributes: axes (their names), shape (their sizes), periodic (those of the axes that are rings, in their order).
-    Raises ValueError and TypeError for what is no grid, and for axes and ranks that are not in it.
+    Attributes: axes (their names), shape (their sizes), periodic (the axes that are rings, in the order of axes).
+    Raises ValueError or TypeError for arguments that make no grid, and for axes and ranks that are not in the grid.
     """
 
     axes: tuple[str, ...]
@@ -25,9 +25,9 @@ class Cartesian:
 
     def __init__(self, dims: Mapping[str, int], periodic: Collection[str] = ()) -> None:
         if not isinstance(dims, Mapping):
-            raise TypeError(f"dims is {dims!r}; expected sizes by axis, as {{'dp': 2, 'tp': 4}}")
+            raise TypeError(f"dims is {dims!r}; expected sizes by axis, such as {{'dp': 2, 'tp': 4}}")
         if not dims:
-            raise ValueError("dims is empty; expected at least one axis, as {'dp': 2, 'tp': 4}")
+            raise ValueError("dims is empty; expected at least one axis, such as {'dp': 2, 'tp': 4}")
         for axis, size in dims.items():
             if not isinstance(axis, str) or not axis:
                 raise TypeError(f"expected the name of an axis as text, found {axis!r}")
@@ -35,7 +35,7 @@ class Cartesian:
                 raise ValueError(f"expected at least 1 rank along axis {axis}, found {size!r}")
         if isinstance(periodic, str) or not isinstance(periodic, Collection):
             axis = periodic if isinstance(periodic, str) else next(iter(dims))
-            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, as ({axis!r},)")
+            raise TypeError(f"periodic is {periodic!r}; expected a collection of axes, such as ({axis!r},)")
         object.__setattr__(self, "axes", tuple(dims))
         object.__setattr__(self, "shape", tuple(operator.index(size) for size in dims.values()))
         rings = self._known(tuple(periodic))
@@ -43,7 +43,7 @@ class Cartesian:
 
     @property
     def size(self) -> int:
-        """How many ranks the grid has."""
+        """The number of ranks in the grid."""
         return math.prod(self.shape)
 
     @property
@@ -52,7 +52,7 @@ class Cartesian:
         return dict(zip(self.axes, self.shape, strict=True))
 
     def coords(self, rank: int) -> dict[str, int]:
-        """Where a rank stands: its number along each axis, from 0."""
+        """Returns the coordinates of a rank: its number along each axis, from 0."""
         left = self._checked(rank)
         found = []
         for size in reversed(self.shape):
@@ -61,7 +61,7 @@ class Cartesian:
         return dict(zip(self.axes, reversed(found), strict=True))
 
     def rank_at(self, coords: Mapping[str, int]) -> int:
-        """The rank that stands there. All axes must be given; along a periodic axis one may count beyond its end."""
+        """Returns the rank at these coordinates. Every axis needs one; a coordinate wraps around on a periodic axis."""
         if set(coords) != set(self.axes):
             raise ValueError(f"expected coords of the axes {', '.join(self.axes)}; found {dict(coords)!r}")
         rank = 0
@@ -77,31 +77,31 @@ class Cartesian:
         return rank
 
     def shift(self, axis: str, displacement: int, rank: int) -> tuple[int | None, int | None]:
-        """(source, destination) of a rank when all data moves by `displacement` along the axis, as MPI_Cart_shift.
+        """Returns (source, destination) of a rank if data moves by `displacement` along the axis, as in MPI_Cart_shift.
 
-        The rank sends to the destination and receives from the source; None is beyond an edge that is not periodic.
+        The rank sends to the destination and receives from the source. None means: beyond an edge that is not periodic.
         """
         by = _as_int(displacement, "displacement")
         return self._moved(axis, -by, rank), self._moved(axis, by, rank)
 
     def neighbours(self, rank: int) -> dict[str, tuple[int | None, int | None]]:
-        """The ranks before and after this one along each axis; None beyond an edge that is not periodic."""
+        """Returns the ranks before and after this one along each axis; None beyond an edge that is not periodic."""
         return {axis: self.shift(axis, 1, rank) for axis in self.axes}
 
     def groups(self, *axes: str) -> list[list[int]]:
-        """The ranks that differ in these axes only: all such groups, ordered by their first ranks, each in order."""
+        """Returns all groups of ranks that differ in these axes only: each in rank order, sorted by first rank."""
         axes = self._known(axes, at_least=1)
         firsts = itertools.product(*(range(1 if axis in axes else size) for axis, size in self.dims.items()))
         return [self.group_of(self.rank_at(dict(zip(self.axes, first, strict=True))), *axes) for first in firsts]
 
     def group_of(self, rank: int, *axes: str) -> list[int]:
-        """The ranks that differ from this one in these axes only, and itself, in order."""
+        """Returns this rank and all ranks that differ from it in these axes only, in rank order."""
         axes, coords = self._known(axes, at_least=1), self.coords(rank)
         positions = itertools.product(*(range(self.dims[axis]) for axis in axes))
         return [self.rank_at(coords | dict(zip(axes, position, strict=True))) for position in positions]
 
     def along(self, *axes: str) -> "Cartesian":
-        """The grid that one group of these axes is by itself, as MPI_Cart_sub makes it."""
+        """Returns the grid that one group of these axes forms by itself, as in MPI_Cart_sub."""
         dims = self.dims
         axes = self._known(axes, at_least=1)
         return Cartesian({axis: dims[axis] for axis in axes}, [axis for axis in axes if axis in self.periodic])
@@ -133,7 +133,7 @@ class Cartesian:
         return number
 
     def _known(self, axes: tuple[str, ...], *, at_least: int = 0) -> tuple[str, ...]:
-        """These axes, each once and in the order of the grid."""
+        """Returns these axes, each once and in the order of the grid. Raises ValueError for an unknown axis."""
         for axis in axes:
             if axis not in self.axes:
                 raise ValueError(f"expected one of the axes {', '.join(self.axes)}; found {axis!r}")

@@ -1,6 +1,6 @@
-"""The collectives of a communicator in which all blocks are equally long: what each takes and gives.
+"""The collectives of a communicator whose blocks all have the same length: what each accepts and returns.
 
-An array is anything C-contiguous in CPU memory with the buffer protocol or DLPack, and without a mask. Arrays are
+An array is any C-contiguous object in CPU memory with the buffer protocol or DLPack, and without a mask. Arrays are
 concatenated and split along dim 0.
 """
 
@@ -15,7 +15,7 @@ _TOKEN = DTYPES.index("uint8")
 
 
 class Collectives(Calls):
-    """One part of a Communicator. Everyone gets ValueError or TypeError for bad arguments before anything is sent."""
+    """One part of a Communicator. Bad arguments raise ValueError or TypeError before anything is sent."""
 
     @cached
     def all_reduce(
@@ -29,7 +29,7 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Folds the x of all ranks, element by element; everyone gets the result, in place or in `out` (like x)."""
+        """Folds the x of all ranks, element by element; every rank gets the result, in x or in `out` (like x)."""
         input, output = _core.describe(x, out is None, "all_reduce: x"), NOTHING
         if out is None:
             out, output = x, input
@@ -51,7 +51,7 @@ class Collectives(Calls):
     ) -> Any:
         """Concatenates the x of all ranks along dim 0, in rank order; x of 0 dims gives shape (size,).
 
-        In place where x is this rank's block of `out`; without `out`, a new array.
+        The call is in place if x is this rank's block of `out`. Without `out` it returns a new array.
         """
         input = _core.describe(x, False, "all_gather: x")
         if out is None:
@@ -76,8 +76,8 @@ class Collectives(Calls):
     ) -> Any:
         """Folds the x of all ranks; this rank gets block `rank` of the result, which is split along dim 0.
 
-        In place where `out` is this rank's block of x (the rest of x may be overwritten). Without `out`, a new array;
-        dim 0 must then be a multiple of `size` (ValueError).
+        The call is in place if `out` is this rank's block of x (the rest of x may be overwritten). Without `out` it
+        returns a new array; dim 0 must then be a multiple of `size` (ValueError).
         """
         input = _core.describe(x, False, "reduce_scatter: x")
         if out is None:
@@ -99,7 +99,7 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Gives the root's x to everyone: in x itself, or in `out`; then x only tells its size off the root."""
+        """Copies the root's x to every rank: into x itself, or into `out`; off the root, x then gives only the size."""
         root = self._check_root("broadcast", root)
         at_root = self._rank == root
         input = _core.describe(x, out is None and not at_root, "broadcast: x")
@@ -126,9 +126,9 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Folds the x of all ranks into the root's x, or its `out`, and returns that there.
+        """Folds the x of all ranks into the root's x, or into its `out`, and returns that array at the root.
 
-        Off the root it returns None, leaves x intact and does not look at `out`.
+        Off the root it returns None, leaves x intact and ignores `out`.
         """
         root = self._check_root("reduce", root)
         at_root = self._rank == root
@@ -155,9 +155,9 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Concatenates the x of all ranks along dim 0 at the root, in its `out` or a new array, and returns that there.
+        """Concatenates the x of all ranks along dim 0 at the root, in its `out` or a new array; the root returns it.
 
-        In place where the root's x is its block of `out`. Off the root it returns None and does not look at `out`.
+        The call is in place if the root's x is its block of `out`. Off the root it returns None and ignores `out`.
         """
         root = self._check_root("gather", root)
         input, output = _core.describe(x, False, "gather: x"), NOTHING
@@ -185,8 +185,8 @@ class Collectives(Calls):
     ) -> Any:
         """Splits the root's x along dim 0; this rank gets block `rank` of it, in `out`.
 
-        At the root `out` may be left out (a new array; dim 0 must then be a multiple of `size`: ValueError), or be its
-        block of x (in place). Off the root `out` is needed, and x is not looked at.
+        At the root `out` may be omitted (the result is a new array; dim 0 must then be a multiple of `size`:
+        ValueError), or be the root's block of x (in place). Off the root `out` is required, and x is ignored.
         """
         root = self._check_root("scatter", root)
         input = NOTHING
@@ -213,8 +213,8 @@ class Collectives(Calls):
     ) -> Any:
         """Splits x along dim 0 into a block for each rank: block j of rank i becomes block i of rank j.
 
-        Dim 0 must be a multiple of `size` (ValueError); the result has the shape of x. In place where `out` is x;
-        without `out`, a new array.
+        Dim 0 must be a multiple of `size` (ValueError). The result has the shape of x. The call is in place if `out`
+        is x. Without `out` it returns a new array.
         """
         input = _core.describe(x, False, "all_to_all: x")
         shape = shape_of(x, input[1])
@@ -229,7 +229,7 @@ class Collectives(Calls):
 
     @cached
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
-        """Returns, None, once every rank has called it."""
+        """Returns None once every rank has called it."""
         token = self._token if not async_op else new_like(None, (1,), _TOKEN)
         described = _core.describe(token, True, "barrier: token")
         options = (algorithm, None, timeout, async_op)

@@ -1,6 +1,6 @@
-"""The communicator: a group of ranks that talk among themselves, what it was told to use, how it is made and ended.
+"""The communicator: a group of ranks that exchange data; how it is made, configured and closed.
 
-What it does stands in the parts that it is made of: collectives.py, uneven.py, point_to_point.py.
+Its operations are in its base classes: collectives.py, uneven.py, point_to_point.py.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _ALIKE = {"isend": "send", "irecv": "recv"}
 
 _contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 
-# Every communicator of the process, by its id: while one thread goes through them, another may make one.
+# Every communicator of the process, by id: one thread may add a communicator while another iterates.
 _known: "weakref.WeakValueDictionary[int, Communicator]" = weakref.WeakValueDictionary()
 
 
@@ -58,11 +58,11 @@ def init(
 ) -> "Communicator":
     """Meets the other ranks and returns the communicator of all of them; every rank calls it.
 
-    Without arguments, rank and size come from what started the process: `hocket run`, run_ranks, torchrun, MPI, Slurm,
-    and else it is one rank alone. `address` is any text that only these ranks share; timeout is in seconds. HOCKET_ALGO
-    and the tuner file are read by rank 0, for all; HOCKET_TRACE names a file to trace into. Raises RendezvousError (on
-    all ranks that came, naming those that did not), ResourceError, OSError for a trace that cannot be written, and
-    ValueError or TypeError for bad arguments or a bad configuration of rank 0.
+    Without arguments, rank and size come from the program that started the process: `hocket run`, run_ranks, torchrun,
+    MPI or Slurm. Without any of them the process is one rank alone. `address` is any text that only these ranks share;
+    timeout is in seconds. Rank 0 reads HOCKET_ALGO and the tuner file for all ranks; HOCKET_TRACE names a file to trace
+    into. Raises RendezvousError (on all ranks that came; it names the missing ones), ResourceError, OSError if the
+    trace cannot be written, and ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
     environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
     arena = memory.arena()
@@ -98,7 +98,7 @@ def init(
 
 
 def _end_with_rank(context: "Context") -> None:
-    """Ends it with its rank, if it is still there: a closed one has given its thread and its mappings back before."""
+    """Ends the context with its rank if it still exists: a closed one has freed its thread and its mappings before."""
     alive = weakref.ref(context)
 
     def end(error: BaseException | None) -> None:
@@ -110,18 +110,18 @@ def _end_with_rank(context: "Context") -> None:
 
 
 def _check_links(links: Sequence[Sequence[float] | None]) -> None:
-    """RendezvousError, on all ranks alike, unless all are under the same paced link, or under none."""
+    """Raises RendezvousError, the same on all ranks, unless all use the same paced link or none uses one."""
     for rank, link in enumerate(links):
         said = ["no paced link" if one is None else f"a paced link {tuple(one)}" for one in (links[0], link)]
         if said[0] != said[1]:
             raise RendezvousError(
                 f"rank 0 has {said[0]} (bytes per second, seconds), rank {rank} {said[1]}; call hocket.init() on all "
-                "ranks inside the same hocket.testing.paced_link(), or outside"
+                "ranks inside the same hocket.testing.paced_link(), or on all ranks outside of one"
             )
 
 
 def _configuration() -> dict[str, str]:
-    """What rank 0 says for all: what its environment fixes, or why that cannot be read; and a name for the job."""
+    """Returns what rank 0 sends to all: the policy of its environment, or why it cannot be read; a name for the job."""
     job = secrets.token_hex(4)
     try:
         return {"policy": Policy.from_environment(os.environ).encode(), "error": "", "job": job}
@@ -130,10 +130,10 @@ def _configuration() -> dict[str, str]:
 
 
 class Context:
-    """What all communicators of one rank share: its memory, and its rank among all ranks of the job.
+    """The state that all communicators of one rank share: its memory, and its rank in the job.
 
-    Attributes: rank and size in the job; has_core: whether it has a core of its own, so that it spins where it waits;
-    num_cores: on how many all ranks of the job run together.
+    Attributes: rank and size in the job; has_core: whether the rank has a core of its own, and so spins as it waits;
+    num_cores: the number of cores on which all ranks of the job run.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class Context:
         cancel: threading.Event | None = None,
     ) -> None:
         self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
-        self._cancel = cancel  # of the ranks that are threads of one run_ranks
+        self._cancel = cancel  # shared by the ranks that are threads of one run_ranks
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)
 
     @property
     def num_communicators(self) -> int:
-        """How many communicators of this rank are open."""
+        """The number of open communicators of this rank."""
         return len(self._communicators)
 
     def _finish(self) -> None:
@@ -160,10 +160,10 @@ class Context:
             communicator._finish()
 
     def _end(self, error: BaseException | None) -> None:
-        """Closes all that is open, parts first; if because of an exception, tells the others so."""
+        """Closes all open communicators, subgroups first; after an exception, tells the other ranks about it."""
         if error is None:
             self._finish()
-        with contextlib.ExitStack() as ends:  # what one of them raises does not keep the others open
+        with contextlib.ExitStack() as ends:  # if one raises, the others are closed all the same
             for communicator in sorted(self._communicators, key=lambda one: -len(one.group)):
                 ends.callback(communicator._end, error)
 
@@ -172,28 +172,31 @@ class Context:
 
 
 class Communicator(Collectives, UnevenCollectives, PointToPoint):
-    """Collectives and messages among `size` ranks, of which this one is `rank`. hocket.init() makes the first one.
+    """Collectives and messages among `size` ranks; this process is rank `rank`. hocket.init() makes the first one.
 
-    A collective is called by all ranks in the same order with arguments that agree; ranks that differ get
-    CollectiveMismatch. It returns its output array, or with async_op=True a Work at once. `op` is a name (sum, prod,
-    min, max, avg, land, lor, lxor, band, bor, bxor), hocket.premul_sum(factor), a NumPy ufunc or hocket.op(function).
-    `algorithm` is a registered name or "FILE.py:NAME", equal on all ranks; without it the size decides, unless
-    configure() said another, and with "" the size. `order` is "fast", "rank" (the left fold over ranks) or "invariant"
-    (the balanced tree over ranks): the bits of the last two depend on nothing else. `timeout` is in seconds (default
-    300). Arguments are checked before anything is sent: ValueError, TypeError; VerifyError for an algorithm that is not
-    right. Any CommunicationError or ResourceError from a collective or message leaves a communicator that can only be
+    All ranks call the same collectives in the same order with arguments that agree; ranks that differ get
+    CollectiveMismatch. A collective returns its output array, or with async_op=True a Work at once.
+
+    op: a name (sum, prod, min, max, avg, land, lor, lxor, band, bor, bxor), hocket.premul_sum(factor), a NumPy ufunc or
+    hocket.op(function). algorithm: a registered name or "FILE.py:NAME", equal on all ranks; None uses the one that
+    configure() fixed, else the choice by size; "" always uses the choice by size. order: "fast", "rank" (the left fold
+    over ranks) or "invariant" (the balanced tree over ranks); the bits of the last two depend on nothing else. timeout:
+    seconds, 300 by default.
+
+    Arguments are checked before anything is sent: ValueError, TypeError, or VerifyError if the proof of the algorithm
+    fails. After a CommunicationError or ResourceError from a collective or message, the communicator can only be
     closed. Threads may share it: a lock orders their calls.
 
-    Attributes: group (of each rank here its number in the job), context (what all communicators of this rank share),
-    topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it). A grid of several axes is that of
-    algorithms that take one, such as "torus".
+    Attributes: group (the number in the job of each rank), context (the state that all communicators of this rank
+    share), topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it). Algorithms that take a grid,
+    such as "torus", use the topology if it has several axes.
     """
 
     def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
         self.context, self.group = context, group
         self._rank, self._size = rank, len(group)
         self._core: Any = None
-        self._plans: dict[tuple[Algorithm, str, int, bool], _core.Launched] = {}  # with the name that it was called by
+        self._plans: dict[tuple[Algorithm, str, int, bool], _core.Launched] = {}  # str: the name in the call
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
@@ -201,8 +204,8 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
         _known[id(self)] = self
-        # Last: Ctrl-C can come between any two lines, and the context then ends what has all else. Before the core has
-        # got its name here it ends itself.
+        # Last: Ctrl-C can come between any two lines. The context then ends a communicator that has all other fields.
+        # A core that is not yet assigned here ends itself.
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
 
     @property
@@ -212,14 +215,14 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._size
 
     # Configuration ---------------------------------------------------------------------------------------------------
 
     @property
     def lower(self) -> LowerFace:
-        """What the layers above use: PyTorch's process groups, the demonstration. Programs have no need of it."""
+        """The interface for the layers above (PyTorch's process groups, the demonstration). Programs do not need it."""
         return LowerFace(self)
 
     def configure(
@@ -230,11 +233,12 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         order: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """What calls use that do not say it themselves: of one collective, or of all.
+        """Sets the defaults of one collective, or of all, for calls that do not give algorithm, order or timeout.
 
-        To be called alike on all ranks; None leaves things as they are. An `algorithm` for all collectives serves those
-        that have one of this name, and "" is the table again. "send" (isend too), "recv" (irecv too), "sendrecv" and
-        "batch" have a timeout only. Communicators made from this one later start with the same. ValueError, TypeError.
+        All ranks make the same call; None leaves a default unchanged. Without `collective`, an `algorithm` applies to
+        the collectives that have one of this name; "" restores the choice by size. "send" (also isend), "recv" (also
+        irecv), "sendrecv" and "batch" have only a timeout, in seconds. Communicators made later from this one inherit
+        the defaults. Raises ValueError or TypeError.
         """
         names = [*COLLECTIVES, *_MESSAGES]
         if collective is not None and collective not in names:
@@ -267,11 +271,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
             self._check_kept(name, one)
         try:
             self._default, self._settings = default, settings
-        finally:  # wherever a signal's exception comes in between
+        finally:  # also if the exception of a signal comes in between
             _core.forget_calls(self)
 
     def _check_kept(self, name: str, settings: CallSettings) -> None:
-        """ValueError if an algorithm and an order are fixed that do not go together."""
+        """Raises ValueError if the fixed algorithm does not keep the fixed order."""
         if settings.algorithm and name in COLLECTIVES:
             reduces = COLLECTIVES[name].counts_contributions
             order = settings.order if reduces else "fast"
@@ -283,40 +287,40 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     # Groups ----------------------------------------------------------------------------------------------------------
 
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
-        """A communicator for each color, of the ranks that gave it, ordered by key and then by rank here.
+        """Returns the communicator of the ranks that gave the same color, ordered by key and then by rank.
 
-        All members call it. A rank with color None takes part in none, and gets None. ValueError for what is no int64;
-        ResourceError, on all that would be members, where one of them has no room.
+        All members call it. A rank with color None joins no group and gets None. Raises ValueError unless color and key
+        fit into int64, and ResourceError, on all members of a new group, if one of them has no memory for it.
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
-            with stream(None):  # the host reads what is gathered
-                # whatever algorithm is fixed for the program
+            with stream(None):  # the host reads the result
+                # Named, so that no default of the program changes it.
                 said = self.all_gather(np.array([mine], np.int64), algorithm="direct")
         except (TypeError, OverflowError):
             raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
         return None if color is None else self._made(groups.members_of_color(said, self._rank))
 
     def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
-        """A communicator of these ranks, in the order given. Only they take part; others get None at once.
+        """Returns a communicator of these ranks, in the order given. Only they take part; other ranks get None at once.
 
-        ValueError unless they are different ranks of this communicator. Members must give the same ranks in the same
-        order: others wait for each other in vain, and CollectiveTimeout ends this communicator. ResourceError as split.
+        Raises ValueError unless they are different ranks of this communicator. Members must give the same ranks in the
+        same order; if they do not, they wait until CollectiveTimeout ends this communicator. ResourceError as in split.
         """
         members = groups.check_ranks("subgroup", ranks, self._size)
         return self._made(members) if self._rank in members else None
 
     def dup(self) -> "Communicator":
-        """A communicator of the same ranks whose traffic has nothing to do with this one's. All members call it."""
+        """Returns a communicator of the same ranks with traffic of its own. All members call it."""
         made = self._made(list(range(self._size)))
         made.topology = self.topology
         return made
 
     def cartesian(self, dims: Mapping[str, int], periodic: Collection[str] = ()) -> "Communicator":
-        """A communicator of the same ranks, arranged in a grid: its `topology`. All members call it.
+        """Returns a communicator of the same ranks, arranged in a grid: its `topology`. All members call it.
 
-        dims: axis -> size, the last axis varying fastest; periodic: axes whose ends meet. ValueError unless the sizes
-        multiply to the number of ranks.
+        dims: axis -> size, the last axis varies fastest; periodic: axes that are rings. Raises ValueError unless the
+        product of the sizes is the number of ranks.
         """
         grid = Cartesian(dims, periodic)
         grid.check_size(self._size)
@@ -335,30 +339,30 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
     # Life ------------------------------------------------------------------------------------------------------------
 
     def abort(self, reason: str) -> None:
-        """Gives up: every rank's present or next call raises PeerAborted with this rank and reason."""
+        """Aborts: on every rank, the present or next call raises PeerAborted with this rank and reason."""
         if not isinstance(reason, str):
             raise TypeError(f"abort: expected a reason as text, found {reason!r}")
         self._abort(reason)
 
     def _abort(self, reason: str, only_later: bool = False) -> None:
-        """As abort; only_later: others can still end calls that this rank is done with."""
+        """Aborts as `abort` does; only_later: other ranks can still finish the calls that this rank has finished."""
         self._usable().abort(reason.encode(errors="replace").decode(), only_later)
 
     def _finish(self) -> None:
-        """The first half of close(): waits for what was launched or begun, and tells the others that it was all."""
+        """Does the first half of close(): waits for all operations, and tells the other ranks that no more come."""
         if self._core is not None:
             self._core.finish()
 
     def close(self) -> None:
-        """Waits for what was launched or begun and leaves; the others can go on without this rank only to close.
+        """Waits for all operations, then leaves; after that the other ranks can only close, too.
 
-        May be called again. Raises what another rank has reported and this one had not noticed yet.
+        It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
         """
         core, self._core = self._core, None
         if core is None:
             return
         try:
-            _core.forget_calls(self)  # from here on a call finds no core, in this thread and in others
+            _core.forget_calls(self)  # from here on no call finds the core, on any thread
             self.context._communicators.discard(self)
         finally:
             try:
@@ -377,7 +381,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """What was done so far: "calls", "seconds" (wall time inside collectives), "algorithms" (calls by name)."""
+        """Counts so far: "calls", "seconds" (wall time inside collectives), "algorithms" (calls by name)."""
         algorithms: dict[str, int] = {}
         for (algorithm, name, _, _), prepared in self._plans.items():
             if prepared.num_calls:
@@ -394,7 +398,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return self._core
 
     def _end(self, error: BaseException | None) -> None:
-        """Closes; if because of an exception, tells the others so, and does not hide it behind another one."""
+        """Closes. After an exception, tells the other ranks about it, and raises no other error that would hide it."""
         if self._core is None:
             return
         if error is None:
@@ -407,26 +411,26 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
                 self.close()
 
     def __del__(self) -> None:
-        # The core's own end would wait for the peers with the interpreter locked, and without hearing Ctrl-C.
+        # The core's destructor would wait for the peers with the GIL held, and Ctrl-C would not interrupt it.
         if getattr(self, "_core", None) is not None:
             try:
                 self.close()
-            except Exception as failure:  # nobody can catch it here
+            except Exception as failure:  # no caller can catch it here
                 print(f"hocket: {failure}", file=sys.stderr)
 
 
 def _serving(algorithm: str) -> set[str]:
-    """The collectives that have an algorithm of this name, all of them for ""; ValueError if there is none."""
+    """Returns the collectives that have an algorithm of this name, all of them for ""; ValueError if there are none."""
     if not algorithm:
         return set(COLLECTIVES)
     serving = {one.collective for one in find_algorithms(algorithm)}
     for collective in serving:
-        find(collective, algorithm)  # as a call does: one of a file has to be named where it has several
+        find(collective, algorithm)  # raises as a call would if the file has several and none is named
     return serving
 
 
 def _forget_calls() -> None:
-    """A name has come to mean another algorithm, so what calls have come to by it is not used again."""
+    """Clears the caches of calls, because a name now means another algorithm."""
     for reference in _known.valuerefs():
         communicator = reference()
         if communicator is not None:
@@ -437,23 +441,26 @@ registry.on_replaced.append(_forget_calls)
 
 
 def abort_threads(cancel: threading.Event, reason: str) -> bool:
-    """Aborts what ranks that share `cancel` have open, called by none of them; False where nothing is."""
+    """Aborts the open communicators of the ranks that share `cancel`; returns False if there are none.
+
+    The caller is none of these ranks.
+    """
     known = [communicator for reference in _known.valuerefs() if (communicator := reference()) is not None]
     communicators = [communicator for communicator in known if communicator.context._cancel is cancel]
     for communicator in communicators:
-        with contextlib.suppress(CommunicationError):  # its rank has just closed it
+        with contextlib.suppress(CommunicationError):  # its rank may just have closed it
             communicator.abort(reason)
     return bool(communicators)
 
 
 @at_process_end
 def _close_all(error: BaseException | None) -> None:
-    """An uncaught exception is told to the others as the reason."""
+    """Closes all communicators of the process; other ranks get an uncaught exception as the reason."""
     if error is None:
         for context in list(_contexts):
             context._finish()
     for context in list(_contexts):
         try:
             context._end(error)
-        except Exception as failure:  # one that cannot be closed must not keep the others open
+        except Exception as failure:  # if one cannot be closed, the others are closed all the same
             print(f"hocket: {failure}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Making communicators out of communicators: each member offers an endpoint, and the first one hands all of them round.
+"""Makes communicators from communicators: each member offers an endpoint, and the first member sends all to each.
 
-Only the members take part, over the parent's own channels for messages, so other ranks may do anything meanwhile. What
-is made costs each member some KiB of its arena for each rank; closed ones are used again.
+Only the members take part, over the message channels of the parent; other ranks may do anything meanwhile. A new
+communicator costs each member some KiB of its arena per rank; the memory of closed ones is reused.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _NO_ROOM = (1 << 64) - 1
 
 
 def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
-    """Different ranks of a communicator, in the order given; ValueError."""
+    """Returns the ranks in the order given. Raises ValueError unless they are different ranks of the communicator."""
     try:
         members = [operator.index(rank) for rank in ranks]
     except TypeError:
@@ -28,7 +28,10 @@ def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
 
 
 def members_of_color(said: Any, rank: int) -> list[int]:
-    """Ranks of the same color as this one, by key and then rank; `said` is int64[size, 3]: takes part, color, key."""
+    """Returns the ranks with this rank's color, sorted by key and then rank.
+
+    `said` is int64[size, 3]: takes part, color, key.
+    """
     mine = said[rank]
     same = [other for other, (takes_part, color, _) in enumerate(said.tolist()) if takes_part and color == mine[1]]
     return sorted(same, key=lambda other: (int(said[other, 2]), other))
@@ -36,10 +39,10 @@ def members_of_color(said: Any, rank: int) -> list[int]:
 
 @contextlib.contextmanager
 def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeout: float) -> Iterator[list[int]]:
-    """Where each member's endpoint lies in its arena; `members` are ranks of the parent, of which `rank` is this one.
+    """Yields the offset of each member's endpoint in its arena; `members` and `rank` are ranks of the parent.
 
-    What fails here or in the body is shown to members for which all went well: this one has closed. ResourceError, on
-    all members, if one of them has no room; timeout in seconds, then CollectiveTimeout.
+    If this function or the body fails on one member, the other members see it as closed. Raises ResourceError, on all
+    members, if one has no memory, and CollectiveTimeout after `timeout` seconds.
     """
     failure: ResourceError | None = None
     try:
@@ -53,7 +56,7 @@ def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeou
         if _NO_ROOM in offsets:
             guilty = members[offsets.index(_NO_ROOM)]
             raise ResourceError(
-                f"rank {rank}: rank {guilty} has no room for another communicator; close some",
+                f"rank {rank}: rank {guilty} has no memory left for another communicator; close some",
                 errno=28,
                 call="fallocate",
             )
@@ -65,7 +68,7 @@ def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeou
 
 
 def _exchange(core: Any, mine: int, members: Sequence[int], rank: int, timeout: float) -> list[int]:
-    """The offsets of all members, in their order."""
+    """Exchanges the offsets of all members, and returns them in the order of members."""
     tag = int.from_bytes(hashlib.sha256(repr(list(members)).encode()).digest()[:8], "little")
     leader, layout = members[0], struct.Struct(f"<{len(members)}Q")
     if rank == leader:

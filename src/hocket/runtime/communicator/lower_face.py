@@ -1,4 +1,4 @@
-"""What layers above need of a communicator, and programs do not: `communicator.lower`."""
+"""The interface of a communicator for the layers above, `communicator.lower`. Programs do not need it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
 
 
 class LowerFace:
-    """Messages in two steps, ends in two steps, and the choice of an algorithm without a call."""
+    """Messages in two steps (check, begin), closing in two steps, and the choice of an algorithm without a call."""
 
     def __init__(self, communicator: Any) -> None:  # a Communicator, whose file imports this one
         self._communicator = communicator
 
     def one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> "_core.MessageGroup":
-        """A checked message that has not begun; errors speak of `name`. ValueError, TypeError."""
+        """Returns a checked message that has not begun; errors name it `name`. Raises ValueError or TypeError."""
         message: _core.MessageGroup = self._communicator._one_message(name, sends, x, peer, tag)
         return message
 
     def begin(self, group: "_core.MessageGroup", name: str) -> list[MessageWork]:
-        """Begins what `one_message` has checked, as isend and irecv do. CommunicationError."""
+        """Begins a message of `one_message`, as isend and irecv do. Raises CommunicationError."""
         works: list[MessageWork] = self._communicator._begin(group, name, None)
         return works
 
     def finish(self) -> None:
-        """Waits until what was launched is done, and leaves the communicator open. CommunicationError."""
+        """Waits until all operations are done, and leaves the communicator open. Raises CommunicationError."""
         self._communicator._finish()
 
     def abort(self, reason: str, *, only_later: bool = False) -> None:
-        """Tells the other ranks that this one gives up; only_later: at a call that this rank has not made yet."""
+        """Tells the other ranks that this rank aborts; only_later: from the first call that this rank has not made."""
         self._communicator._abort(reason, only_later)
 
     def chosen(self, collective: str, num_bytes: int, order: str = "fast") -> str:
-        """The name of the algorithm that a call runs which names none; num_bytes are of the whole vector."""
+        """Returns the algorithm that a call without algorithm= would run; num_bytes: size of the whole vector."""
         communicator = self._communicator
         return choose(collective, communicator.size, num_bytes, order, communicator._policy)

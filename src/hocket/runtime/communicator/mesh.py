@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class Mesh:
-    """The communicators of named axes: a process is in one group per axis, with another rank in each.
+    """The communicators of named axes: a process is in one group per axis, with a rank of its own in each.
 
-    All members of `comm` call it with the same `dims`, whose sizes multiply to comm.size. mesh["tp"] is then the
-    communicator of the ranks that differ from this one along axis tp only; its rank there is mesh.coords["tp"].
-    A group of several axes has to be made first, by all members: mesh.group("dp", "tp"), then also mesh["dp", "tp"].
-    `comm` stays the caller's: closing the mesh closes what the mesh has made.
+    All members of `comm` call it with the same `dims`; the product of the sizes is comm.size. mesh["tp"] is then the
+    communicator of the ranks that differ from this one along axis tp only; this rank has number mesh.coords["tp"] in
+    it. All members must first make a group of several axes, mesh.group("dp", "tp"); then mesh["dp", "tp"] works, too.
+    Closing the mesh closes the communicators that it has made; `comm` stays open.
 
-    Attributes: topology (the Cartesian), coords (where this rank stands), comm (the communicator of all members, whose
-    topology this is; comm.rank is the rank in the mesh).
+    Attributes: topology (the Cartesian), coords (the coordinates of this rank), comm (the communicator of all members
+    with this topology; comm.rank is the rank in the mesh).
     """
 
     def __init__(self, comm: "Communicator", dims: Mapping[str, int], periodic: Collection[str] = ()) -> None:
@@ -28,7 +28,7 @@ class Mesh:
             raise TypeError(f"Mesh: expected a hocket.Communicator, found {comm!r}")
         self.topology = Cartesian(dims, periodic)
         self.topology.check_size(comm.size)
-        with ExitStack() as made:  # if one cannot be made, those made before it do not stay
+        with ExitStack() as made:  # if one cannot be made, those made before it are closed
             self.comm: Communicator = made.enter_context(comm.cartesian(dims, periodic))
             self.coords = self.topology.coords(self.comm.rank)
             self._groups: dict[tuple[str, ...], Communicator] = {self.topology.axes: self.comm}
@@ -37,9 +37,9 @@ class Mesh:
             self._made = made.pop_all()
 
     def group(self, *axes: str) -> "Communicator":
-        """The communicator of the ranks that differ from this one in these axes only, numbered as in the mesh.
+        """Returns the communicator of the ranks that differ from this one in these axes only, ordered as in the mesh.
 
-        The first call for the same axes, in any order, makes it: all members of the mesh call it, as a collective.
+        The first call for a set of axes makes the group: all members of the mesh make that call, as a collective.
         """
         known = self.topology._known(axes, at_least=1)
         if known not in self._groups:
@@ -57,7 +57,7 @@ class Mesh:
         return self._groups[known]
 
     def close(self) -> None:
-        """Closes the communicators of the mesh, on every rank; may be called again."""
+        """Closes the communicators of the mesh. Every rank calls it; it may be called again."""
         self._made.close()
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Mesh:
         return f"<hocket.Mesh {dims}, this rank at {coordinates}>"
 
     def _make(self, axes: tuple[str, ...], made: ExitStack) -> None:
-        """Makes the groups of these axes. Arithmetic says who is in which, so only the members of each have to talk."""
+        """Makes the group of these axes. Each rank computes the members, so only the members exchange messages."""
         if axes in self._groups:
             return
         part = self.comm.subgroup(self.topology.group_of(self.comm.rank, *axes))

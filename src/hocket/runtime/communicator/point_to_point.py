@@ -1,12 +1,12 @@
-"""Messages between two ranks of a communicator: send, recv, their forms that do not wait, and groups of them.
+"""Messages between two ranks of a communicator: send, recv, their non-blocking forms, and groups of messages.
 
-They run beside the collectives of the communicator, which they never disturb. A message that both ends have begun gets
-there, whatever the ranks do next. Short ones (up to 8 KiB) do not wait for the receive; longer ones may, as may those
-beyond 32 that nobody has asked for. A channel holds 16 short ones, or 4 of more than 4 KiB, or 2 of more than 128 KiB:
-the next waits until its receiver looks, which that does whenever it waits in a call of this communicator, be it a
-collective. The rules are MPI's: messages of one source and tag arrive in the order in which they were sent, at receives
-in the order in which they were posted. Both ends have to give the same number of elements and dtype, or all ranks get
-CollectiveMismatch.
+Messages run beside the collectives of the communicator and never disturb them. A message that both ends have begun
+arrives, whatever the ranks do next. A short send (up to 8 KiB) does not wait for the receive; a longer one may wait,
+and so may any send when 32 messages without a matching receive are under way. A channel holds 16 short messages, or 4
+of more than 4 KiB, or 2 of more than 128 KiB. The next one waits until the receiver reads the channel, which it does
+whenever it waits in a call of this communicator, collectives included. The order is MPI's: messages with the same
+source and tag match receives in the order in which both were posted. Both ends must give the same number of elements
+and the same dtype, or all ranks get CollectiveMismatch.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ ANY_TAG = -1
 
 @dataclass(eq=False, slots=True)
 class Send:
-    """For batch: x goes to rank dst."""
+    """A send for batch: x goes to rank dst."""
 
     x: Any
     dst: int
@@ -35,7 +35,7 @@ class Send:
 
 @dataclass(eq=False, slots=True)
 class Recv:
-    """For batch: x is filled by a message of rank src."""
+    """A receive for batch: a message from rank src fills x."""
 
     x: Any
     src: int = ANY_SOURCE
@@ -43,11 +43,11 @@ class Recv:
 
 
 class PointToPoint:
-    """The messages of a communicator, as its base.
+    """The messages of a communicator; one of its base classes.
 
-    Arrays are as in collectives. Ranks are those of this communicator; one may send to itself. Tags are 0 to 2**31 - 1,
-    and ANY_TAG where something is received. `timeout` is in seconds. ValueError, TypeError before anything is sent.
-    After a CommunicationError or ResourceError the communicator can only be closed.
+    Arrays are as in collectives. Ranks are those of this communicator; a rank may send to itself. Tags are 0 to
+    2**31 - 1; a receive may give ANY_TAG. `timeout` is in seconds. Bad arguments raise ValueError or TypeError before
+    anything is sent. After a CommunicationError or ResourceError the communicator can only be closed.
     """
 
     if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PointToPoint:
 
     @cached
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
-        """Sends x to rank dst; returns when x may be written again, which says nothing of its having been received."""
+        """Sends x to rank dst; returns when x may be written again. The message may not have been received yet."""
         self._exchange(self._one_message("send", True, x, dst, tag), "send", timeout)
 
     @cached
@@ -72,8 +72,9 @@ class PointToPoint:
     ) -> tuple[Any, int, int]:
         """Fills x with a message from rank src, or from any, and returns (x, source, tag).
 
-        x is as long as the message, and of its dtype; its shape may be another. Where a stream is current, which comes
-        to it later, source and tag are those that were given, perhaps ANY_SOURCE and ANY_TAG; irecv's Work tells more.
+        x must have the length and dtype of the message; the shape may differ. Inside `with hocket.stream(...)` the call
+        returns before the message arrives: source and tag are then the arguments, perhaps ANY_SOURCE and ANY_TAG. The
+        Work of irecv gives the actual ones.
         """
         [(x, source, found)] = self._exchange(self._one_message("recv", False, x, src, tag), "recv", timeout)
         return x, source, found
@@ -86,7 +87,7 @@ class PointToPoint:
 
     @cached
     def irecv(self, x: Any, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> Work:
-        """Begins to fill x with a message from rank src, or from any; the Work then tells source and tag."""
+        """Begins to fill x with a message from rank src, or from any; the Work has source and tag once it is done."""
         [work] = self._begin(self._one_message("irecv", False, x, src, tag), "irecv", timeout)
         return work
 
@@ -102,9 +103,9 @@ class PointToPoint:
         recv_tag: int | None = None,
         timeout: float | None = None,
     ) -> tuple[Any, int, int]:
-        """Sends x to rank dst and fills `out` with a message from rank src, both at once: (out, source, tag).
+        """Sends x to rank dst and fills `out` with a message from rank src, both at once; returns (out, source, tag).
 
-        recv_tag: the tag to receive, `tag` without it.
+        recv_tag: the tag of the message to receive; by default it is `tag`.
         """
         group = self._one_message("sendrecv", True, x, dst, tag)
         group.add(False, out, src, tag if recv_tag is None else recv_tag, "sendrecv", "out")
@@ -115,9 +116,10 @@ class PointToPoint:
     def batch(
         self, messages: Iterable[Send | Recv], *, timeout: float | None = None, async_op: bool = False
     ) -> list[Any]:
-        """Begins all messages at once, so that no order among them can deadlock, and waits for all.
+        """Begins all messages at once, so that their order cannot deadlock, and waits for all.
 
-        Returns, in their order, None for each Send and (x, source, tag) for each Recv; with async_op=True a Work each.
+        Returns a list in the order of the messages: None for a Send, (x, source, tag) for a Recv; with async_op=True a
+        Work for each.
         """
         if not isinstance(messages, Iterable):
             raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
@@ -147,7 +149,7 @@ class PointToPoint:
         try:
             for arrays, receives in group.arrays():
                 works.append(MessageWork(arrays, receives, what))
-                self._works.add(works[-1])  # before it begins: nothing that interrupts this lets go of its memory
+                self._works.add(works[-1])  # before it begins: an interrupt in between must not free its memory
             core.begin_exchange(group, seconds, launch_mark(current_stream()), begun)
         finally:
             for number, work in enumerate(works):
@@ -158,7 +160,7 @@ class PointToPoint:
         return self._timeout_of(name) if timeout is None else check_timeout(name, timeout)
 
     def _one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> _core.MessageGroup:
-        """A send or a receive, once it is checked."""
+        """Returns a checked send or receive that has not begun."""
         group = _core.MessageGroup(self._size, RESIZABLE)
         group.add(sends, x, peer, tag, name, "x")
         return group

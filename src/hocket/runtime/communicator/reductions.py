@@ -1,4 +1,4 @@
-"""Reductions on their way into the core: a number where a name says all, else what the core has to know besides."""
+"""Reductions for the core: a number if the name says all, else the number and what the core must also know."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,7 +11,7 @@ from hocket.runtime.vocabulary import DTYPES, OPS
 from hocket.schedule import Reduction, as_reduction, check_reduction, check_result, name_of, numpy_dtype
 
 _NUMBERS, _TRUTHS = ((3, 1, 2), (2, 3, 1)), ((1, 1, 0), (0, 1, 1))
-"""What a user's op is tried on: numbers that every dtype has but bool."""
+"""Operands on which a user's op is tried: numbers that every dtype but bool can hold, and values for bool."""
 
 _NAMED = tuple(name for name in OPS if name not in ("premul_sum", "custom"))
 
@@ -21,11 +21,11 @@ PLAIN = {
     for dtype in range(len(DTYPES))
     if _core.has_meaning(OPS.index(name), dtype)
 }
-"""The core's number of every (name, number of a dtype) that has a meaning and needs nothing else."""
+"""(name, number of a dtype) -> the core's number of the op, for all pairs that are allowed and need nothing else."""
 
 
 def reduction_of(collective: str, op: Any, dtype: int) -> Reduction:
-    """What `op` means for this dtype; ValueError or TypeError, naming the collective, where it means nothing."""
+    """Returns the reduction of `op` for this dtype. Raises ValueError or TypeError if there is none."""
     try:
         reduction = as_reduction(op)
         check_reduction(reduction, DTYPES[dtype])
@@ -40,7 +40,7 @@ def reduction_of(collective: str, op: Any, dtype: int) -> Reduction:
 
 
 def _try_once(function: Callable[..., Any], dtype: str) -> None:
-    """As _try, which serves all calls with this function; an object without a hash is tried at each."""
+    """Calls _try once for each function and dtype; a function that has no hash is tried at every call."""
     try:
         hash(function)
     except TypeError:
@@ -50,9 +50,9 @@ def _try_once(function: Callable[..., Any], dtype: str) -> None:
 
 
 def _try(function: Callable[..., Any], dtype: str) -> None:
-    """ImportError, TypeError or ValueError for a function that cannot be a reduction of any arrays of this dtype.
+    """Raises ImportError, TypeError or ValueError for a function that cannot reduce arrays of this dtype.
 
-    Where it fails for some values only, it fails while ranks wait, and their communicator with it.
+    A function that fails only for some values is not found here: it fails during the call, with the communicator.
     """
     name = f"op {name_of(function)}"
     if isinstance(function, np.ufunc) and (function.nin, function.nout) != (2, 1):
@@ -66,19 +66,19 @@ def _try(function: Callable[..., Any], dtype: str) -> None:
     except ImportError as error:
         raise ImportError(f"{name}: {error}") from None
     for operand in operands:
-        operand.flags.writeable = False  # as in a call, where they are what the ranks contribute
+        operand.flags.writeable = False  # as in a call, whose operands are the ranks' contributions
     whole = _tried(function, *operands)
     alone = np.concatenate([_tried(function, *(one[i : i + 1] for one in operands)) for i in range(len(whole))])
     if not ((whole == alone) | (np.isnan(whole) & np.isnan(alone))).all():
         raise ValueError(
-            f"{name}: expected a function that works element by element; found that of {_shown(operands[0])} and "
-            f"{_shown(operands[1])} it makes {_shown(whole)}, but {_shown(alone)} of one element after the other; pass "
-            "one such as numpy.add"
+            f"{name}: expected a function that works element by element; found that for {_shown(operands[0])} and "
+            f"{_shown(operands[1])} it returns {_shown(whole)}, but one element at a time {_shown(alone)}; pass a "
+            "function such as numpy.add"
         )
 
 
 def _tried(function: Callable[..., Any], left: Any, right: Any) -> Any:
-    """What it returns, an array like its arguments."""
+    """Returns the function's result, checked to be an array like its arguments."""
     try:
         result = function(left, right)
     except Exception as error:
@@ -99,21 +99,24 @@ _try_hashable = lru_cache(maxsize=32)(_try)
 
 
 def parameters_of(reduction: Reduction, dtype: int) -> dict[str, Any]:
-    """Arguments of the core's Extra: factor, Python function, and the identity that all ranks compare."""
+    """Returns arguments for the core's Extra: factor, Python function, and the identity that all ranks compare."""
     if reduction.function is not None:
         return {"detail": reduction.identity(), "function": reduction.function, "dtype": dtype}
     return {} if reduction.factor is None else {"detail": reduction.identity(), "factor": reduction.factor_parts()}
 
 
 def labels_of(reduction: Reduction) -> frozenset[str]:
-    """Labels of which the certificate of a schedule needs one, if any: a user's op is folded in the order of ranks."""
+    """Returns labels; if there are any, the certificate of the schedule must have one of them.
+
+    A user's op is folded in the order of ranks.
+    """
     if reduction.function is None:
         return frozenset()
     return frozenset(("rank_order", "balanced_tree") if reduction.commutative else ("rank_order",))
 
 
 def extra_of(parameters: dict[str, Any], lengths: tuple[list[int], list[int]] | None) -> Any:
-    """The core's Extra, or None where a call needs none."""
+    """Returns the core's Extra, or None if the call needs none."""
     if lengths is not None:
         parameters = {**parameters, "input_counts": lengths[0], "output_counts": lengths[1]}
     return _core.Extra(**parameters) if parameters else None

@@ -1,7 +1,7 @@
-"""For a layer above whose methods make one call of a communicator each: a repeated one goes to the core at once.
+"""A call cache for a layer above whose methods each make one call of a communicator: a repeated call skips Python.
 
-The methods are those of an object whose attribute `_calls` is a `GroupCalls`. A method says `note_written` of each
-tensor that it writes, and stays what says what is taken, given and refused.
+The object that has the methods keeps a `GroupCalls` in its attribute `_calls`. A method calls `note_written` for each
+tensor that it writes. The method stays the definition of what is accepted, returned and refused.
 """
 
 from collections.abc import Callable
@@ -16,5 +16,5 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def cached_group_method(method: _Method) -> _Method:
-    """The decorator. It knows a call by plain tensors, alone or in a list of one, by options, and by constants."""
+    """Puts the cache before a method. It recognises a call by plain tensors (or lists of one), options, constants."""
     return cast(_Method, _core.cached_group_method(method))

@@ -1,7 +1,7 @@
-"""The collectives in which blocks differ in length. `counts` are rows: lengths along dim 0, one for each rank.
+"""The collectives whose blocks differ in length. `counts` are numbers of rows (along dim 0), one for each rank.
 
-Counts may be zero. A rank knows the lengths of the blocks that its own arrays hold; where two differ about one, all get
-CollectiveMismatch.
+Counts may be zero. A rank knows only the lengths of the blocks that its own arrays hold. If two ranks give different
+lengths for the same block, all ranks get CollectiveMismatch.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Concatenates arrays of different lengths: x of rank i has counts[i] rows; counts are equal on all ranks.
 
-        The result has sum(counts) rows, whose shape is that of a row of x; x has at least 1 dim (ValueError).
-        In place where x is this rank's part of `out`; without `out`, a new array.
+        The result has sum(counts) rows, each with the shape of a row of x; x must have at least 1 dim (ValueError). The
+        call is in place if x is this rank's part of `out`. Without `out` it returns a new array.
         """
         input = _core.describe(x, False, "all_gather_v: x")
         shape = rows_of("all_gather_v", x, input[1])
@@ -69,7 +69,7 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Concatenates arrays of different lengths at the root, which gives `counts`: the rows of each rank's x.
 
-        Off the root counts are not looked at: a rank knows its own. All else is as in gather.
+        Off the root counts are ignored: a rank knows its own. All else is as in gather.
         """
         root = self._check_root("gather_v", root)
         input, output, ahead = _core.describe(x, False, "gather_v: x"), NOTHING, 0
@@ -103,8 +103,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Splits the root's x along dim 0 into parts of different lengths; the root gives `counts`, the rows of each.
 
-        At the root `out` may be left out (a new array), or be its part of x (in place). Off the root `out` is needed,
-        and tells how much this rank expects; x and counts are not looked at.
+        At the root `out` may be omitted (the result is a new array), or be the root's part of x (in place). Off the
+        root `out` is required, and its length is what this rank expects; x and counts are ignored.
         """
         root = self._check_root("scatter_v", root)
         input, ahead, elements = NOTHING, 0, list[int]()
@@ -139,7 +139,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Folds the x of all ranks; rank i gets counts[i] rows of the result; counts are equal on all ranks.
 
-        In place where `out` is this rank's part of x (the rest of x may be overwritten); without `out`, a new array.
+        The call is in place if `out` is this rank's part of x (the rest of x may be overwritten). Without `out` it
+        returns a new array.
         """
         input = _core.describe(x, False, "reduce_scatter_v: x")
         shape = rows_of("reduce_scatter_v", x, input[1])
@@ -169,9 +170,9 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Sends send_counts[j] rows of x to rank j and receives recv_counts[i] rows from rank i, in rank order.
 
-        The sums of counts are the rows of x and of the result. Each rank knows its own counts only; where two differ
-        about a pair, all get CollectiveMismatch that names both. In place where `out`
-        is x and both counts are equal; without `out`, a new array.
+        The sums of the counts are the rows of x and of the result. Each rank gives only its own counts. If two ranks
+        give different counts for the same pair, all ranks get a CollectiveMismatch that names both. The call is in
+        place if `out` is x and both counts are equal. Without `out` it returns a new array.
         """
         input = _core.describe(x, False, "all_to_all_v: x")
         shape = rows_of("all_to_all_v", x, input[1])
@@ -180,8 +181,8 @@ class UnevenCollectives(Calls):
         check_rows("all_to_all_v", "the sum of send_counts", sum(sent), shape)
         if sent[self._rank] != received[self._rank]:
             raise ValueError(
-                f"all_to_all_v: expected send_counts[{self._rank}] equal to recv_counts[{self._rank}], what this rank "
-                f"keeps; found {sent[self._rank]} and {received[self._rank]}"
+                f"all_to_all_v: expected send_counts[{self._rank}] equal to recv_counts[{self._rank}], the rows that "
+                f"this rank keeps; found {sent[self._rank]} and {received[self._rank]}"
             )
         if out is None:
             out = new_like(x, (sum(received), *shape[1:]), input[2])
@@ -190,7 +191,7 @@ class UnevenCollectives(Calls):
         check_like("all_to_all_v", output, sum(lengths[1]), input[2])
         if input[0] == output[0] and input[1] and lengths[0] != lengths[1]:
             raise ValueError(
-                f"all_to_all_v: expected equal send_counts and recv_counts where out is x, found {sent} and {received}"
+                f"all_to_all_v: expected equal send_counts and recv_counts if out is x, found {sent} and {received}"
                 "; pass another out"
             )
         options = (algorithm, None, timeout, async_op)

@@ -1,8 +1,8 @@
-"""`run_ranks`: call one function as n ranks, in processes or in threads, and have the results as a list.
+"""`run_ranks`: calls one function as n ranks, in processes or in threads, and returns the results as a list.
 
-The ranks find their rank through `hocket.init()`. If one fails, the others get a little time to notice and end by
-themselves, then they are ended; no process is left over, whatever happens to this one. Commands (`hocket run`) are
-the business of `supervisor`.
+The ranks get rank and size from `hocket.init()`. If one fails, the others have a little time to notice and end by
+themselves; then they are stopped. No process remains, whatever happens to this one. `supervisor` runs commands
+(`hocket run`).
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from hocket.runtime.launch.rank_process import Outcome, follows_from_another
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
 
-GRACE_SECONDS = 5.0  # for the other ranks, once one has failed, and for all to exit, once all have returned
+GRACE_SECONDS = 5.0  # for the other ranks after one has failed, and for all to exit after all have returned
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
-INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL; and for threads, once what they have open is aborted
+INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL; for threads, after their communicators are aborted
 
 _MAIN_KEYS = {"init_main_from_path", "init_main_from_name"}  # in multiprocessing's description of the main program
 
@@ -35,21 +35,21 @@ _MAIN_KEYS = {"init_main_from_path", "init_main_from_name"}  # in multiprocessin
 def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (), kind: str | None = None) -> list[Any]:
     """Calls function(*args) once as each of n ranks and returns the results in rank order; blocks until all ended.
 
-    kind is "process" (then function, args and results must be picklable: a function at the top of a module) or
-    "thread" (anything goes, but the ranks share one interpreter); by default processes, and threads in a notebook.
-    The first failure is raised here with a note that names its rank; a process that ended without a word is PeerDied.
-    The other ranks have GRACE_SECONDS to end by themselves. Processes are then ended; threads cannot be: what they have
-    open is aborted, and whoever does not end by that goes on.
-    Each process is bound to its share of the cores, or neighbours to the same one where there are fewer.
+    kind: "process" (function, args and results must be picklable, so use a function at the top of a module) or "thread"
+    (no such limit, but the ranks share one interpreter); by default processes, in a notebook threads. The caller gets
+    the exception of the first rank that failed, with a note that names the rank; PeerDied if a process ended without
+    an exception. The other ranks have GRACE_SECONDS to end by themselves. Then processes are killed. Threads cannot be
+    killed: their communicators are aborted, and a thread that does not end then goes on. Each process is bound to its
+    share of the cores; with more ranks than cores, neighbours share a core.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
     if n < 1:
         raise ValueError(f"n is {n}; expected at least one rank")
     if not callable(function):
-        raise TypeError(f"function is {function!r}; expected what each rank calls")
+        raise TypeError(f"function is {function!r}; expected a function for each rank to call")
     if not isinstance(args, Iterable):
-        raise TypeError(f"args is {args!r}; expected a tuple of arguments, as ({args!r},)")
+        raise TypeError(f"args is {args!r}; expected a tuple of arguments, such as ({args!r},)")
     if kind not in (None, "process", "thread"):
         raise ValueError(f'kind is {kind!r}; expected "process", "thread" or None')
     if rank_process.preparing:
@@ -63,7 +63,7 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
 
 
 class _Outcomes:
-    """What the ranks returned, and which of the failures is the one to raise."""
+    """The results of the ranks, and the failure to raise."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -80,7 +80,7 @@ class _Outcomes:
     def values(self) -> list[Any]:
         if not self.failed:
             return [self.by_rank[rank].value for rank in range(self.size)]
-        # A rank that only reports another's failure can be seen to end before that other one.
+        # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not self.by_rank[rank].follows] or self.failed
         rank, outcome = causes[0], self.by_rank[causes[0]]
         if outcome.interrupted:
@@ -109,7 +109,7 @@ def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...])
                 outcome.failed = error.code not in (None, 0)
         ended.put((rank, outcome))
 
-    # Daemons, so that a rank that never returns does not keep the interpreter from ending.
+    # Daemon threads, so that the interpreter can exit even if a rank never returns.
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
@@ -135,12 +135,12 @@ def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...])
 
 
 def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None:
-    """Ends the calls of ranks that are waited for no longer.
+    """Aborts the calls of ranks for which run_ranks no longer waits.
 
-    The interpreter, as it ends, ends a thread that comes back from a call; the C++ frames below make that an abort of
-    the process.
+    Otherwise the interpreter, at exit, would end such a thread as it returns from a call, and the C++ frames below
+    would turn that into an abort of the process.
     """
-    communicators = sys.modules.get("hocket.runtime.communicator.communicator")  # not loaded where no rank has any
+    communicators = sys.modules.get("hocket.runtime.communicator.communicator")  # not loaded if no rank has one
     if communicators is None or not communicators.abort_threads(cancel, "run_ranks waits for this rank no longer"):
         return
     deadline = time.monotonic() + INTERRUPT_SECONDS
@@ -158,7 +158,7 @@ def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...
     with _Processes() as processes:
         address = new_address()
         for rank in range(size):
-            variables = rank_variables(rank, size, address)  # they share all cores, so before any is bound
+            variables = rank_variables(rank, size, address)  # reads all cores, so it comes before binding
             with bound(rank, size):
                 processes.start(variables)
         for connection in processes.connections:
@@ -178,7 +178,7 @@ def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...
             for rank in processes.ended(outcomes.deadline, outcomes.by_rank):
                 outcome = processes.outcome(rank)
                 if outcome.failed and terminated is not None:
-                    outcome.follows = True  # it is we who ended it
+                    outcome.follows = True  # run_ranks itself ended this rank
                 outcomes.add(rank, outcome)
         if not outcomes.failed:
             processes.wait(GRACE_SECONDS)
@@ -193,7 +193,7 @@ def _pickle_call(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     except Exception as error:
         raise TypeError(f"run_ranks cannot send {name} and its args to other processes ({error}); {advice}") from error
     if _needs_main(call) and not _MAIN_KEYS & spawn.get_preparation_data("rank").keys():
-        raise TypeError(f"run_ranks cannot send {name}: it was typed in and is in no file; {advice}")
+        raise TypeError(f"run_ranks cannot send {name}: it was typed in and is not in a file; {advice}")
     return call
 
 
@@ -205,13 +205,13 @@ def _preparation(call: bytes) -> bytes:
     data = spawn.get_preparation_data("rank")
     unwanted = {"authkey", "start_method", "log_to_stderr", "log_level"}
     if not _needs_main(call):
-        # Importing the main program again takes time, and surprises whoever did not guard it.
+        # Importing the main program again takes time, and repeats its actions if it has no __main__ guard.
         unwanted |= _MAIN_KEYS
     return pickle.dumps({name: value for name, value in data.items() if name not in unwanted})
 
 
 class _Processes:
-    """The rank processes, each with its own process group. On the way out none of them remains."""
+    """The rank processes, each with its own process group. None of them remains when the context ends."""
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -227,7 +227,7 @@ class _Processes:
             self.wait(INTERRUPT_SECONDS)
         for connection in self.connections:
             connection.close()
-        # The group too, for what a rank has started. Its number is not reused before the rank is waited for.
+        # The whole group, for processes that a rank started. Its number is reused only after the rank is waited for.
         self.signal(signal.SIGKILL)
         for process in self.processes:
             process.wait()
@@ -242,7 +242,7 @@ class _Processes:
         )
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         self.connections.append(ours)
-        # The rank inherits the mask: Ctrl-C waits until `serve` has decided what it does, and never interrupts imports.
+        # The rank inherits the mask: Ctrl-C waits until `serve` has set its effect, and never interrupts imports.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
@@ -265,7 +265,7 @@ class _Processes:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def ended(self, deadline: float | None, known: dict[int, Outcome]) -> Iterator[int]:
-        """Waits for ranks that are not known yet; yields those that have spoken or died."""
+        """Waits for ranks without a known outcome; yields those that have sent one or died."""
         ranks = [rank for rank in range(len(self.processes)) if rank not in known]
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = set(wait([source for rank in ranks for source in (self.connections[rank], self._pidfds[rank])], left))

@@ -1,11 +1,11 @@
-"""The output of ranks under `hocket run`: whole lines from many sources into one sink, and what failed in them."""
+"""The output of ranks under `hocket run`: merges whole lines of many sources into one sink, and finds tracebacks."""
 
 import os
 import re
 
 _MAX_LINE_BYTES = 65536  # an unfinished line longer than this is passed on in parts
 _MAX_TAIL_BYTES = 65536
-_MAX_WRITE_BYTES = 4096  # a pipe that is ready takes that much without blocking
+_MAX_WRITE_BYTES = 4096  # a ready pipe accepts that much without blocking
 _MAX_PENDING_BYTES = 1 << 20
 
 _TRACEBACK = re.compile(r"^(  \+ Exception Group )?Traceback \(most recent call last\):$|^Fatal Python error: ", re.M)
@@ -17,7 +17,7 @@ _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
 class Sink:
-    """A descriptor that is written only when it takes something, so that nothing waits for a reader that stopped."""
+    """An output descriptor that is written only when it is ready, so that a stopped reader blocks nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -26,7 +26,7 @@ class Sink:
 
     @property
     def full(self) -> bool:
-        """Whether sources should wait."""
+        """Whether sources should wait before they read more."""
         return len(self.pending) > _MAX_PENDING_BYTES
 
     def put(self, data: bytes) -> None:
@@ -35,7 +35,7 @@ class Sink:
             self.pending += data
 
     def write(self) -> None:
-        """Writes a part of what is pending; to be called when the descriptor is ready."""
+        """Writes a part of the pending bytes. Call it when the descriptor is ready."""
         try:
             del self.pending[: os.write(self.descriptor, self.pending[:_MAX_WRITE_BYTES])]
         except BlockingIOError:
@@ -46,7 +46,7 @@ class Sink:
 
 
 class Source:
-    """One stream of one rank. It owns its descriptor and remembers the end of what was said."""
+    """One output stream of one rank. It owns its descriptor and remembers the last part of the output."""
 
     def __init__(self, descriptor: int, sink: Sink, label: bytes) -> None:
         self.descriptor, self.sink, self.label = descriptor, sink, label
@@ -55,7 +55,7 @@ class Source:
         self._line = bytearray()
 
     def read(self) -> None:
-        """Takes what is there and passes whole lines on; to be called when the descriptor is ready."""
+        """Reads what is there and passes whole lines on. Call it when the descriptor is ready."""
         data = os.read(self.descriptor, 65536)
         self.tail += data
         del self.tail[:-_MAX_TAIL_BYTES]
@@ -72,14 +72,14 @@ class Source:
             self.close()
 
     def close(self) -> None:
-        """Ends the source; what is left of it is not read."""
+        """Ends the source without reading the rest."""
         if not self.ended:
             self.ended = True
             os.close(self.descriptor)
 
 
 def last_traceback(text: str) -> str:
-    """The last traceback in what a rank said, with the exceptions that it was raised from; "" if there is none."""
+    """Returns the last traceback in the output of a rank, with the exceptions that caused it; "" if there is none."""
     starts = [match.start() for match in _TRACEBACK.finditer(text)]
     if not starts:
         return ""
@@ -90,5 +90,5 @@ def last_traceback(text: str) -> str:
 
 
 def reports_another(traceback: str) -> bool:
-    """Whether the traceback only reports that another rank failed."""
+    """Returns whether the traceback only reports that another rank failed."""
     return _FOLLOWING.search(traceback) is not None

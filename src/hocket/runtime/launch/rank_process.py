@@ -1,7 +1,7 @@
-"""What runs inside a process that `run_ranks` started: one function, as one rank.
+"""The program of a process that `run_ranks` started: it calls one function, as one rank.
 
-The parent sends (over the inherited connection) how to prepare the interpreter and what to call; one Outcome goes
-back. pickle is used here and nowhere else: between a parent and the children that it started itself.
+The parent sends, over the inherited connection, how to prepare the interpreter and what to call; one Outcome comes
+back. Only this module uses pickle, and only between a parent and the children that it started.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from hocket.runtime.ranks.environment import discover, rank_scope
 
 _PR_SET_PDEATHSIG = 1
 
-preparing = False  # the main module is being imported for its functions: it must not start ranks now
+preparing = False  # whether the main module is being imported for its functions: it must not start ranks then
 
 
 @dataclass
 class Outcome:
     """How a rank function ended: with a value, or with an error (None if it does not survive pickling) and its text.
 
-    follows tells that the error came from another rank's failure and is not the first cause.
+    follows: whether the error only follows from the failure of another rank.
     """
 
     value: Any = None
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def follows_from_another(error: BaseException | None) -> bool:
-    """Whether the error, or what it was raised from, reports that another rank failed."""
+    """Returns whether the error, or an error that caused it, reports that another rank failed."""
     while error is not None:
         if isinstance(error, PeerDied | PeerAborted):
             return True
@@ -50,14 +50,14 @@ def follows_from_another(error: BaseException | None) -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the thread that started it ends, and so never leaves an orphan."""
+    """Tells the kernel to kill this process when the thread that started it ends, so that no orphan remains."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """The whole life of a rank process. It was started with SIGINT blocked, so no Ctrl-C could come before this."""
+    """Runs the whole life of a rank process. It starts with SIGINT blocked, so no Ctrl-C can come before this."""
     _end_silently_on_interrupt()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     end_with_parent(parent)
@@ -68,7 +68,7 @@ def serve(descriptor: int, parent: int) -> None:
             return
         outcome = _call(preparation, call)
         if isinstance(outcome.error, BrokenPipeError):
-            # The reader of the output has gone (as with `| head`). Nothing may be flushed to it at exit.
+            # The reader of the output has closed it (for example `| head`). Nothing may be flushed to it at exit.
             sys.stdout = None
         try:
             data = pickle.dumps(outcome)
@@ -78,13 +78,13 @@ def serve(descriptor: int, parent: int) -> None:
         try:
             connection.send_bytes(data)
         except OSError:
-            return  # the parent has gone
+            return  # the parent has ended
 
 
 def _call(preparation: bytes, call: bytes) -> Outcome:
     global preparing
     try:
-        # As multiprocessing does it; it also refuses to start processes meanwhile.
+        # multiprocessing does the same; meanwhile it also refuses to start processes.
         current: Any = process.current_process()
         preparing = current._inheriting = True
         try:
@@ -110,7 +110,7 @@ def _call(preparation: bytes, call: bytes) -> Outcome:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt meanwhile, as the function expects; before and after it ends the process."""
+    """Makes Ctrl-C a KeyboardInterrupt inside the block, as the function expects; outside it ends the process."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -120,7 +120,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _end_silently_on_interrupt() -> None:
-    """Gives Ctrl-C its default effect; what ignores it, or a handler of the program's own, stays."""
+    """Gives Ctrl-C its default effect, unless SIGINT is ignored or the program has set its own handler."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

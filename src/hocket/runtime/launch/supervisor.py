@@ -1,8 +1,8 @@
-"""`hocket run`: start one command as n ranks, pass their output on, and leave nothing behind.
+"""`hocket run`: starts one command as n ranks, passes their output on, and leaves no process behind.
 
-The ranks, and whatever they start, are one process group, led by a guard: a fork of this process that does nothing
-but wait for the end of a pipe whose other end only this process holds. If this process dies, even by SIGKILL, the
-guard kills the group. The terminal's Ctrl-C reaches only this process, which passes it on, once.
+The ranks, and all processes that they start, are one process group. Its leader is a guard: a fork of this process that
+only waits for the end of a pipe whose other end only this process holds. If this process dies, even by SIGKILL, the
+guard kills the group. Ctrl-C in the terminal reaches only this process, which passes it on once.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from hocket.runtime.launch.output import Sink, Source, last_traceback, reports_a
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
 
-GRACE_SECONDS = 5.0  # for the other ranks to end by themselves, once one has failed
+GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
-INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from there to SIGKILL: together well below a second
-LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group and hold a stream
-TIMED_OUT_CODE = 124  # as timeout(1) has it
+INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from SIGTERM to SIGKILL: together well below a second
+LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group but hold a stream open
+TIMED_OUT_CODE = 124  # the exit code of timeout(1)
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -31,11 +31,11 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout: float | None = None) -> int:
     """Runs command as n ranks and returns the exit code for the shell; blocks until all ended.
 
-    Ranks find their number in Hocket's environment variables, and in torchrun's. Lines on their standard output and
-    error are passed on whole and unchanged, with "[rank] " in front if label.
-    The code is 0 if all ranks returned 0, else that of the first rank that failed (128 + number for a signal), whose
-    traceback is repeated last. timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is
-    a terminal; the others have none. Raises OSError if the command cannot be started. For the main thread only.
+    Ranks get rank and size from Hocket's environment variables, and from torchrun's. Lines on their standard output and
+    error are passed on whole and unchanged, with "[rank] " in front if `label` is true. The exit code is 0 if all ranks
+    returned 0, else the code of the first rank that failed (128 + number for a signal); its traceback is repeated last.
+    timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is a terminal; the other ranks
+    have no input. Raises OSError if the command cannot be started. Call it on the main thread only.
     """
     with _Supervisor(n, label, timeout) as supervisor:
         supervisor.start(command)
@@ -52,7 +52,7 @@ def _start_guard() -> tuple[int, int]:
             os.setpgid(0, 0)
             for number in (*_FORWARDED, signal.SIGTSTP, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_IGN)
-            # It must not keep anybody's pipe open, its own least of all.
+            # The guard must keep no pipe open, above all not the one whose end it waits for.
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(end, 3)
             for descriptor in (0, 1, 2):
@@ -63,20 +63,20 @@ def _start_guard() -> tuple[int, int]:
         finally:
             os._exit(1)
     os.close(end)
-    # Both do it, as either may come first; the guard's own may have ended the permission.
+    # Parent and guard both make the group, because either may be first. The second call may be refused.
     with contextlib.suppress(OSError):
         os.setpgid(process, process)
     return process, hold
 
 
 def _reserved_port() -> socket.socket:
-    """A socket that keeps a port of this host from all but those that ask for its number.
+    """Returns a socket that reserves a port of this host: only a program that asks for this number gets it.
 
-    It does not listen, so that the system lets another socket have the port, too, which as this one reuses addresses.
+    The socket does not listen and reuses addresses, so another socket that reuses addresses can bind the same port.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("", 0))  # of all addresses, as there may be none of the loopback
+    reserved.bind(("", 0))  # all addresses, because a host may have no loopback address
     return reserved
 
 
@@ -87,11 +87,11 @@ class _Supervisor:
         self.sources: list[tuple[Source, Source]] = []  # standard output and error, by rank
         self.sinks = (Sink(1), Sink(2))
         self.running: dict[int, int] = {}  # rank to pidfd
-        self.failed: list[int] = []  # ranks that failed without our doing, in the order in which they were seen
-        self.ended_by: signal.Signals | None = None  # what was sent to us, if that ended the run
+        self.failed: list[int] = []  # ranks that failed by themselves, in the order in which they were seen
+        self.ended_by: signal.Signals | None = None  # the signal to this process, if it ended the run
         self.timed_out: list[int] = []
-        self.ending = False  # we have told ranks to end: what they return now is our doing
-        self.escalation: list[tuple[float, signal.Signals]] = []  # what to send to all, and when
+        self.ending = False  # whether ranks were told to end: their exit codes then count no longer
+        self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
         self._port = _reserved_port()
         self.group, self._guard_pipe = _start_guard()
 
@@ -121,14 +121,14 @@ class _Supervisor:
         for rank in range(self.num_ranks):
             if self.ended_by is not None:
                 break
-            variables = rank_variables(rank, self.num_ranks, address)  # they share all cores, so before any is bound
+            variables = rank_variables(rank, self.num_ranks, address)  # reads all cores, so it comes before binding
             with bound(rank, self.num_ranks):
                 process = subprocess.Popen(
                     command,
                     stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    # Python writes to a pipe in blocks by default: lines would be seen long after they were printed.
+                    # By default Python writes to a pipe in blocks: lines would appear long after they were printed.
                     env={"PYTHONUNBUFFERED": "1", **os.environ}
                     | variables
                     | torchrun_variables(rank, self.num_ranks, port),
@@ -144,7 +144,7 @@ class _Supervisor:
             self.running[rank] = os.pidfd_open(process.pid)
 
     def watch(self) -> None:
-        """Passes output on until all ranks have ended and all is said."""
+        """Passes output on until all ranks have ended and all output is written."""
         if self.timeout is not None:
             timeout_at = time.monotonic() + self.timeout
         leftovers_at: float | None = None
@@ -159,7 +159,7 @@ class _Supervisor:
             if not self.running:
                 if leftovers_at is None:
                     leftovers_at = now + LEFTOVER_SECONDS
-                    self._send(signal.SIGKILL)  # what the ranks left behind in their group
+                    self._send(signal.SIGKILL)  # to processes that the ranks left behind in their group
                 open_sources = any(not source.ended for pair in self.sources for source in pair)
                 pending = any(sink.pending for sink in self.sinks)
                 if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
@@ -172,15 +172,15 @@ class _Supervisor:
             self._turn(min(times) - now if times else None)
 
     def report(self) -> int:
-        """Says what failed, and returns the exit code."""
+        """Prints what failed, and returns the exit code."""
         if self.ended_by is not None:
             return 128 + self.ended_by
         tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
-        # A rank that only reports another's failure can be seen to end before that other one.
+        # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed
         if self.timed_out and not causes:
             ranks = ", ".join(map(str, self.timed_out))
-            self._say(f"hocket run: ended after {self.timeout:g} s, when still running: {ranks} of {self.num_ranks}\n")
+            self._say(f"hocket run: ended after {self.timeout:g} s; ranks still running: {ranks} of {self.num_ranks}\n")
             return TIMED_OUT_CODE
         if not causes:
             return 0
@@ -192,7 +192,7 @@ class _Supervisor:
         return code if code > 0 else 128 - code
 
     def _turn(self, seconds: float | None) -> None:
-        """Waits at most that long for something to do, and does it."""
+        """Waits at most `seconds` for something to do, and does it."""
         poll = select.poll()
         actions: dict[int, Callable[[], None]] = {self._wakeup_read: self._drain_wakeup}
         poll.register(self._wakeup_read, select.POLLIN)
@@ -210,7 +210,7 @@ class _Supervisor:
         for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000 + 1):
             actions[descriptor]()
         if self.sinks[0].broken and self.ended_by is None:
-            # Our reader has gone (as with `| head`): end as a process that SIGPIPE ends.
+            # The reader of the output has closed it (for example `| head`): end as a process that SIGPIPE ends.
             self.ended_by = signal.SIGPIPE
             self._end(0.0, TERMINATE_SECONDS)
 

@@ -1,1 +1,1 @@
-"""Which rank this is, on which cores it may run, what each rank has one of, and how its process ends."""
+"""A rank: its number, its cores, the values that each rank has one of, and the end of its process."""

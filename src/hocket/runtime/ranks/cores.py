@@ -1,8 +1,8 @@
-"""Which cores ranks run on, and whether one has a core of its own: then it spins where it waits. Else it would keep the
-core from those it awaits.
+"""The cores on which ranks run. A rank with a core of its own spins as it waits; one that shares a core must not.
 
-Each rank says at the rendezvous on which cores it may run and how many at a time. What other threads of a rank do is
-not known here; a rank that spins for nothing sleeps soon, and the stream of a communicator never spins.
+A spinning rank would keep its core from the ranks for which it waits. At the rendezvous each rank says on which cores
+it may run, and on how many at a time. Other threads of a rank are not counted; a rank that spins for nothing soon
+sleeps, and the stream of a communicator never spins.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def own_cores() -> dict[str, Any]:
-    """What this rank says: "cores" (it may run on core c where bit c is set, low end first) and "quota" (see below)."""
+    """Returns what this rank tells the others: "cores" (bit c: it may run on core c; little-endian) and "quota"."""
     mask = sum(1 << core for core in os.sched_getaffinity(0))
     return {"cores": mask.to_bytes((mask.bit_length() + 7) // 8, "little"), "quota": quota()}
 
 
 def quota() -> float | None:
-    """How many cores the container's limit lets run at a time; None without a limit."""
+    """Returns how many cores the container may use at a time; None without a limit."""
     group = next((line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), "/")
     allowed, period = "", ""
     for folder in (_CGROUPS / group.strip("/"), _CGROUPS):  # version 2, then the container's root
@@ -35,10 +35,10 @@ def quota() -> float | None:
 
 
 def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
-    """Whether there are as many cores as ranks where each rank runs; `said` is own_cores() of every rank of the job.
+    """Returns, for each rank, whether its cores are at least as many as the ranks that share them.
 
-    Those count that share a core with it, or with one that does. Ranks that are bound to a core each have one each. All
-    of them are taken to be under the limit that any of those is under.
+    `said` is own_cores() of every rank of the job. Ranks share cores if they have one in common, directly or through
+    other ranks. If each rank is bound to a core, each has one. A quota of any rank counts for all that share its cores.
     """
     masks: list[int] = [int.from_bytes(one["cores"], "little") for one in said]
     have: list[bool] = [False] * len(said)
@@ -57,7 +57,7 @@ def have_cores(said: Sequence[dict[str, Any]]) -> list[bool]:
 
 
 def num_cores(said: Sequence[dict[str, Any]]) -> int:
-    """On how many cores the ranks of a job run, all together; `said` is own_cores() of every rank."""
+    """Returns the number of cores on which the ranks of a job run; `said` is own_cores() of every rank."""
     cores = 0
     for one in said:
         cores |= int.from_bytes(one["cores"], "little")
@@ -65,33 +65,33 @@ def num_cores(said: Sequence[dict[str, Any]]) -> int:
 
 
 def shared_by(num_ranks: int) -> bool:
-    """Whether so many ranks share cores if they are started from here, as have_cores of all that they say."""
+    """Returns whether ranks started from this process would share cores: some would have no core of their own."""
     return not all(have_cores([own_cores()] * num_ranks))
 
 
 def neighbours(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
-    """The other ranks that may run on a core of this one; `said` is own_cores() of every rank of the job."""
+    """Returns the other ranks that may run on a core of this rank; `said` is own_cores() of every rank of the job."""
     masks = [int.from_bytes(one["cores"], "little") for one in said]
     return [other for other, mask in enumerate(masks) if other != rank and mask & masks[rank]]
 
 
 def beside(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
-    """Those of its neighbours that are bound to one core, as it is: so to the same one."""
+    """Returns the neighbours that are bound to one core, the same as this rank's; none if it has several cores."""
     bound_to_one = [int.from_bytes(one["cores"], "little").bit_count() == 1 for one in said]
     return [other for other in neighbours(said, rank) if bound_to_one[rank] and bound_to_one[other]]
 
 
 @contextlib.contextmanager
 def bound(rank: int, num_ranks: int) -> Iterator[None]:
-    """What this thread starts meanwhile, as that rank, may run on its share of the cores only.
+    """Binds processes that this thread starts inside the block to that rank's share of the cores.
 
-    Where there are more ranks than cores neighbours, which many algorithms let talk most, share one. Unbound, two that
-    wait for each other are now and then on one core, though another one is free.
+    With more ranks than cores, neighbours share a core, because they exchange most messages in many algorithms. Without
+    binding, two ranks that wait for each other are sometimes on the same core although another is free.
     """
     usual = os.sched_getaffinity(0)
     cores = sorted(usual)
     first, end = (position * len(cores) // num_ranks for position in (rank, rank + 1))
-    with contextlib.suppress(OSError):  # a sandbox may refuse it: then they run where Linux puts them
+    with contextlib.suppress(OSError):  # a sandbox may refuse it: then Linux chooses the cores
         os.sched_setaffinity(0, cores[first : max(end, first + 1)])
     try:
         yield

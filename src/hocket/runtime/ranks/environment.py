@@ -1,8 +1,8 @@
-"""Which rank am I, of how many, and where do the ranks meet? Read from arguments or from whoever started the process.
+"""Finds the rank, the size and the meeting address of this process, from arguments or from the program that started it.
 
 The order is: explicit arguments, a thread rank of `run_ranks`, HOCKET_*, torchrun, MPI, Slurm, one process alone. The
-answer says which of them it came from. All ranks of one group derive the same address, an abstract Unix socket name
-that contains the user id and what identifies the job. Ranks on several hosts are recognised and refused.
+result names its source. All ranks of one group derive the same address: an abstract Unix socket name that contains the
+user id and an identity of the job. Ranks on several hosts are detected and refused.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from hocket.runtime.variables import ADDRESS, CMA, PACED_LINK, RANK, SIZE
 MAX_ADDRESS_BYTES = 107  # sockaddr_un has 108 bytes, and an abstract name begins with NUL
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
-# Processes that start MPI ranks; the nearest such ancestor is the same process for all ranks of a job on this host.
+# Programs that start MPI ranks. All ranks of a job on this host have the same nearest ancestor of this kind.
 _MPI_STARTERS = ("hydra_pmi_proxy", "orted", "prted", "prterun", "mpiexec", "mpirun", "slurmstepd")
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Which rank a process is, and of which job.
+    """The rank of a process, and its job.
 
-    address is the name of an abstract Unix socket, without the leading NUL; source says who assigned the rank;
-    timeout_seconds limits the rendezvous. cancel, where given, ends a rendezvous early (thread ranks share it).
+    address: the name of an abstract Unix socket, without the leading NUL; source: what assigned the rank;
+    timeout_seconds limits the rendezvous. cancel, if given, ends a rendezvous early (thread ranks share it).
     """
 
     rank: int
@@ -51,7 +51,7 @@ class Environment:
             raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")
         if self.local_size != self.size:
             raise RendezvousError(
-                f"{assigned}, but only {self.local_size} ranks on this host: several hosts come later; "
+                f"{assigned}, but only {self.local_size} ranks on this host: several hosts are not supported yet; "
                 "start all ranks on one host"
             )
         length = len(self.address.encode())
@@ -69,11 +69,11 @@ def discover(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     variables: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Which rank the calling rank is.
+    """Returns the rank of the caller, and its job.
 
-    rank and size go together; address alone replaces the discovered one, so that one job can have several meetings.
-    timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad ranks and
-    RendezvousError where the variables contradict each other or ranks are on several hosts.
+    Give both rank and size, or neither. address alone replaces the discovered one, so that one job can meet several
+    times. timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad
+    arguments, and RendezvousError if the variables contradict each other or ranks are on several hosts.
     """
     if address is not None and not isinstance(address, str):
         raise TypeError(f"address is {address!r}; expected text, the same on all ranks")
@@ -96,16 +96,16 @@ def discover(
 
 
 def new_address() -> str:
-    """A fresh address that nobody else uses."""
+    """Returns a new address that no other group uses."""
     return f"hocket-{os.getuid()}-{secrets.token_hex(12)}"
 
 
 def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
-    """The variables that tell a child process its rank, as `discover` reads them.
+    """Returns the variables that tell a child process its rank and size, in the form that `discover` reads.
 
-    OMP_NUM_THREADS is added where the caller's environment has none: ranks share the cores, and linear algebra that
-    starts a thread per core in each of them loses most of its time to waiting. Their cores are those of the calling
-    thread: call it before that is bound.
+    OMP_NUM_THREADS is added if the caller's environment has none: ranks share the cores, and linear algebra with a
+    thread per core in each rank would mostly wait. The number of cores is that of the calling thread, so call this
+    before the thread is bound.
     """
     variables = {RANK: str(rank), SIZE: str(size), ADDRESS: address}
     if "OMP_NUM_THREADS" not in os.environ:
@@ -114,18 +114,18 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
 
 
 def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
-    """The variables by which torchrun tells a process its rank: what init_process_group of PyTorch reads.
+    """Returns the variables with which torchrun tells a process its rank; PyTorch's init_process_group reads them.
 
-    port: one of this host that stays free for rank 0's store.
+    port: a port of this host that stays free for rank 0's store.
     """
     assigned = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     return {name: str(value) for name, value in assigned.items()} | {"MASTER_ADDR": "127.0.0.1"}
 
 
 def may_attach(variables: Mapping[str, str] | None = None) -> bool:
-    """Whether ranks in other processes may read and write this one's memory: not where HOCKET_CMA is 0.
+    """Returns whether ranks in other processes may read and write this process's memory: False if HOCKET_CMA is 0.
 
-    variables replaces os.environ. Raises ValueError for other values than 0 and 1.
+    variables replaces os.environ. Raises ValueError for values other than 0 and 1.
     """
     found = (os.environ if variables is None else variables).get(CMA, "1")
     if found not in ("0", "1"):
@@ -135,12 +135,12 @@ def may_attach(variables: Mapping[str, str] | None = None) -> bool:
 
 @contextlib.contextmanager
 def paced_link(bytes_per_second: float, seconds: float) -> Iterator[None]:
-    """Communicators made in this block, here or by processes started in it, send over links that take their time.
+    """Makes communicators slow on purpose: those made inside the block, also by its child processes, use paced links.
 
-    What a rank sends leaves it one message after another, `bytes_per_second` of them, and can be read by its peer
-    `seconds` after the last byte has left. Meanwhile nobody works: who waits sleeps until a message arrives, as beside
-    a network card. What comes to a rank is not slowed down at its end. Results are the same bits. All ranks make their
-    communicators under the same link, or get a RendezvousError. ValueError, TypeError for what is no speed or no time.
+    A rank sends its messages one after another at `bytes_per_second`. The peer can read a message `seconds` after its
+    last byte has left. A waiting rank sleeps until a message arrives and uses no core, as with a network card. The
+    receiving end adds no delay. Results have the same bits. All ranks must make their communicators under the same
+    link, or they get a RendezvousError. Raises ValueError or TypeError for a bad speed or time.
     """
     for name, value, right in (
         ("bytes_per_second", bytes_per_second, bytes_per_second > 0),
@@ -159,7 +159,7 @@ def paced_link(bytes_per_second: float, seconds: float) -> Iterator[None]:
 
 
 def link_here() -> tuple[float, float] | None:
-    """Of the paced link that this rank is under: bytes per second and seconds; None without one."""
+    """Returns bytes per second and seconds of this rank's paced link; None without one."""
     found = os.environ.get(PACED_LINK)
     if found is None:
         return None
@@ -184,7 +184,7 @@ def _explicit(rank: int, size: int, address: str | None, timeout: float, variabl
     address = address or variables.get(ADDRESS)
     if address is None:
         raise ValueError(
-            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
+            f"rank {rank} of {size} has no address to meet the others; pass address=, the same text on all ranks, "
             "or start the ranks with `hocket run`"
         )
     return Environment(rank, size, address, "arguments", rank, size, timeout)
@@ -206,7 +206,7 @@ def _from_torchrun(variables: Mapping[str, str]) -> _Assigned:
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         return None
     rank, size = _number(variables, "RANK"), _number(variables, "WORLD_SIZE")
-    # Without a port two jobs of one user would meet each other.
+    # Without the port, two jobs of one user would have the same address.
     if size > 1:
         _number(variables, "MASTER_PORT")
     local_size = _number(variables, "LOCAL_WORLD_SIZE", size)
@@ -229,7 +229,7 @@ def _from_mpi(variables: Mapping[str, str]) -> _Assigned:
 
 
 def _from_slurm(variables: Mapping[str, str]) -> _Assigned:
-    # SLURM_PROCID alone is also set in a batch script, which is no task of a step: srun sets all three.
+    # A batch script, which is no task of a step, also has SLURM_PROCID; only srun sets all three.
     if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"} <= set(variables):
         return None
     rank, size = _number(variables, "SLURM_PROCID"), _number(variables, "SLURM_STEP_NUM_TASKS")
@@ -251,18 +251,18 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
         return default
     if text is None or not text.strip().isdecimal():
         found = "is not set" if text is None else f"is {text!r}"
-        raise RendezvousError(f"{name} {found}; expected a number, beside the variables that the starter already set")
+        raise RendezvousError(f"{name} {found}; expected a number, because other variables of the same starter are set")
     return int(text)
 
 
 def _job_address(source: str, *identity: str) -> str:
-    """An address equal on all ranks of a job of this user, and different for any other job."""
+    """Returns an address that is equal on all ranks of a job of this user, and different for any other job."""
     digest = hashlib.sha256("\0".join((source, *identity)).encode()).hexdigest()
     return f"hocket-{os.getuid()}-{digest[:24]}"
 
 
 def _starter() -> str:
-    """Names the process that started the MPI ranks, for starters that give the job no name."""
+    """Returns a name of the process that started the MPI ranks, for starters that give the job no name."""
     process, starter = os.getppid(), ""
     while process > 1:
         try:
@@ -270,7 +270,7 @@ def _starter() -> str:
         except OSError:
             break
         name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-        identity = f"{process}.{rest[19]}"  # with its start time, as process numbers come again
+        identity = f"{process}.{rest[19]}"  # with the start time, because process numbers are reused
         starter = starter or identity
         if name in _MPI_STARTERS:
             return identity
@@ -282,7 +282,7 @@ def _starter() -> str:
 
 
 class Scope:
-    """What a rank has in this process. values: see PerRank; environment: None where `discover` has to look."""
+    """The state of a rank in this process. values: see PerRank; environment: None if `discover` must find it."""
 
     def __init__(self, environment: Environment | None) -> None:
         self.environment = environment
@@ -291,23 +291,23 @@ class Scope:
 
 
 class _CurrentRank(threading.local):
-    scope = Scope(None)  # the process's, for all threads that are in no other
+    scope = Scope(None)  # the scope of the process, for all threads without a scope of their own
 
 
 here = _CurrentRank()
-"""here.scope: of the rank that the calling thread belongs to."""
+"""here.scope is the scope of the rank to which the calling thread belongs."""
 
 
 def scope_entry() -> Callable[[], None]:
-    """What another thread calls to belong to the same rank as the one that calls this."""
+    """Returns a function; a thread that calls it joins the rank of the thread that called scope_entry."""
     return partial(setattr, here, "scope", here.scope)
 
 
 @contextlib.contextmanager
 def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iterator[None]:
-    """Makes the calling thread that rank: `discover` finds it, and `at_rank_end` callbacks run when the block ends.
+    """Makes the calling thread this rank: `discover` finds it, and `at_rank_end` callbacks run when the block ends.
 
-    whole_process: so are all threads of the process that are in no scope of their own.
+    whole_process: all threads of the process without a scope of their own become this rank, too.
     """
     scope, holder = Scope(environment), _CurrentRank if whole_process else here
     outer = vars(holder).get("scope")
@@ -325,16 +325,16 @@ def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iter
             else:
                 callbacks.callback(setattr, holder, "scope", outer)
             if failure is not None:
-                # The rank's own failure says more than what its cleaning up stumbles over.
+                # The rank's own failure matters more than an error during its clean-up.
                 callbacks.enter_context(contextlib.suppress(Exception))
             for callback in scope.callbacks:
                 callbacks.callback(callback, failure)
 
 
 def at_rank_end(callback: Callable[[BaseException | None], None]) -> bool:
-    """Calls callback(exception or None) when the rank function that the calling thread belongs to ends.
+    """Registers callback(exception or None) for the end of the rank function to which the calling thread belongs.
 
-    Returns False, and does nothing, if the thread is no rank of `run_ranks`: then the end of the process is the end.
+    Returns False, and registers nothing, if the thread is no rank of `run_ranks`: such a rank ends with its process.
     """
     scope = here.scope
     if scope.environment is None:

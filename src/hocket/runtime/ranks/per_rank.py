@@ -1,4 +1,4 @@
-"""What each rank has one of, whether ranks are processes or threads of one."""
+"""Values that each rank has one of, whether ranks are processes or threads of one process."""
 
 import atexit
 import threading
@@ -12,19 +12,20 @@ _Value = TypeVar("_Value")
 
 
 class PerRank(Generic[_Value]):
-    """Makes a value when the calling rank first asks for it; in a forked child, another one.
+    """A value that is made when the calling rank first asks for it; a forked child makes another one.
 
-    `end`, where given, is called with it when the rank function that run_ranks called ends, else when the process does.
+    `end`, if given, is called with the value when the rank ends: when the rank function of run_ranks returns, else when
+    the process ends.
     """
 
     def __init__(self, make: Callable[[], _Value], end: Callable[[_Value], None] | None = None) -> None:
         self._make, self._end = make, end
-        self._lock = threading.Lock()  # of who makes one
+        self._lock = threading.Lock()  # held as a value is made
         if end is not None:
             atexit.register(self._end_in, here.scope)
 
     def __call__(self) -> _Value:
-        """The calling rank's."""
+        """Returns the calling rank's value."""
         scope = here.scope
         made: tuple[int, _Value] | None = scope.values.get(self)
         if made is None or made[0] != _core.fork_generation():

@@ -1,7 +1,7 @@
-"""The end of the process: who is called then, and which exception brings it about, if nothing has caught it.
+"""Callbacks for the end of the process; they get the uncaught exception that ended it, if there was one.
 
-Where the interpreter ends itself it calls what atexit has. A process that multiprocessing started ends without that: it
-calls multiprocessing's finalizers instead, while the exception is on its way.
+The interpreter calls the functions of atexit when it ends. A process that multiprocessing started does not: it calls
+multiprocessing's finalizers instead, while the exception still propagates.
 """
 
 import atexit
@@ -14,16 +14,16 @@ from typing import TypeVar
 
 _Callback = TypeVar("_Callback", bound=Callable[[BaseException | None], None])
 
-_FIRST, _LAST = 1000, -1000  # among multiprocessing's finalizers; between them it waits for child processes
+_FIRST, _LAST = 1000, -1000  # priorities of multiprocessing's finalizers; between them it waits for child processes
 
 _callbacks: list[Callable[[BaseException | None], None]] = []
-_watched = 0  # the process that calls them as multiprocessing ends it
+_watched = 0  # the id of the process whose finalizers call them
 
 
 def at_process_end(callback: _Callback) -> _Callback:
-    """The decorator: callback(uncaught exception or None) is called when the process ends, perhaps twice.
+    """Registers callback(uncaught exception or None) for the end of the process; it may be called twice.
 
-    The last one first. Before the first thing that it ends is made in a process, `watch_process` has to be called.
+    The last registered is called first. A process calls `watch_process` before it makes anything that a callback ends.
     """
     _callbacks.append(callback)
     atexit.register(lambda: callback(getattr(sys, "last_value", None)))
@@ -31,20 +31,20 @@ def at_process_end(callback: _Callback) -> _Callback:
 
 
 def watch_process() -> None:
-    """Calls them, too, where multiprocessing ends this process."""
+    """Makes sure that the callbacks also run if multiprocessing ends this process."""
     global _watched
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None or _watched == os.getpid():
         return
     _watched = os.getpid()
-    from multiprocessing.util import Finalize  # which such a process has loaded
+    from multiprocessing.util import Finalize  # such a process has loaded it already
 
     Finalize(None, _tell_exception, exitpriority=_FIRST)
     Finalize(None, _end, exitpriority=_LAST)
 
 
 def _tell_exception() -> None:
-    """At once: others may wait for this rank, and child processes for them."""
+    """Calls the callbacks with the exception at once: other ranks may wait for this rank, and its children for them."""
     error = _uncaught()
     if error is not None:
         _call_all(error)
@@ -57,13 +57,13 @@ def _end() -> None:
 
 
 def _call_all(error: BaseException | None) -> None:
-    with contextlib.ExitStack() as calls:  # what one of them raises does not keep the others from being called
+    with contextlib.ExitStack() as calls:  # if one raises, the others are called all the same
         for callback in _callbacks:
             calls.callback(callback, error)
 
 
 def _uncaught() -> BaseException | None:
-    """Of a process that multiprocessing ends."""
+    """Returns the uncaught exception of a process that multiprocessing ends, None if there is none."""
     error = sys.exc_info()[1]
     if not isinstance(error, SystemExit):
         return error

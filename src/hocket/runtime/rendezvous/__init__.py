@@ -1,1 +1,1 @@
-"""How ranks meet: each joins, the host gathers them, and sends each what it needs of the others."""
+"""The rendezvous: each rank joins, rank 0 gathers them and sends each rank what it needs to know of the others."""

@@ -1,6 +1,7 @@
 """Rank 0's side of the rendezvous: one loop over a listening socket and one connection per rank.
 
-`gathering` decides; this moves the bytes. Strangers are bounded in number, in bytes and in time.
+`protocol` decides; this module moves the bytes. Connections of unknown processes ("strangers") are limited in number,
+bytes and time.
 """
 
 import errno
@@ -21,16 +22,16 @@ from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous import sockets
 from hocket.runtime.rendezvous.protocol import Encoded, Gathering, name_ranks
 
-NOTICE_SECONDS = 5.0  # then one line says who is missing
-LINGER_SECONDS = 2.0  # after a failure, ranks that come late are still told
-STRANGER_SECONDS = 2.0  # a connection says hello within this time or is dropped
+NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
+LINGER_SECONDS = 2.0  # for this long after a failure, late ranks are still told about it
+STRANGER_SECONDS = 2.0  # a connection must send its hello within this time, or it is dropped
 MAX_STRANGERS = 64
 CANCEL_SECONDS = 0.1
 _PENDING_SECONDS = 1.0
 
 
 def notice(environment: Environment, waited_for: Sequence[int]) -> None:
-    """One line on standard error: who waits for whom."""
+    """Prints one line on standard error: this rank, and the ranks for which it waits."""
     print(
         f"hocket: rank {environment.rank} of {environment.size} has waited {NOTICE_SECONDS:g} s at the rendezvous for "
         f"{name_ranks(waited_for)} (it gives up after {environment.timeout_seconds:g} s)",
@@ -40,7 +41,7 @@ def notice(environment: Environment, waited_for: Sequence[int]) -> None:
 
 
 def cancelled(environment: Environment) -> bool:
-    """Whether another thread rank failed, so that the group will never be complete."""
+    """Returns whether another thread rank has failed, so that the group can never be complete."""
     return environment.cancel is not None and environment.cancel.is_set()
 
 
@@ -49,13 +50,13 @@ class _Peer:
     socket: socket.socket
     process: int
     since: float
-    rank: int | None = None  # None: it has not said hello, and may be a stranger
-    told: bool = False  # of the failure
+    rank: int | None = None  # None: it has sent no hello, and may be a stranger
+    told: bool = False  # whether it knows of the failure
     outgoing: deque[tuple[bytes, Sequence[int]]] = field(default_factory=deque)
 
 
 class Meeting:
-    """Gathers all ranks. descriptors, by rank, are the caller's after `run`, and closed if it raises."""
+    """Gathers all ranks. After `run` the caller owns descriptors (by rank); if `run` raises, they are closed."""
 
     def __init__(
         self, environment: Environment, listener: socket.socket, descriptor: int, hello: Encoded, config: Encoded
@@ -69,7 +70,7 @@ class Meeting:
         self._peers: set[_Peer] = set()
 
     def run(self, deadline: float) -> None:
-        """Returns when all ranks have all descriptors. Raises RendezvousError, as every rank that came does."""
+        """Returns when all ranks have all descriptors. Raises RendezvousError, the same on every rank that came."""
         try:
             self._gather(deadline)
         except BaseException:
@@ -99,7 +100,7 @@ class Meeting:
                     raise gathering.failure
                 self._turn(linger_until)
             elif gathering.complete and self._listener is not None:
-                # Nobody else can become a member now, and the address is free for this group's next meeting.
+                # No other rank can join now, and the address is free for the next meeting of this group.
                 self._stop_listening()
                 self._introduce()
             elif now >= notice_at:
@@ -118,7 +119,7 @@ class Meeting:
             self.gathering.fail("another rank failed before it came to the rendezvous", self.gathering.missing)
 
     def _turn(self, until: float) -> None:
-        """Waits at most until that time, then serves what is there."""
+        """Waits at most until this time for input, then handles it."""
         now = time.monotonic()
         strangers = [peer for peer in self._peers if peer.rank is None]
         for peer in strangers:
@@ -170,7 +171,7 @@ class Meeting:
             return
         except OSError:
             data, descriptors = None, []
-        self._heed_cancel()  # first: a thread rank that ends for that reason is not to blame
+        self._heed_cancel()  # first: a thread rank that ends because of the cancel is not the cause
         if peer.rank is None and data is not None:
             peer.rank = self.gathering.arrive(data, peer.process)
             if self.gathering.failure is None and peer.rank is not None:
@@ -217,10 +218,10 @@ class Meeting:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno == errno.ETOOMANYREFS:  # descriptors under way count; they are being read
+                if error.errno == errno.ETOOMANYREFS:  # too many descriptors in flight; the peers are reading them
                     time.sleep(0.001)
                     break
-                peer.outgoing.clear()  # it has gone, as reading will tell
+                peer.outgoing.clear()  # the peer has ended; the next read reports it
             else:
                 peer.outgoing.popleft()
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.outgoing else 0)

@@ -1,8 +1,8 @@
-"""The ranks of one host find each other over an abstract Unix socket, and every rank gets a descriptor of every other.
+"""The ranks of one host meet over an abstract Unix socket, and every rank gets a descriptor of every other rank.
 
-There is no port, no file and no name that could be left behind. Only processes of the same user are listened to; what
-is no hello of Hocket is dropped and does no harm. `gathering` has the protocol, `meeting` rank 0's side; this module
-has the entrance and the side of the other ranks. What the descriptors are for is not its business.
+No port, file or name remains afterwards. Only processes of the same user are accepted; data that is no hello of Hocket
+is dropped and does no harm. `protocol` has the messages, `host` rank 0's side; this module has the entry point and the
+side of the other ranks. It does not know what the descriptors are for.
 """
 
 import errno
@@ -24,10 +24,10 @@ _MAX_PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Membership:
-    """A group whose ranks all came.
+    """A complete group: all ranks came.
 
-    descriptors has one open descriptor per rank (the own one duplicated), which the caller closes; hellos has what each
-    rank said about itself; config is what rank 0 said for all.
+    descriptors: one open descriptor per rank (this rank's is a duplicate); the caller closes them. hellos: what each
+    rank said about itself. config: what rank 0 said for all ranks.
     """
 
     rank: int
@@ -38,11 +38,11 @@ class Membership:
 
 
 def join(environment: Environment, descriptor: int, hello: Encoded, config: Encoded | None = None) -> Membership:
-    """Meets all ranks of the group; blocks until every one is there, at most environment.timeout_seconds.
+    """Meets all ranks of the group; blocks until all are there, at most environment.timeout_seconds.
 
-    descriptor is given to all ranks and stays the caller's. hello and config (only rank 0's counts) are small
-    dictionaries of what msgpack knows; a larger one is a ValueError. Raises RendezvousError, for the same reason on
-    all ranks that came, or ResourceError.
+    All ranks get a duplicate of descriptor; the caller still owns it. hello and config (only rank 0's counts) are small
+    dictionaries of types that msgpack supports; a larger one is a ValueError. Raises RendezvousError, with the same
+    reason on all ranks that came, or ResourceError.
     """
     config = config or {}
     for name, value, limit in (
@@ -74,7 +74,7 @@ def _host(environment: Environment, descriptor: int, hello: Encoded, config: Enc
         listener = _listen(environment)
         if listener is not None:
             break
-        # If who listens there is another rank 0, its answer (to both groups) is that there are two of them.
+        # If another rank 0 listens there, it answers both groups that there are two of them.
         guest.meet_once()
         guest.pause()
         if time.monotonic() > deadline:
@@ -104,11 +104,11 @@ def _listen(environment: Environment) -> socket.socket | None:
 
 
 class _NoAnswerError(Exception):
-    """Rank 0 is not there, or not yet, or had its meeting and closes: try again."""
+    """Rank 0 is not there yet, or has finished its meeting and closes: try again."""
 
 
 class _Guest:
-    """Every rank but 0."""
+    """The side of every rank but 0."""
 
     def __init__(self, environment: Environment, descriptor: int, hello: Encoded, deadline: float) -> None:
         self.environment, self.descriptor, self.deadline = environment, descriptor, deadline
@@ -127,13 +127,13 @@ class _Guest:
                 raise RendezvousError(
                     f"rank 0 of {self.environment.size} did not come to the rendezvous within "
                     f"{self.environment.timeout_seconds:g} s, as rank {self.environment.rank} found; "
-                    "see whether that process started, and whether it ended early",
+                    "check whether that process started, and whether it ended early",
                     missing=[0],
                 )
             self.pause()
 
     def meet_once(self) -> Membership | None:
-        """One attempt; None if nobody answers."""
+        """Makes one attempt; returns None if rank 0 does not answer."""
         received: list[int] = []
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -146,7 +146,7 @@ class _Guest:
             raise
 
     def pause(self) -> None:
-        """Between two attempts: longer each time, and not in step with the other ranks."""
+        """Sleeps between two attempts: longer each time, and for a random part, so that ranks do not retry together."""
         self._check_cancelled()
         time.sleep(self._pause_seconds * random.uniform(0.5, 1.0))
         self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
@@ -205,7 +205,7 @@ class _Guest:
                 if time.monotonic() > self.deadline:
                     self._give_up(connection, missing)
             except ConnectionResetError:
-                continue  # an answer of ours was not read; what rank 0 said before it closed is still to be read
+                continue  # rank 0 closed without reading an answer; its last messages are still to be read
         received += descriptors
         if data is not None:
             return protocol.decode(data)
@@ -231,7 +231,7 @@ class _Guest:
         try:
             sockets.send(connection, protocol.encode(message))
         except OSError:
-            return  # rank 0 has gone, as reading will tell
+            return  # rank 0 has ended; the next read reports it
 
     def _check_cancelled(self) -> None:
         if host.cancelled(self.environment):

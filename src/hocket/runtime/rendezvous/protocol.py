@@ -1,11 +1,14 @@
 """The rendezvous without its sockets: the messages, and the state of rank 0 that decides when all ranks are there.
 
-Bytes go in, decisions come out; there is no socket, clock or descriptor here, so that any order of arrival and any
-garbage can be tested without waiting. `rendezvous` does the input and output.
+Bytes go in, decisions come out. This module has no socket, clock or descriptor, so tests can try any order of arrival
+and any garbage without waiting. `host` and `join` do the input and output.
 
-A meeting runs: every rank but 0 sends Hello (its descriptor travels beside it); rank 0 answers Pending, and again each
-second; once all are there it sends the Roster in parts (descriptors beside them); each rank answers Ready; when all
-did, rank 0 sends Go. Whoever gives up sends Failure. The first failure wins, and all ranks raise it.
+1. Every rank but 0 sends Hello, with its descriptor.
+2. Rank 0 answers Pending, and repeats it each second.
+3. When all ranks are there, rank 0 sends the Roster in parts, with the descriptors.
+4. Each rank answers Ready. When all have answered, rank 0 sends Go.
+
+A rank that gives up sends Failure. The first failure wins, and all ranks raise it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ PROTOCOL = "hocket"
 VERSION = 1
 MAX_MESSAGE_BYTES = 65536
 MAX_HELLO_BYTES = 4096
-HELLO_OVERHEAD_BYTES = 256  # what Hello adds around a rank's own dictionary
+HELLO_OVERHEAD_BYTES = 256  # what Hello adds to a rank's own dictionary
 MAX_CONFIG_BYTES = 32768
 MAX_MISSING = 1000  # named at most in one message
 MAX_DESCRIPTORS = 200  # in one message; the kernel refuses more than 253
@@ -67,7 +70,7 @@ class Failure(msgspec.Struct, tag="failure", tag_field="kind"):
 
 
 class _Header(msgspec.Struct):
-    """What stays readable in every version of the protocol."""
+    """The fields that every version of the protocol can read."""
 
     kind: str
     protocol: str
@@ -81,7 +84,7 @@ encode = msgspec.msgpack.encode
 
 
 def decode(data: bytes) -> Message | None:
-    """The message in data, or None if it is none of ours."""
+    """Returns the message in data, or None if data is no message of this protocol."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -89,7 +92,7 @@ def decode(data: bytes) -> Message | None:
 
 
 def hello_version(data: bytes) -> int | None:
-    """The protocol version of a hello, ours or a later one's, or None if data is no hello of Hocket."""
+    """Returns the protocol version of a hello, of this or a later version; None if data is no hello of Hocket."""
     try:
         header = _header_decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -98,16 +101,16 @@ def hello_version(data: bytes) -> int | None:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Ranks in words: "rank 2", "ranks 1, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 20 more"."""
+    """Returns the ranks in words: "rank 2", "ranks 1, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 20 more"."""
     shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return ("rank " if len(ranks) == 1 else "ranks ") + shown
 
 
 class Gathering:
-    """What rank 0 knows. A rank is present from its hello on; after a failure the gathering only listens.
+    """The state of rank 0. A rank is present from its hello on; after a failure rank 0 only listens.
 
-    failure is the first RendezvousError, which all ranks shall raise. heard holds every rank whose hello arrived,
-    also a wrong one: when all were heard nobody is left to be told.
+    failure: the first RendezvousError; all ranks raise it. heard: every rank whose hello arrived, even a wrong hello;
+    when all are heard, no rank is left to be told of a failure.
     """
 
     def __init__(self, size: int, hello: Encoded) -> None:
@@ -125,19 +128,19 @@ class Gathering:
 
     @property
     def complete(self) -> bool:
-        """All ranks came, and all agree."""
+        """Whether all ranks came, and all agree."""
         return self.failure is None and len(self.hellos) == self.size
 
     @property
     def all_ready(self) -> bool:
-        """All ranks have the roster."""
+        """Whether all ranks have the roster."""
         return self.complete and len(self.ready) == self.size - 1
 
     def arrive(self, data: bytes, process: int) -> int | None:
-        """Takes the first message of a connection. Returns its rank, or None for a stranger, who is to be dropped.
+        """Takes the first message of a connection. Returns its rank, or None for a stranger: the caller drops it.
 
-        A hello that contradicts the group is a failure of the whole group; its rank (or -1) is returned, so that the
-        sender is told as well.
+        A hello that contradicts the group is a failure of the whole group. Its rank (or -1) is returned, so that the
+        sender gets the failure as well.
         """
         version = hello_version(data)
         if version is None:
@@ -173,7 +176,7 @@ class Gathering:
         return rank
 
     def receive(self, rank: int, data: bytes | None) -> None:
-        """Takes a later message of a present rank; None is the end of its connection."""
+        """Takes a later message of a present rank; None means the end of its connection."""
         message = None if data is None else decode(data)
         if isinstance(message, Ready) and self.complete:
             self.ready.add(rank)
@@ -184,12 +187,12 @@ class Gathering:
             self.fail(f"rank {rank} of {self.size} (process {self.processes.get(rank)}) {what} during the rendezvous")
 
     def expire(self, seconds: float) -> None:
-        """The time is over."""
+        """Notes that the time is over: a failure that names the missing ranks."""
         absent = self.missing or [rank for rank in range(1, self.size) if rank not in self.ready]
         did = "did not come to the rendezvous" if self.missing else "came to the rendezvous but stopped answering"
         self.fail(
             f"{name_ranks(absent)} of {self.size} {did} within {seconds:g} s; "
-            "see whether that process started, and whether it ended early",
+            "check whether that process started, and whether it ended early",
             self.missing,
         )
 
@@ -199,7 +202,7 @@ class Gathering:
             self.failure = RendezvousError(message, missing=missing)
 
     def roster(self, config: Encoded) -> list[tuple[bytes, range]]:
-        """The messages that introduce all members, each with the ranks whose descriptors go beside it."""
+        """Returns the messages with all members, each with the ranks whose descriptors go with it."""
         parts: list[tuple[bytes, range]] = []
         first, num_bytes = 0, 0
         for rank in range(self.size + 1):

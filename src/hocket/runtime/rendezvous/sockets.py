@@ -1,4 +1,4 @@
-"""Whole messages over local sockets, with open descriptors beside them, and who is at the other end."""
+"""Whole messages over local sockets, with open descriptors, and the identity of the process at the other end."""
 
 import os
 import socket
@@ -15,9 +15,9 @@ def send(connection: socket.socket, data: bytes, descriptors: Sequence[int] = ()
 
 
 def receive(connection: socket.socket, max_bytes: int, max_descriptors: int) -> tuple[bytes | None, list[int]]:
-    """The next message and its descriptors, which are now the caller's to close.
+    """Returns the next message and its descriptors; the caller closes them.
 
-    (None, []) is the end of the connection, and also the answer to a message that exceeds the limits. Raises OSError.
+    (None, []) means the end of the connection, or a message that exceeds the limits. Raises OSError.
     """
     data, ancillary, flags, _ = connection.recvmsg(
         max_bytes, socket.CMSG_SPACE(max_descriptors * _INT), socket.MSG_CMSG_CLOEXEC
@@ -34,12 +34,12 @@ def receive(connection: socket.socket, max_bytes: int, max_descriptors: int) -> 
 
 
 def credentials(connection: socket.socket) -> tuple[int, int]:
-    """Process and user id of the other end, as the kernel noted them when it connected or began to listen."""
+    """Returns process id and user id of the other end; the kernel noted them when it connected or began to listen."""
     process, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 3 * _INT))
     return process, user
 
 
 def close(descriptors: Iterable[int]) -> None:
-    """Closes all of them."""
+    """Closes all descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)

@@ -1,1 +1,1 @@
-"""Streams, events and works: what is launched now and waited for later."""
+"""Streams, events and works: operations that are launched now and waited for later."""

@@ -1,18 +1,19 @@
-"""Streams and events: computing beside communicating, with the semantics of CUDA's streams, on threads of the CPU.
+"""Streams and events: computation beside communication, with the semantics of CUDA's streams, on CPU threads.
 
-A stream is a queue whose work is done in order by a thread of its own. An event marks a point of it. The current stream
-of a thread is the host, which is the thread itself, unless `with hocket.stream(s)` says otherwise. A collective that is
-launched reads and writes its arrays after all that is in the current stream by then, and Work.wait() makes the current
-stream wait for it; so only who waits as the host blocks.
+A stream is a queue; a thread of its own runs the items in order. An event marks a point of the queue. The current
+stream of a thread is set by `with hocket.stream(s)`; without it, the current stream is the host: the thread itself. A
+launched collective reads and writes its arrays after all items that are in the current stream at the launch.
+Work.wait() makes the current stream wait for the collective. It blocks the thread only if the current stream is the
+host.
 
-Errors. A stream fails with what a callable raises, with the error of an event or work that it waits for. Then it skips
-what is submitted to it, its events fail with the same error, and so does what waits for those: other streams, and
-communicators, which this rank gives up. Each of them raises the error, the very object, with a note of where the
-callable was submitted, when it is synchronized or waited for as the host. After Stream.synchronize has raised it, the
-stream runs again what is submitted from then on.
+Errors. A stream fails with the exception of a callable, or with the error of an event or work that it waits for. A
+failed stream skips its items, and its events fail with the same error. Streams that wait for those events fail, too;
+communicators that wait for them are aborted by this rank. Each of them raises the very same exception object, with a
+note that says where the callable was submitted, when the host synchronizes or waits. After Stream.synchronize has
+raised the error, the stream runs new items again.
 
-At the end of the process streams do what was submitted to them, as threads do; after an uncaught exception, or Ctrl-C,
-only what they are doing.
+At the end of the process streams finish all items, as threads do. After an uncaught exception or Ctrl-C they finish
+only the item that runs.
 """
 
 import itertools
@@ -33,14 +34,14 @@ _numbers = itertools.count(1)
 
 
 class Marked:
-    """Something that ends at a point in time: what a stream can wait for."""
+    """Something for which a stream can wait: it ends at a point in time."""
 
     __slots__ = ()
-    _mark: Any  # of the core; None where there is nothing to wait for
+    _mark: Any  # an object of the core; None if there is nothing to wait for
 
 
 class Event(Marked):
-    """A point of a stream. `wait` and `synchronize` mean the one that was recorded last; before, they mean nothing."""
+    """A point of a stream. `wait` and `synchronize` refer to the last record(); before the first they do nothing."""
 
     __slots__ = ("_mark", "_timing")
 
@@ -48,18 +49,18 @@ class Event(Marked):
         self._mark, self._timing = None, timing
 
     def record(self, stream: "Stream | None" = None) -> None:
-        """Marks the point behind all that is in the stream by now; of the current one if it is None."""
+        """Marks the point after all items that are now in the stream; None means the current stream."""
         stream = current_stream() if stream is None else _checked(stream)
         self._mark = _core.passed_mark() if stream is None else stream._record(self._timing)
 
     def query(self) -> bool:
-        """Whether the stream has come there, well or not; True where it was never recorded."""
+        """Returns whether the stream has reached the event, with or without an error; True if it was never recorded."""
         return self._mark is None or bool(self._mark.is_passed())
 
     def wait(self, stream: "Stream | None" = None) -> None:
-        """Makes the stream wait for it, the current one if it is None; where that is the host, as synchronize.
+        """Makes the stream wait for the event; None means the current stream. The host waits as in `synchronize`.
 
-        What is recorded later does not change what the stream waits for.
+        A later record() does not change what the stream waits for.
         """
         stream = current_stream() if stream is None else _checked(stream)
         if stream is None:
@@ -68,21 +69,22 @@ class Event(Marked):
             stream.wait(self)
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Blocks until the stream has come there, at most for `timeout` seconds: TimeoutError.
+        """Blocks until the stream has reached the event; raises TimeoutError after `timeout` seconds.
 
-        Raises the error that the stream has failed with before.
+        Raises the error of the stream if it failed before the event.
         """
         if self._mark is None:
             return
         seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
         if not waited(partial(self._mark.wait, seconds), "event"):
-            raise TimeoutError(f"the stream did not come to the event within {timeout:g} s; synchronize it again")
+            raise TimeoutError(f"the stream did not reach the event within {timeout:g} s; synchronize it again")
         raise_failure(self._mark)
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds from here to `end`, as in CUDA.
+        """Returns the milliseconds from this event to `end`, as in CUDA.
 
-        Both have to be recorded by streams that have come there, and made with timing=True: ValueError.
+        Raises ValueError unless both events were made with timing=True and recorded, and their streams have reached
+        them.
         """
         if not isinstance(end, Event):
             raise TypeError(f"elapsed_time: expected a hocket.Event, found {end!r}")
@@ -94,10 +96,11 @@ class Event(Marked):
 
 
 class Stream:
-    """A queue whose work is done in order by a thread of its own, which starts when it is first needed.
+    """A queue; a thread of its own runs the items in order. The thread starts when it is first needed.
 
-    That thread belongs to the rank that makes the stream. Any thread may use it. What was submitted is done also when
-    nobody has the stream any more. `name` is for messages and traces. In a forked child every use is a ForkedUse.
+    The thread belongs to the rank that makes the stream. Any thread may use the stream. Submitted items run even if the
+    program keeps no reference to the stream. `name` appears in messages and traces. In a forked child every use raises
+    ForkedUse.
     """
 
     __slots__ = ("__weakref__", "_core")
@@ -109,16 +112,16 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """What it was called."""
+        """The name of the stream."""
         return str(self._core.name)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> None:
-        """Calls function(*args) when its turn comes, in the stream's thread, for which the current stream is the host.
+        """Calls function(*args) in the stream's thread when its turn comes; the current stream there is the host.
 
-        What it returns is dropped: results go into arrays, as those of kernels. It may not wait for what comes behind
-        it: not for an event that is recorded here later, nor by a call of a communicator on which something was
-        launched here later, as calls take turns; a blocking one raises RuntimeError then. TypeError if it cannot be
-        called; ResourceError if no thread can be started.
+        The return value is dropped: like a kernel, the function writes its results into arrays. It must not wait for
+        anything that comes later in this stream: not for an event that is recorded here later, and not by calling a
+        communicator on which a later item was launched from here, because its calls take turns; a blocking call then
+        raises RuntimeError. Raises TypeError if function is not callable, ResourceError if no thread can be started.
         """
         if not callable(function):
             raise TypeError(f"submit: expected something that can be called, found {function!r}")
@@ -126,7 +129,7 @@ class Stream:
         self._core.submit(function, args, caller.f_code, caller.f_lineno)
 
     def record(self, event: Event | None = None) -> Event:
-        """Records the event here, a new one if it is None, and returns it."""
+        """Records the event in this stream, and returns it; None makes a new event."""
         event = Event() if event is None else event
         if not isinstance(event, Event):
             raise TypeError(f"record: expected a hocket.Event, or None for a new one, found {event!r}")
@@ -134,18 +137,18 @@ class Stream:
         return event
 
     def wait(self, what: Marked) -> None:
-        """What is submitted from here on comes after an event, or after the end of a Work. Does not block."""
+        """Makes all later items wait for an event, or for the end of a Work. Does not block the caller."""
         if not isinstance(what, Marked):
             raise TypeError(f"wait: expected a hocket.Event or a Work, found a {type(what).__name__}")
         if what._mark is not None:
             self._await(what._mark)
 
     def query(self) -> bool:
-        """Whether all that was submitted is done, well or not."""
+        """Returns whether all items are done, with or without an error."""
         return bool(self._core.is_idle())
 
     def synchronize(self) -> None:
-        """Blocks until all that was submitted is done. Raises the error that the stream has failed with."""
+        """Blocks until all items are done. Raises the error of the stream if it has failed."""
         waited(partial(self._record(False).wait, FOREVER_SECONDS), self.name)
         failure: Any = self._core.take_exception()
         if failure is not None:
@@ -162,20 +165,20 @@ class Stream:
 
 
 def current_stream() -> Stream | None:
-    """The current stream of this thread; None: the host."""
+    """Returns the current stream of this thread; None means the host."""
     found: Any = _core.current_stream()
     current: Stream | None = found
     return current
 
 
 class stream:  # noqa: N801
-    """`with hocket.stream(s)`: s is the current stream of this thread; None: the host."""
+    """Makes s the current stream of this thread inside `with hocket.stream(s)`; None means the host."""
 
     __slots__ = ("_outer", "_stream")
 
     def __init__(self, stream: Stream | None) -> None:
         self._stream = None if stream is None else _checked(stream)
-        self._outer: list[Stream | None] = []  # it may be entered again inside
+        self._outer: list[Stream | None] = []  # a list, because the same object may be entered again inside
 
     def __enter__(self) -> Stream | None:
         outer: Any = _core.exchange_current_stream(self._stream)
@@ -195,24 +198,24 @@ def _checked(stream: Stream) -> Stream:
 
 
 def launch_mark(stream: Stream | None) -> Any:
-    """What an operation that is launched now has to come after: it reads what the stream writes before."""
+    """Returns the mark after which an operation that is launched now may begin: it reads what the stream writes."""
     return None if stream is None else _of_core(stream._record(False))
 
 
 def _of_core(mark: Any) -> Any:
-    """Streams of other devices have marks of their own."""
+    """Returns the core's mark of a mark; streams of other devices have marks of their own kind."""
     return mark if isinstance(mark, _core.Mark) else mark.on_host()
 
 
 def raise_failure(mark: Any) -> None:
-    """Raises what a mark that is passed has failed with."""
+    """Raises the error of a mark that is passed, if it has one."""
     failure = mark.exception()
     if failure is not None:
         raise failure
 
 
 def checked_seconds(name: str, seconds: float) -> float:
-    """Seconds of at least 0; TypeError, ValueError."""
+    """Returns the seconds as a float. Raises TypeError or ValueError unless they are at least 0."""
     try:
         is_time = seconds >= 0
     except TypeError:
@@ -222,8 +225,8 @@ def checked_seconds(name: str, seconds: float) -> float:
     return min(seconds, FOREVER_SECONDS)  # an int may be too large for a float
 
 
-# A thread that is new to the interpreter holds a lock of it for a moment, which Python 3.11 leaves locked in a child
-# that is forked then: the child would hang inside of fork().
+# A new thread holds a lock of the interpreter for a moment. If a process forks then, Python 3.11 leaves the lock held
+# in the child, which would hang inside fork().
 os.register_at_fork(before=_core.await_started_streams)
 
 

@@ -1,4 +1,4 @@
-"""Work: the handle of a collective that runs on the communicator's own stream, or of a send or receive."""
+"""Work: the handle of a collective on the communicator's own stream, or of a send or receive."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -12,68 +12,68 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class InFlight(set[Any]):
-    """Works that are under way, whose memory is in use. One that is seen to be done leaves, and its memory with it.
+    """The works under way; it keeps their memory alive. A work leaves when it is seen to be done.
 
-    Who waits for it sees that, and who asks whether it is completed; the rest is looked through now and then. Shared by
-    threads: each change of it is one step of the interpreter. The core adds and discards, too.
+    wait() and is_completed() see that; the other works are checked from time to time. Threads share the set: each
+    change is one step of the interpreter. The core also adds and discards works.
     """
 
     __slots__ = ("_num_pending",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_pending = 0  # when it was last looked through
+        self._num_pending = 0  # at the last check of all works
 
     def add(self, work: Any) -> None:
-        """Keeps it until it is done. It has `kept_by`, for this, and `is_completed`, which discards it here."""
+        """Keeps a work until it is done. Its `kept_by` is set to this set; its `is_completed` removes it from here."""
         if len(self) > 2 * self._num_pending:
             self._num_pending = len(self.pending())
         work.kept_by = self
         super().add(work)
 
     def pending(self) -> list[Any]:
-        """Those that are not done."""
+        """Returns the works that are not done."""
         return [work for work in list(self) if not work.is_completed()]
 
 
 def _quick(wait: _Method) -> _Method:
-    """Puts the core before it: on the host what is waited for without a time-out needs no Python."""
+    """Puts the core before `wait`: a wait of the host without a timeout runs no Python."""
     return cast(_Method, _core.waiting_method(wait))
 
 
 class Work(_core.WorkFields, Marked):
-    """Something launched. Its arrays may neither be written nor, where they are results, read until it is done.
+    """The handle of a launched operation. Until it is done, do not write its arrays, and do not read its results.
 
-    Keeping it is not necessary: the communicator keeps it, and its arrays, alive until it is completed.
+    A program need not keep it: the communicator keeps the work and its arrays alive until it is completed.
     """
 
     __slots__ = ()
     _communicator: Any
-    _arrays: tuple[Any, ...]  # kept until they are no longer used; none of what could not begin
+    _arrays: tuple[Any, ...]  # kept until they are no longer used; empty if the operation could not begin
     _result: Any
     _what: str
-    _work: Any  # of the core; None before it has begun
+    _work: Any  # the core's handle; None before the operation has begun
     kept_by: InFlight
 
     def __init__(self, communicator: Any, arrays: tuple[Any, ...], result: Any, what: str) -> None:
         self._communicator, self._arrays, self._result, self._what = communicator, arrays, result, what
 
     def start(self, call: tuple[Any, ...]) -> None:
-        """Puts the call (arguments of the core's submit, but for the last) on the communicator's stream."""
+        """Puts the call (the arguments of the core's submit, except the last) on the communicator's stream."""
         try:
             self._communicator.submit(*call, self)
         except BaseException:
-            if self._work is None:  # else an interrupt has followed its launch
+            if self._work is None:  # else it was launched, and an interrupt came after that
                 self._arrays = ()
             raise
 
     @_quick
     def wait(self, timeout: float | None = None) -> Any:
-        """Makes the current stream wait until it is done; returns the output array, or what was received into.
+        """Makes the current stream wait until the operation is done; returns the output array.
 
-        The host, where no stream is current, blocks, and raises what it raised. After `timeout` seconds:
-        CollectiveTimeout, whose `missing` are the ranks that it waits for; it goes on, under the time-out that it was
-        launched with. A stream fails with what it raised, and has no `timeout`.
+        Without a current stream the host blocks, and raises the operation's error. After `timeout` seconds it raises
+        CollectiveTimeout, whose `missing` are the ranks for which the operation waits; the operation itself goes on
+        until the timeout of its launch. A stream that waits fails with the operation's error; it has no `timeout`.
         """
         seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
         stream = current_stream()
@@ -93,32 +93,32 @@ class Work(_core.WorkFields, Marked):
         return self._result
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Returns whether the operation has ended, with or without an error."""
         is_done = not self._arrays if self._mark is None else bool(self._mark.is_passed())
         if is_done:
             self.kept_by.discard(self)
         return is_done
 
     def exception(self) -> BaseException | None:
-        """What it raised; None while it runs and when it went well."""
+        """Returns the error of the operation; None as it runs, and if it had no error."""
         failure: BaseException | None = self._mark.exception() if self._mark.is_passed() else None
         return failure
 
     @property
     def source(self) -> int | None:
-        """The rank that sent what a receive got; None before, and of everything else."""
+        """The rank that sent the message of a receive; None until it is received, and for other operations."""
         return None
 
     @property
     def tag(self) -> int | None:
-        """The tag of what a receive got; None before, and of everything else."""
+        """The tag of the message of a receive; None until it is received, and for other operations."""
         return None
 
     def _await_end(self, seconds: float) -> bool:
         return bool(self._communicator.wait(self._work, seconds))
 
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
-        """The ranks that it waits for, its number on the communicator, and both in words."""
+        """Returns the ranks for which it waits, its number on the communicator, and the cause as text."""
         sequence = self._work.sequence
         missing = tuple(self._communicator.behind(sequence)) if sequence else ()
         cause = f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
@@ -126,9 +126,9 @@ class Work(_core.WorkFields, Marked):
 
 
 class MessageWork(Work):
-    """A send or a receive under way: the latter has what is received into as its result.
+    """A send or a receive under way. The result of a receive is the array that it fills.
 
-    The core makes most of them, without __init__.
+    The core makes most of these objects, without __init__.
     """
 
     __slots__ = ()
@@ -137,7 +137,7 @@ class MessageWork(Work):
         super().__init__(None, arrays, arrays[0] if receives else None, what)
 
     def begun(self, work: Any) -> None:
-        """It is under way as `work`, the core's handle; None where it could not begin."""
+        """Notes the core's handle `work`, now that the message is under way; None if it could not begin."""
         self._work = self._mark = work
         if work is None:
             self._arrays = ()
@@ -147,12 +147,12 @@ class MessageWork(Work):
 
     @property
     def source(self) -> int | None:
-        """As of every Work."""
+        """The rank that sent the message of a receive; None until it is received, and for a send."""
         return self._work.source if self._is_received() else None
 
     @property
     def tag(self) -> int | None:
-        """As of every Work."""
+        """The tag of the message of a receive; None until it is received, and for a send."""
         return self._work.tag if self._is_received() else None
 
     def _is_received(self) -> bool:

@@ -1,1 +1,1 @@
-"""What each rank did and when: recorded by the core, turned into events, written to one file."""
+"""Traces of what each rank does and when: recorded by the core, turned into events, written to one file."""

@@ -5,8 +5,8 @@
             ...
         comm.all_reduce(x)
 
-Every rank traces into the same file, to which it adds its own part as it stops; so a rank that dies takes only its own
-part with it. HOCKET_TRACE=out.json traces a program from hocket.init() on.
+All ranks trace into the same file. Each adds its own part when it stops, so if a rank dies, only its own part is lost.
+HOCKET_TRACE=out.json traces a program from hocket.init() on.
 """
 
 import itertools
@@ -24,13 +24,13 @@ from hocket.runtime.variables import TRACE
 
 
 class _Tracing:
-    """What a rank has for its traces."""
+    """The state of one rank's traces."""
 
     def __init__(self) -> None:
         self.recorder = _core.Recorder()
-        self.rank, self.size, self.job = 0, 1, secrets.token_hex(4)  # until it has met others
+        self.rank, self.size, self.job = 0, 1, secrets.token_hex(4)  # until it has met the other ranks
         self.num_traces = 0
-        self.trace: Trace | None = None  # under way
+        self.trace: Trace | None = None  # the trace under way
 
     def end(self) -> None:
         if self.trace is not None:
@@ -43,10 +43,10 @@ _tracing = PerRank(_Tracing, _Tracing.end)
 def trace(file: str | os.PathLike[str], *, steps: bool = False) -> "Trace":
     """Traces this rank inside a `with`, or between start() and stop(): calls, waits, messages, spans, streams.
 
-    All ranks give the same file; the last one to stop completes it, a name in .gz is compressed, and what another run
-    left there is overwritten. `steps` adds what each instruction of a schedule moves, piece by piece. A trace that is
-    under way when its rank ends is stopped then. There is room for 4 million records of a rank: where they are full, or
-    memory is, the trace ends there, and `hocket trace summary` says so.
+    All ranks give the same file. The last rank to stop completes it; the trace of an earlier run is overwritten. A file
+    whose name ends in .gz is compressed. `steps` adds what each instruction of a schedule moves, piece by piece. The
+    end of a rank stops its trace. A rank can record 4 million records; when they or the memory are full, its trace ends
+    early, and `hocket trace summary` says so.
     """
     return Trace(file, steps)
 
@@ -58,11 +58,11 @@ class Trace:
         self.file, self._steps = Path(file).absolute(), steps
 
     def start(self) -> Self:
-        """From now on everything is recorded. RuntimeError while this rank traces already; OSError for such a file."""
+        """Starts recording. Raises RuntimeError if this rank already traces, OSError if the file cannot be written."""
         tracing = _tracing()
         if tracing.trace is not None:
-            raise RuntimeError(f"this rank traces into {tracing.trace.file} already; stop that first")
-        with self.file.open("ab"):  # now rather than when all is done
+            raise RuntimeError(f"this rank traces into {tracing.trace.file} already; stop that trace first")
+        with self.file.open("ab"):  # a bad file raises now rather than at the end
             pass
         tracing.recorder.start(self._steps)
         tracing.num_traces += 1
@@ -70,7 +70,7 @@ class Trace:
         return self
 
     def stop(self) -> None:
-        """Writes what was recorded. RuntimeError unless it is under way on this rank; OSError where it cannot."""
+        """Writes the records. Raises RuntimeError unless this trace is under way on this rank, OSError if it fails."""
         tracing = _tracing()
         if tracing.trace is not self:
             raise RuntimeError(f"the trace into {self.file} is not under way on this rank")
@@ -102,16 +102,16 @@ class Trace:
 
 
 class span:  # noqa: N801
-    """Names what a thread does inside a `with`, as computing, in the trace of the rank that makes the span.
+    """Names what a thread computes inside a `with`, in the trace of the rank that makes the span.
 
-    Nothing while there is none. TypeError unless the name is a text.
+    It does nothing if the rank does not trace. Raises TypeError unless the name is a text.
     """
 
     __slots__ = ("_begin", "_name", "_recorder")
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"span: expected a text, its name in traces, found {name!r}")
+            raise TypeError(f"span: expected its name in traces as text, found {name!r}")
         self._name, self._recorder = name, _tracing().recorder
 
     def __enter__(self) -> None:
@@ -125,12 +125,12 @@ class span:  # noqa: N801
 
 
 def recorder() -> Any:
-    """The core's recorder of the calling rank."""
+    """Returns the core's recorder of the calling rank."""
     return _tracing().recorder
 
 
 def waited(wait: Callable[[], bool], name: str) -> bool:
-    """What wait() returns, for which the calling thread has waited in the trace."""
+    """Returns the result of wait(), and records in the trace that the calling thread has waited."""
     own = recorder()
     begin = own.now() if own.is_on else 0
     try:
@@ -141,7 +141,10 @@ def waited(wait: Callable[[], bool], name: str) -> bool:
 
 
 def joined(rank: int, size: int, job: str) -> None:
-    """The calling rank has met others; `job` is a text that only they share. From here on HOCKET_TRACE is followed."""
+    """Notes that the calling rank has met the others, and starts the trace of HOCKET_TRACE, if set.
+
+    job: a text that only the ranks of this job share.
+    """
     tracing = _tracing()
     tracing.rank, tracing.size, tracing.job = rank, size, job
     file = os.environ.get(TRACE)

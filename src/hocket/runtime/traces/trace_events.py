@@ -1,14 +1,14 @@
-"""From what a rank's recorder has written down to the events of a trace file.
+"""Turns the records of a rank into the events of a trace file.
 
-A rank is a process of the trace. Its lanes, in this order: threads of the program, streams, and for each communicator
-its collectives, its messages, and the steps of its schedules, if they were asked for. Names and categories ("cat"):
+In the trace, a rank is a process. Its lanes, in this order: threads of the program; streams; then for each communicator
+its collectives, its messages and, if requested, the steps of its schedules. Categories ("cat"):
 
-- communication: a collective, from its begin to its end on this rank; a message, from when it was launched or, where it
-  comes after a stream, from when that had come there;
-- blocking: a call of a thread that waits for what it launches; launch: one that does not; wait: for what was launched;
-- compute: a span of the program, or an item of a stream; step: bytes moved by an instruction of a plan.
+- communication: a collective, from its begin to its end on this rank; a message, from its launch or, if a stream comes
+  before it, from the moment when the stream has reached it;
+- blocking: a call that waits for its own operation; launch: a call that does not; wait: for a launched operation;
+- compute: a span of the program, or an item of a stream; step: bytes that an instruction of a plan moves.
 
-Arrows go from launch to execution, and from what sends to what receives.
+Arrows go from launch to execution, and from sender to receiver.
 """
 
 from array import array
@@ -37,28 +37,28 @@ _COLLECTIVE, _MESSAGE, _BLOCKING, _LAUNCH, _WAIT, _SPAN, _MOVE = range(7)
 _FAILED, _SENDS, _FOLDS, _COMPLETES, _CONTINUES = 1, 2, 4, 8, 16
 _THREAD, _COMMUNICATOR, _STREAM = range(3)
 
-_LANES = 1 << 12  # of one lane of the recorder: its messages and its steps have lanes of their own
+_LANES = 1 << 12  # lanes of the trace for each lane of the recorder: messages and steps have their own
 _FIRST_STEP = 1 << 8
-_LAST_ID = (1 << 53) - 1  # readers in JavaScript know no larger number
+_LAST_ID = (1 << 53) - 1  # the largest integer of readers in JavaScript
 
-_AT_ONCE = 1024  # records that are Python's objects at a time: there may be millions
+_AT_ONCE = 1024  # records that are Python objects at the same time: there may be millions
 _ARROWS = ("launch", "message", "piece")
 
 
 class Events:
-    """The events of one rank's trace, made as they are asked for."""
+    """The events of one rank's trace, made one by one during iteration."""
 
     def __init__(self, rank: int, records: npt.NDArray[np.uint8], lanes: list[Any], names: list[str]) -> None:
         self.rank, self._lanes, self._names = rank, lanes, names
         self._records = records.view(_RECORD)
-        # Ends of arrows, four numbers each: twice its place in _ARROWS, and one more where it begins; key; lane; time.
+        # Ends of arrows, four numbers each: 2 * index in _ARROWS (+ 1 at the beginning of an arrow), key, lane, time.
         self._ends = array("q")
         self._num_arrows = 0
-        self._used: dict[int, str] = {}  # lanes of the trace, and their names
+        self._used: dict[int, str] = {}  # names of the lanes of the trace
         self._titles = self._name_lanes()
 
     def __iter__(self) -> Iterator[Event]:
-        """Slices, by their begin; then arrows, whose ends readers look for among these; then the names of lanes."""
+        """Yields slices by their begin; then arrows, whose ends readers look up in the slices; then names of lanes."""
         table = self._records[np.argsort(self._records["begin"], kind="stable")]
         names = table.dtype.names or ()
         self._message_lanes = self._pack_messages(table)
@@ -75,7 +75,7 @@ class Events:
         yield from self._lane_names()
 
     def communicators(self) -> dict[str, list[int]]:
-        """The ranks in the job of each communicator that was used, by the text that its events have."""
+        """Returns, for each communicator in use, its ranks in the job; the key is the text in its events."""
         return {
             self._identity(lane): self._lanes[lane][3]
             for lane in range(len(self._lanes))
@@ -197,10 +197,10 @@ class Events:
             self._add_end(begins, name, key, lane, time)
 
     def _half_arrow(self, name: str, key: tuple[int, ...], lane: int, record: dict[str, Any]) -> None:
-        """This rank's end of an arrow that another rank has the other end of, under the same key."""
-        number = hash(key) % (_LAST_ID // 2) + _LAST_ID // 2  # numbers hash alike in all processes
+        """Adds this rank's end of an arrow between two ranks; the other rank has the other end, under the same key."""
+        number = hash(key) % (_LAST_ID // 2) + _LAST_ID // 2  # numbers have the same hash in all processes
         sends = record["flags"] & _SENDS
-        # What is received ends after its sending began, whatever the two clocks' readings have lost.
+        # A receive ends after its send began, even if rounding of the two clocks would hide that.
         self._add_end(bool(sends), name, number, lane, record["begin"] if sends else record["end"] - 1)
 
     def _add_end(self, begins: bool, name: str, key: int, lane: int, time: int) -> None:
@@ -216,7 +216,7 @@ class Events:
     # Lanes -----------------------------------------------------------------------------------------------------------
 
     def _identity(self, lane: int) -> str:
-        """Of a communicator, the same on all its members."""
+        """Returns the identity of a communicator, the same on all its members."""
         return f"{self._lanes[lane][2]:x}"
 
     def _name_lanes(self) -> list[str]:
@@ -235,9 +235,9 @@ class Events:
         return titles
 
     def _pack_messages(self, table: Any) -> npt.NDArray[np.int64]:
-        """A lane for each message, so that those of a lane do not overlap; by the number of the record."""
+        """Returns the lane of each message, by the number of its record; messages of one lane do not overlap."""
         found = np.zeros(len(table), np.int64)
-        ends: dict[int, list[int]] = {}  # by communicator: of the last message of each of its lanes
+        ends: dict[int, list[int]] = {}  # by communicator: the end of the last message in each of its lanes
         for number in np.flatnonzero(table["what"] == _MESSAGE):
             record = table[number]
             base, begin, end = int(record["lane"]), int(record["begin"]), int(record["end"])
@@ -263,7 +263,7 @@ class Events:
 
 
 def _ranges(ranks: Iterable[int]) -> str:
-    """Ranks in words: "0-3, 6"."""
+    """Returns the ranks in words: "0-3, 6"."""
     parts: list[list[int]] = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:

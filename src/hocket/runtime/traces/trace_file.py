@@ -1,9 +1,9 @@
-"""Files of traces, in the JSON that Chrome and Perfetto read: to which ranks add their parts as they end.
+"""Trace files in the JSON that Chrome and Perfetto read. Each rank adds its part when it ends.
 
-One line is one event, and what closes the document has a known length. So a rank adds its own without reading those of
-the others; nobody gathers, and what a rank has written does not depend on whether the others live. Times are
-microseconds of CLOCK_MONOTONIC, which is one clock for all ranks of a host; where it was measured is told by the
-event "rank" of each of them. A name that ends in .gz is compressed.
+One line is one event, and the end of the document has a known length. So a rank adds its events without reading those
+of others. No rank gathers, and the part of a rank survives if other ranks die. Times are microseconds of
+CLOCK_MONOTONIC, which is one clock for all ranks of a host; the event "rank" of each rank says on which host it was
+measured. A file whose name ends in .gz is compressed.
 """
 
 import errno
@@ -29,32 +29,32 @@ from hocket.runtime import file_lock
 Event = dict[str, Any]
 
 LANES_OF_A_KIND = 1 << 28
-"""Threads of the program have a "thread_sort_index" below this; then come streams, then communicators."""
+"""The "thread_sort_index" of program threads is below this number; streams and then communicators follow."""
 
-_PATIENCE_SECONDS = 60.0  # with ranks that write their parts; one that was stopped would be waited for for good
+_PATIENCE_SECONDS = 60.0  # the longest wait for ranks that write their parts: one of them may be stopped
 _END = b"\n]}\n"
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """What a file has: its events, and what the ranks said of themselves ("rank", "size", "boot", "ended_early")."""
+    """The content of a file: its events, and what each rank says of itself ("rank", "size", "boot", "ended_early")."""
 
     events: list[Event]
     ranks: dict[int, dict[str, Any]]
 
 
 def append(file: Path, run: str, events: Iterable[Event]) -> None:
-    """Adds a rank's events to the trace that ranks of this run share, and makes it if it is of another run, or none.
+    """Adds a rank's events to the trace of this run; replaces the file if it belongs to another run or is no trace.
 
-    OSError where it cannot be written; TimeoutError, which is one, where another process keeps it locked.
+    Raises OSError if it cannot be written; TimeoutError (an OSError) if another process keeps it locked.
     """
     packed = file.suffix == ".gz"
     end = gzip.compress(_END, mtime=0) if packed else _END
-    with tempfile.TemporaryFile() as lines:  # there may be more of them than memory
+    with tempfile.TemporaryFile() as lines:  # they may not fit in memory
         _write_lines(lines, packed, events)
         lines.seek(0)
-        # What is written over: the end of the file, which is written again.
+        # The end of the file is overwritten, and written again after the new lines.
         with file.open("a+b") as opened, _locked(opened):
             opened.seek(0)
             if _first_line(opened, packed) == _head(run):
@@ -69,19 +69,19 @@ def append(file: Path, run: str, events: Iterable[Event]) -> None:
 
 
 def write(file: Path, run: str, events: Iterable[Event]) -> None:
-    """Writes a trace of its own, over whatever was there. OSError where it cannot be."""
+    """Writes a new trace, over any old content of the file. Raises OSError if it cannot be written."""
     file.unlink(missing_ok=True)
     append(file, run, events)
 
 
 def read(file: Path) -> TraceFile:
-    """Reads a trace of ours. ValueError for another file, and for none."""
+    """Reads a trace that Hocket has written. Raises ValueError for any other file, and if there is none."""
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"expected a trace; found {str(file)!r}: {error.strerror}; hocket.trace(FILE) or HOCKET_TRACE=FILE writes "
-            "one"
+            f"expected a trace; found {str(file)!r}: {error.strerror}; write one with hocket.trace(FILE) or "
+            "HOCKET_TRACE=FILE"
         ) from None
     try:
         document = msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
@@ -90,31 +90,32 @@ def read(file: Path) -> TraceFile:
     except (msgspec.DecodeError, gzip.BadGzipFile, zlib.error, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"expected a trace that Hocket has written; found {file}: {error}") from None
     if not ranks:
-        raise ValueError(f"expected a trace that Hocket has written; found {file}, which says nothing of ranks")
+        raise ValueError(f"expected a trace that Hocket has written; found {file}, which names no ranks")
     return TraceFile(events, ranks)
 
 
 def merge(files: Iterable[Path]) -> TraceFile:
-    """The events of several files as one trace; ValueError where a rank is in two of them, or clocks differ."""
+    """Returns the events of several files as one trace. ValueError if two have the same rank, or clocks differ."""
     events: list[Event] = []
     ranks: dict[int, dict[str, Any]] = {}
     for file in files:
         one = read(file)
         twice = sorted(ranks.keys() & one.ranks.keys())
         if twice:
-            raise ValueError(f"expected each rank in one file; found rank {twice[0]} in {file} and in one before it")
+            raise ValueError(f"expected each rank in one file; found rank {twice[0]} in {file} and in an earlier file")
         events += one.events
         ranks |= one.ranks
     boots = {said["boot"] for said in ranks.values()}
     if len(boots) > 1:
         raise ValueError(
-            f"expected ranks of one host that has not been started again, whose clock they share; found {len(boots)}"
+            "expected traces of one host without a restart in between, because only these share a clock; found "
+            f"{len(boots)} clocks"
         )
     return TraceFile(events, ranks)
 
 
 def boot() -> str:
-    """Since when CLOCK_MONOTONIC counts: equal for all processes of a host until it is started again."""
+    """Returns an identity of CLOCK_MONOTONIC: equal for all processes of a host until the host is restarted."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -1,1 +1,1 @@
-"""Times of algorithms on this machine, what they cost, and lower bounds from its cores and memory."""
+"""Measured times of algorithms on this machine, costs fitted to them, and lower bounds from its cores and memory."""

@@ -1,8 +1,9 @@
-"""From measured times to costs: seconds for each step, for each byte sent, for each byte reduced.
+"""Fits costs to measured times: seconds per step, per byte sent, per byte reduced.
 
-The times of one algorithm cannot tell bytes sent from bytes reduced, as both grow with the size of the call. Different
-algorithms differ in their proportion, so one price for each is fitted to all algorithms of a group together; an
-algorithm on its own then has a price for a step, and one factor for all its bytes.
+The times of one algorithm cannot separate bytes sent from bytes reduced, because both grow with the size of the call.
+The proportion of the two differs between algorithms. So the price of a sent byte and the price of a reduced byte are
+fitted to all algorithms of a group together. Each algorithm then gets its own price per step, and one factor for all
+its bytes.
 """
 
 import itertools
@@ -20,9 +21,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Traits:
-    """What a schedule does: its steps; what the rank that sends most sends, and what the one that reduces most reduces.
+    """The work of a schedule: steps; the most bytes that a rank sends; the most bytes that a rank reduces.
 
-    Both in units of the bytes by which calls are chosen: those of the vector, for all_to_all what one rank gives.
+    Both are in units of the size that chooses the algorithm: the whole vector, or for all_to_all the input of a rank.
     """
 
     steps: int
@@ -32,7 +33,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Costs:
-    """The fit: alpha seconds per step, beta per byte sent, gamma per byte reduced, none of them negative.
+    """Fitted costs: alpha seconds per step, beta per byte sent, gamma per byte reduced; none is negative.
 
     error: the root mean square of (predicted - measured) / measured.
     """
@@ -43,21 +44,21 @@ class Costs:
     error: float
 
     def parts(self, traits: Traits, num_bytes: int) -> tuple[float, float, float]:
-        """Seconds of a call of so many bytes: for its steps, for what is sent, for what is reduced."""
+        """Returns the seconds of a call of `num_bytes`: for its steps, for bytes sent, for bytes reduced."""
         sent, reduced = traits.sent * num_bytes, traits.reduced * num_bytes
         return self.alpha * traits.steps, self.beta * sent, self.gamma * reduced
 
     def seconds(self, traits: Traits, num_bytes: int) -> float:
-        """The sum of the parts."""
+        """Returns the predicted seconds of a call: the sum of the parts."""
         return sum(self.parts(traits, num_bytes))
 
 
 Times = Sequence[tuple[int, float]]
-"""Of one algorithm: bytes, and seconds of a call."""
+"""The times of one algorithm: bytes, and seconds of a call."""
 
 
 def traits_of(schedule: Schedule) -> Traits:
-    """Counted from the rows, local ones not as sent. What a barrier sends are no bytes of a vector."""
+    """Counts the traits from the rows of a schedule. Local rows send nothing; a barrier sends no bytes of a vector."""
     if not schedule.kind.exactly_once:
         return Traits(schedule.num_steps, 0.0, 0.0)
     p = schedule.num_ranks
@@ -72,9 +73,9 @@ def traits_of(schedule: Schedule) -> Traits:
 
 
 def fit(measured: Mapping[Any, tuple[Traits, Times]]) -> dict[Any, Costs]:
-    """The costs of each algorithm of a group of ranks, by the keys given; each needs at least one time.
+    """Returns the costs of each algorithm of a group of ranks, by the keys given; each needs at least one time.
 
-    Least squares of the relative errors, so that a call of a microsecond counts as much as one of a second.
+    It minimises the squares of the relative errors, so a call of a microsecond counts as much as one of a second.
     """
     if not measured:
         return {}
@@ -84,7 +85,7 @@ def fit(measured: Mapping[Any, tuple[Traits, Times]]) -> dict[Any, Costs]:
     costs = {}
     for key, own, times in zip(measured, columns, seconds, strict=True):
         prices = np.array([beta, gamma])
-        if not (own[:, 1:] @ prices).any():  # nothing is known of such bytes: one price for all of them
+        if not (own[:, 1:] @ prices).any():  # no price for these bytes is known: use the same for both kinds
             prices = np.ones(2)
         alpha, factor = _non_negative(np.column_stack([own[:, 0], own[:, 1:] @ prices]), times)
         found = np.array([alpha, *(factor * prices)])
@@ -94,13 +95,13 @@ def fit(measured: Mapping[Any, tuple[Traits, Times]]) -> dict[Any, Costs]:
 
 
 def _columns(traits: Traits, times: Times) -> Floats:
-    """For each time: steps, bytes sent, bytes reduced."""
+    """Returns a row for each time: steps, bytes sent, bytes reduced."""
     sizes = np.array([num_bytes for num_bytes, _ in times], np.float64)
     return np.column_stack([np.full(len(sizes), traits.steps), traits.sent * sizes, traits.reduced * sizes])
 
 
 def _non_negative(columns: Floats, seconds: Floats) -> Floats:
-    """Coefficients >= 0 of the least sum of squares of relative errors: the best of all choices of what is not 0."""
+    """Returns coefficients >= 0 with the least squares of relative errors; tries all choices of nonzero ones."""
     rows = columns / seconds[:, np.newaxis]
     scale = np.linalg.norm(rows, axis=0)
     present = [index for index in range(rows.shape[1]) if scale[index] > 0]

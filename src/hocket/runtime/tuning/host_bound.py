@@ -1,23 +1,23 @@
-"""Lower bounds: seconds that a collective takes at least on this machine, whatever the algorithm.
+"""Lower bounds: the least seconds that a collective takes on this machine, with any algorithm.
 
-A bound says what can be reached here, and is never fitted to what Hocket takes. It counts, over all p ranks together,
-with n the bytes of the largest input or output of a rank:
+A bound says what this machine allows; it is never fitted to Hocket's own times. It counts bytes over all p ranks
+together; n is the bytes of the largest input or output of a rank:
 
-- loads: each byte of input that has to be somewhere else or in a sum is read at least once. A sum needs all inputs,
-  p n bytes; a value that only moves is read once, however many ranks get it.
-- stores: each byte of output is written once, except where it lies in place already.
-- copies: a value that moves is both, read here and written there: at least min(loads, stores) bytes are copied.
+- loads: each byte of input that must move or be summed is read at least once. A sum needs all inputs, p n bytes; a
+  value that only moves is read once, however many ranks get it.
+- stores: each byte of output is written once, except where it is in place already.
+- copies: a value that moves is both read and written: at least min(loads, stores) bytes are copied.
 - folds: each byte of a sum is written by at least one addition of two operands, n bytes.
 - crossings, for a sum in private memory: an operand is written once more to get to the process that adds it, from p - 1
-  ranks, so (p - 1) n bytes. What only moves crosses with the store that it needs anyway. That may happen in cache.
+  ranks, so (p - 1) n bytes. This may happen in cache. A value that only moves needs no extra write: its store suffices.
 
-The min(p, cores) cores share each of these perfectly, and each is done at the best rate measured: for the compulsory
-bytes that of a pass over as much memory as a core touches in the call, for crossings that of the fastest cache. A
-core's loads, stores and arithmetic overlap, so the bound is the largest of these times, not their sum.
+The min(p, cores) cores share each of these perfectly, at the best measured rate: for crossings the rate of the fastest
+cache; for all other bytes the rate of a pass over as much memory as a core touches in the call. Loads, stores and
+arithmetic of a core overlap, so the bound is the largest of these times, not their sum.
 
-- hops: where every rank needs something of every other (all but the rooted collectives), no rank returns before all
-  have called: between the starts of successive calls lies one hop of a cache line. In a rooted collective the root, or
-  those that send to it, may run ahead of the others, so back to back the calls may overlap, and no hop is counted.
+- hops: in all but the rooted collectives, every rank needs data of every other rank, so no rank returns before all have
+  called. Between the starts of successive calls lies one hop of a cache line. In a rooted collective the root, or the
+  ranks that send to it, may run ahead, so successive calls may overlap, and no hop is counted.
 """
 
 import functools
@@ -27,12 +27,12 @@ from hocket.runtime.tuning.machine_costs import MachineCosts
 from hocket.schedule import find_collective, in_place_offset
 
 MESSAGE = "sendrecv"
-"""A message from the first to the second of each pair of ranks, all pairs at once, answered by one as long."""
+"""Ping-pong: in each pair of ranks the first sends a message and the second answers with one of the same length."""
 
 
 @dataclass(frozen=True)
 class HostTraffic:
-    """What has to happen at least, over all ranks: bytes, and hops one after the other."""
+    """The least work over all ranks: bytes, and hops one after the other."""
 
     loads: float
     stores: float
@@ -45,9 +45,9 @@ class HostTraffic:
 def lower_bound(
     collective: str, num_ranks: int, num_bytes: int, costs: MachineCosts, *, registered: bool, in_place: bool
 ) -> float:
-    """Seconds that one of many calls back to back takes at least; of `MESSAGE`, one way.
+    """Returns the least seconds that one of many successive calls takes; for `MESSAGE`, those of one way.
 
-    num_bytes: of the largest input or output of a rank. registered: whether all arrays are in registered memory.
+    num_bytes: the largest input or output of a rank. registered: whether all arrays are in registered memory. Raises
     ScheduleError for an unknown collective.
     """
     traffic = traffic_of(collective, num_ranks, num_bytes, in_place=in_place)
@@ -68,7 +68,7 @@ def lower_bound(
 
 
 def traffic_of(collective: str, num_ranks: int, num_bytes: int, *, in_place: bool) -> HostTraffic:
-    """The counts of the module's description. Uneven blocks count as equally long ones."""
+    """Returns the counts that the module's docstring defines. Uneven blocks count as blocks of equal length."""
     if collective == MESSAGE:
         sent = num_ranks // 2 * num_bytes
         return HostTraffic(sent, sent, 0 if in_place else sent, hops=1)
@@ -81,7 +81,7 @@ def traffic_of(collective: str, num_ranks: int, num_bytes: int, *, in_place: boo
     if kind.reduces and num_ranks > 1:
         folds = kind.num_blocks(num_ranks) * block
         return HostTraffic(inputs * block, outputs * block, 0, folds, (num_ranks - 1) * folds, hops)
-    # Where blocks change places within one memory, a core may read both before it writes both.
+    # If two blocks change places within one memory, a core may read both before it writes both.
     copies = 0 if in_place and kind.blocks == "pair" else min(moved, written)
     return HostTraffic(moved * block, written * block, copies * block, hops=hops)
 
@@ -93,7 +93,7 @@ def _most_blocks(collective: str, num_ranks: int) -> tuple[int, int]:
 
 @functools.lru_cache(256)
 def _blocks(collective: str, num_ranks: int, in_place: bool) -> tuple[int, int, int, int]:
-    """Blocks in all inputs and in all outputs; those that have to be read, and written, if nothing is reduced."""
+    """Returns the blocks of all inputs, of all outputs, and those read and written if nothing is reduced."""
     kind = find_collective(collective)
     num_inputs = num_outputs = written = 0
     moved = set[int]()

@@ -1,7 +1,7 @@
-"""What this machine's cores and memory cost: measured, kept on disk, used for lower bounds.
+"""The speed of this machine's cores and memory: measured, kept on disk, used for lower bounds.
 
-Everything is the fastest that was ever seen on this kind of machine, as a bound must not be above what can be reached:
-what the cores of a virtual machine share may change from minute to minute. How fast Hocket itself is plays no part.
+Each number is the fastest ever seen on this kind of machine, because a lower bound must not be above what can be
+reached. The share of a virtual machine may change from minute to minute. Hocket's own speed plays no part.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from hocket import _core
 from hocket.runtime.cache import cache_folder
 
 PASSES: tuple[str, ...] = _core.PASSES
-"""What a core does to memory: load, store, copy (y[:] = x) or add (y += x)."""
+"""Passes over memory: load, store, copy (y[:] = x) or add (y += x)."""
 
 _FOOTPRINTS = (1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 25, 1 << 27)  # bytes; from a first-level cache to main memory
-_MOST_TOGETHER_BYTES = 1 << 31  # of all cores, where all work at once
+_MOST_TOGETHER_BYTES = 1 << 31  # for all cores together, if all work at once
 _SECONDS_EACH = 0.05
 _SECONDS_TOGETHER = 0.2
-_SECONDS_HOP = 0.005  # between any two passes: over all of them the least counts
+_SECONDS_HOP = 0.005  # measured between any two passes; the least of all counts
 
 
 @dataclass(frozen=True)
 class MachineCosts:
     """What was measured on one machine.
 
-    num_cores: those that this process may use. hop_seconds: from a store on one core to its being seen on another, the
-    nearest; 0 where there is one core. bytes_per_second: by pass of PASSES and footprint, the bytes that one core
-    touches again and again; copy and add count the bytes of the destination. together_bytes_per_second: by pass, of
-    all cores at work at once in main memory.
+    num_cores: the cores that this process may use. hop_seconds: the time from a store on one core until the nearest
+    other core sees it; 0 with one core. bytes_per_second: by pass of PASSES and footprint (the bytes that one core
+    touches again and again); copy and add count the bytes of the destination. together_bytes_per_second: by pass, for
+    all cores at once in main memory.
     """
 
     num_cores: int
@@ -43,7 +43,7 @@ class MachineCosts:
     together_bytes_per_second: dict[str, float]
 
     def rate(self, kind: str, footprint: float, num_cores: int) -> float:
-        """The most bytes per second of a pass of this kind by num_cores cores, each in `footprint` bytes."""
+        """Returns the most bytes per second of a pass of this kind by num_cores cores, each in `footprint` bytes."""
         measured = self.bytes_per_second[kind]
         below = max((size for size in measured if size <= footprint), default=min(measured))
         alone = max(rate for size, rate in measured.items() if size >= below) * num_cores
@@ -52,7 +52,7 @@ class MachineCosts:
         return min(alone, max(self.together_bytes_per_second[kind], measured[max(measured)]))
 
     def best(self, other: "MachineCosts | None") -> "MachineCosts":
-        """The faster of both in everything."""
+        """Returns the faster of both, number by number."""
         if other is None:
             return self
         alone, together = self.bytes_per_second, self.together_bytes_per_second
@@ -64,7 +64,7 @@ class MachineCosts:
         )
 
 
-_decoder = msgspec.json.Decoder(MachineCosts)  # made here: ranks that are threads would make what it needs at once
+_decoder = msgspec.json.Decoder(MachineCosts)  # made at import: ranks that are threads would race to make it
 
 
 def _greatest(rates: dict[int, float], others: dict[int, float]) -> dict[int, float]:
@@ -72,9 +72,9 @@ def _greatest(rates: dict[int, float], others: dict[int, float]) -> dict[int, fl
 
 
 def measure() -> MachineCosts:
-    """Measures, in about 3 seconds, during which nothing else should run. OSError where a core may not be used."""
+    """Measures for about 3 seconds; nothing else should run meanwhile. Raises OSError if a core may not be used."""
     cores = sorted(os.sched_getaffinity(0))
-    partners = [cores[1 << i] for i in range(len(cores).bit_length()) if 1 << i < len(cores)]  # near ones and far ones
+    partners = [cores[1 << i] for i in range(len(cores).bit_length()) if 1 << i < len(cores)]  # near and far cores
     hops: list[float] = []
 
     def rate(kind: str, footprint: int, together: list[int], seconds: float) -> float:
@@ -89,9 +89,9 @@ def measure() -> MachineCosts:
 
 
 def store(costs: MachineCosts) -> tuple[MachineCosts, Path]:
-    """Keeps the best of these costs and of those that were stored before for this kind of machine.
+    """Stores the better of these costs and those stored before for this kind of machine.
 
-    Returns them, and the file. OSError if the cache folder cannot be written.
+    Returns the stored costs and the file. Raises OSError if the cache folder cannot be written.
     """
     file, costs = _file(), costs.best(load())
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -108,9 +108,9 @@ def store(costs: MachineCosts) -> tuple[MachineCosts, Path]:
 
 
 def load(num_cores: int | None = None) -> MachineCosts | None:
-    """What was stored for so many cores of this machine, None if nothing was or it cannot be read.
+    """Returns the costs stored for `num_cores` of this machine; None if there are none, or they cannot be read.
 
-    By default those that this process may use: a rank, which is bound to its share of them, says those of all ranks.
+    By default num_cores is what this process may use. A rank is bound to its share, so it passes the number of all.
     """
     try:
         costs = _decoder.decode(_file(num_cores).read_bytes())
@@ -124,13 +124,13 @@ def load(num_cores: int | None = None) -> MachineCosts | None:
 
 
 def _file(num_cores: int | None = None) -> Path:
-    """One for each kind of processor and number of cores: a cache folder may be shared by many machines."""
+    """Returns the file for this kind of processor and number of cores: machines may share a cache folder."""
     identity = f"{platform.machine()} {_processor()} {num_cores or len(os.sched_getaffinity(0))}"
     return cache_folder() / "machines" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
 def _processor() -> str:
-    """What /proc/cpuinfo says of the model of the first core; other architectures than x86 number it."""
+    """Returns the model of the first core in /proc/cpuinfo; architectures other than x86 give numbers."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
         fields = dict(line.partition(":")[::2] for line in lines)

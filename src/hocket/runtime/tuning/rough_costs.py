@@ -1,9 +1,9 @@
-"""Costs of an algorithm where nothing was timed: from its schedule, and from what cores and memory can do here.
+"""Rough costs of an algorithm that was not timed: from its schedule, and from the speed of cores and memory.
 
-They are rough. Who receives does the work: a byte that moves is copied, one that is reduced is added, and what a rank
-sends it stages once for all its readers. The cores share all of that, but none does less than its busiest rank. A step
-takes two hops of a cache line, there and back, and some instructions; where ranks outnumber cores, all ranks of a core
-have their turn in it. Calls one after the other may overlap, which this leaves out.
+The receiver does the work: it copies a byte that moves, and adds a byte that is reduced. The sender stages its data
+once for all its readers. The cores share all work, but a core does at least the work of its busiest rank. A step takes
+two hops of a cache line, there and back, and some instructions; with more ranks than cores, all ranks of a core take
+turns in it. Successive calls may overlap; these costs ignore that.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from hocket.runtime.tuning.tuner import SIZES, Entry, Measured, candidates, job_
 from hocket.schedule import Schedule
 
 _HOPS = 2
-_STEP_SECONDS, _TURN_SECONDS = 3e-7, 3e-6  # not measured: a step's own, and a rank's turn on a core that it shares
+_STEP_SECONDS, _TURN_SECONDS = 3e-7, 3e-6  # assumed: for a step, and for a rank's turn on a shared core
 
 
 @dataclass(frozen=True)
 class ScheduleWork:
-    """What a schedule does, and by rank what is copied and what is added, in the units of its traits."""
+    """The work of a schedule: its traits, and what each rank copies and adds, in the units of the traits."""
 
     traits: Traits
     moved: Floats
@@ -31,7 +31,7 @@ class ScheduleWork:
 
 
 def rough_entries(collective: str, num_ranks: int, sizes: Iterable[int], machine: MachineCosts) -> dict[int, Entry]:
-    """What stands in for an entry of the tuner, about calls of about so many bytes each: no date, and no times."""
+    """Returns an entry like the tuner's for calls of about each of these sizes, without a date and without times."""
     names = candidates(collective, num_ranks, job_of(collective, num_ranks, SIZES).names)
     works = {name: work_of(ALGORITHMS[collective, name].build(num_ranks)) for name in names}
     return {
@@ -49,13 +49,13 @@ def rough_entries(collective: str, num_ranks: int, sizes: Iterable[int], machine
 
 
 def rough_costs(work: ScheduleWork, num_bytes: int, machine: MachineCosts) -> Costs:
-    """Costs of a call of about so many bytes, of the vector or for all_to_all of what a rank gives."""
+    """Returns the costs of a call of about `num_bytes`: the whole vector, or for all_to_all the input of a rank."""
     p, traits = len(work.moved), work.traits
     cores = min(p, machine.num_cores)
     footprint = 2 * num_bytes * p / cores  # an input and an output of each rank on the core
 
     def seconds(some: Floats, kind: str) -> float:
-        """Of each byte of the vector, for work in such bytes by rank."""
+        """Returns seconds per byte of the vector, for work that is given in such bytes by rank."""
         return max(float(some.max()), float(some.sum()) / cores) * cores / machine.rate(kind, footprint, cores)
 
     return Costs(
@@ -67,7 +67,7 @@ def rough_costs(work: ScheduleWork, num_bytes: int, machine: MachineCosts) -> Co
 
 
 def work_of(schedule: Schedule) -> ScheduleWork:
-    """Counted from the rows."""
+    """Counts the work from the rows of the schedule."""
     p = schedule.num_ranks
     moved, added = np.zeros(p), np.zeros(p)
     for block in schedule.blocks:

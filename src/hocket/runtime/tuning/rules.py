@@ -1,4 +1,4 @@
-"""From measured rounds to lines of a tuner file: few, and only where something is clearly quicker than the default."""
+"""Makes few lines of a tuner file from measured rounds: only where an algorithm is clearly faster than the default."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -8,20 +8,20 @@ import numpy as np
 from hocket.runtime.choice.tuner_file import Rule
 
 _CLEARLY = 0.95  # of the default's time, in the median of the rounds
-_AGAIN = 0.98  # in the second measurement
-_SURELY = 75  # per cent of the rounds in which it must be quicker
-_AS_GOOD = 1.04  # times the best: what else may serve a size, so that lines can be merged
+_AGAIN = 0.98  # the same in the second measurement
+_SURELY = 75  # per cent of the rounds in which it must be faster
+_AS_GOOD = 1.04  # times the best: others may also serve a size, so that lines can be merged
 
 
 def ratios(rounds: Mapping[str, Sequence[float]], name: str, default: str) -> list[float]:
-    """The time of an algorithm over that of the default, round by round; nothing unless both were timed to the end."""
+    """Returns the time of an algorithm over the default's, round by round; empty unless both were timed to the end."""
     if len(rounds[name]) != len(rounds[default]):
         return []
     return [mine / other for mine, other in zip(rounds[name], rounds[default], strict=True)]
 
 
 def clear_winners(rounds: Mapping[str, Sequence[float]], default: str) -> list[str]:
-    """Algorithms that beat the default by more than the rounds spread, as good as the best of them, the best first."""
+    """Returns algorithms that are faster than the default by more than the noise and close to the best; best first."""
     clear: dict[str, float] = {}
     for name in rounds:
         against = ratios(rounds, name, default)
@@ -32,17 +32,17 @@ def clear_winners(rounds: Mapping[str, Sequence[float]], default: str) -> list[s
 
 
 def loses_clearly(against: Sequence[float]) -> bool:
-    """Whether the default is quicker, by these ratios to it, as clearly as an algorithm has to be to be chosen."""
+    """Returns whether the default is faster as clearly as an algorithm must be to be chosen; `against`: time ratios."""
     return bool(np.median(against) >= 1 / _CLEARLY and np.percentile(against, 100 - _SURELY) > 1)
 
 
 def as_good(rounds: Mapping[str, Sequence[float]], default: str) -> list[str]:
-    """Algorithms that were timed to the end, and that the default does not clearly beat."""
+    """Returns the algorithms that were timed to the end and than which the default is not clearly faster."""
     return [name for name in rounds if (against := ratios(rounds, name, default)) and not loses_clearly(against)]
 
 
 def wins_again(against: Sequence[float]) -> bool:
-    """Whether a second measurement, of these ratios, confirms that an algorithm is quicker than the default."""
+    """Returns whether the ratios of a second measurement confirm that an algorithm is faster than the default."""
     return bool(np.median(against) <= _AGAIN)
 
 
@@ -52,14 +52,14 @@ def merged(
     winners: Mapping[int, Sequence[str]],
     alike: Mapping[int, Collection[str]],
 ) -> list[Rule]:
-    """The fewest lines that give each measured size one of its winners, and leave a size without winners alone.
+    """Returns the fewest lines that give each measured size one of its winners; a size without winners gets none.
 
-    alike: by size, what is about as good as the default there. Between two sizes the border is halfway on a scale of
-    powers, if both have lines of their own, or if the one's algorithm is alike at the other; else the line ends at the
-    size at which it was measured. The first begins at 0, the last has no end.
+    alike: by size, the algorithms that are about as good as the default. Between two sizes, the border is halfway on a
+    logarithmic scale if both have lines of their own, or if the algorithm of one size is `alike` at the other. Else the
+    line ends at its measured size. The first line begins at 0, the last has no end.
     """
     sizes = sorted(winners)
-    groups: list[tuple[list[int], list[str]]] = []  # sizes side by side, and who serves them all
+    groups: list[tuple[list[int], list[str]]] = []  # adjacent sizes, and the algorithms that serve all of them
     for size in sizes:
         names = list(winners[size])
         if groups and names:

@@ -1,8 +1,8 @@
-"""What every rank does while algorithms are timed. All ranks take the same decisions, as all have the same times.
+"""The program of every rank as algorithms are timed. All ranks have the same times, so all take the same decisions.
 
-A round gives each algorithm one batch of calls, one after the other, so that what else the machine does hits all alike.
-The time of a batch is that of its slowest rank. An algorithm that falls behind is dropped: first by what it took at
-other sizes, then by a few calls, then by a few rounds; only the last few and the default are timed to the end.
+A round runs one batch of calls of each algorithm in turn, so that other load on the machine affects all alike. The time
+of a batch is that of its slowest rank. A slow algorithm is dropped: first by its times at other sizes, then after a few
+calls, then after a few rounds. Only the last few and the default are timed to the end.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from hocket.runtime.communicator.communicator import Communicator, init
 from hocket.schedule import find_collective
 
 ITEM_BYTES = 4  # float32
-TIMEOUT_SECONDS = 60.0  # of one call: far above any that is right
+TIMEOUT_SECONDS = 60.0  # for one call: far above the time of any correct one
 
-_PIVOT = 4 << 20  # all algorithms are tried at the smallest size and here: what they take elsewhere lies between
+_PIVOT = 4 << 20  # all algorithms are tried at the smallest size and at this one; other sizes are estimated from these
 _FAR_BEHIND, _BEHIND, _CLOSE = 3.0, 1.6, 1.25  # times the best: by estimate, by a few calls, by a few rounds
 _SCREENING_ROUNDS, _MIDDLE_ROUNDS, _LEAST_ROUNDS, _MOST_ROUNDS = 2, 2, 3, 12
 _SCREENING_SECONDS, _BATCH_SECONDS = 0.0005, 0.003
@@ -29,12 +29,12 @@ _MOST_CALLS, _GROWTH = 2000, 16
 _FINALISTS = 3
 
 Rounds = dict[str, list[float]]
-"""Seconds per call of every round, by algorithm. Finalists have equally many, round by round side by side."""
+"""Seconds per call of every round, by algorithm. Finalists have the same rounds, at the same indices."""
 
 
 @dataclass(frozen=True)
 class TimedJob:
-    """Times wanted of one collective: at these sizes, of these algorithms; defaults has one for each size."""
+    """The times to measure for one collective: sizes and algorithms; defaults has one algorithm for each size."""
 
     collective: str
     sizes: tuple[int, ...]
@@ -43,9 +43,9 @@ class TimedJob:
 
 
 def measure(jobs: Sequence[TimedJob], seconds: float, screen: bool = True) -> dict[tuple[str, int], Rounds]:
-    """Rounds by collective and size, the same on all ranks; what the seconds do not suffice for is not there.
+    """Returns rounds by collective and size, the same on all ranks; sizes for which the time is too short are missing.
 
-    Without `screen` all algorithms of a job are timed to the end. To be called by every rank of a new group.
+    Without `screen` all algorithms of a job are timed to the end. Every rank of a new group calls it.
     """
     with init() as comm:
         comm.configure(timeout=TIMEOUT_SECONDS)
@@ -65,7 +65,7 @@ def measure(jobs: Sequence[TimedJob], seconds: float, screen: bool = True) -> di
 
 
 def exact_bytes(collective: str, num_bytes: int, num_ranks: int) -> int:
-    """The size nearest below that all ranks can share out evenly in float32, at least an element each."""
+    """Returns the largest size up to num_bytes that splits evenly into float32 blocks; at least an element per rank."""
     if collective == "barrier":
         return 1
     unit = ITEM_BYTES * (1 if find_collective(collective).blocks == "one" else num_ranks)
@@ -73,7 +73,7 @@ def exact_bytes(collective: str, num_bytes: int, num_ranks: int) -> int:
 
 
 def _cells(jobs: Sequence[TimedJob]) -> list[tuple[TimedJob, int, str]]:
-    """The smallest size first, then the one at which all algorithms are tried, then upwards, collective by turns."""
+    """Returns the order of work: the smallest size, then _PIVOT, then upwards; the collectives take turns."""
 
     def order(job: TimedJob, size: int) -> tuple[int, int]:
         pivot = max((one for one in job.sizes if one <= _PIVOT), default=0)
@@ -84,16 +84,16 @@ def _cells(jobs: Sequence[TimedJob]) -> list[tuple[TimedJob, int, str]]:
 
 
 def _weight(num_bytes: int) -> float:
-    """How much of the time a size deserves beside others: a long call needs more of it, but is less noisy."""
+    """Returns a size's share of the time relative to others: a long call needs more time, but has less noise."""
     return math.sqrt(max(1.0, num_bytes / (1 << 20)))
 
 
 class _OutOfTime(Exception):
-    """All ranks agree that there is no time left."""
+    """There is no time left; all ranks agree on that."""
 
 
 class _Clock:
-    """The time that is left, as all ranks agreed on it last."""
+    """The time left, as the ranks last agreed."""
 
     def __init__(self, comm: Communicator, seconds: float) -> None:
         self.comm, self.seconds = comm, seconds
@@ -101,7 +101,7 @@ class _Clock:
         self.left = seconds
 
     def agree(self, times: Sequence[float]) -> list[float]:
-        """The largest of each time over all ranks."""
+        """Returns, for each time, its largest value over all ranks."""
         said = np.array([*times, perf_counter() - self.began])
         heard: list[float] = self.comm.all_reduce(said, op="max", algorithm="direct").tolist()
         self.left = self.seconds - heard.pop()
@@ -109,7 +109,7 @@ class _Clock:
 
 
 class _Calls:
-    """Calls of collectives on memory that all share. It holds zeros, which stay zeros however often they are summed."""
+    """Calls of collectives; all use the same memory. It holds zeros, which stay zeros in every sum."""
 
     def __init__(self, comm: Communicator, most_bytes: int) -> None:
         self.comm = comm
@@ -118,7 +118,7 @@ class _Calls:
             memory.fill(0)  # touches every page
 
     def of(self, collective: str, name: str, num_bytes: int) -> Callable[[], Any]:
-        """One call, with the root at rank 0 where there is one; all_reduce, broadcast and reduce are in place."""
+        """Returns a function that makes one call; a root is rank 0; all_reduce, broadcast and reduce are in place."""
         comm, count = self.comm, num_bytes // ITEM_BYTES
         each = count // comm.size
         x, out = self.input[:count], self.output[:count]
@@ -136,16 +136,16 @@ class _Calls:
 
 
 class _Cell:
-    """One collective at one size. _OutOfTime ends it where it is."""
+    """One collective at one size. _OutOfTime ends the measurement at any point."""
 
     def __init__(self, clock: _Clock, calls: dict[str, Callable[[], Any]], default: str) -> None:
         self.clock, self.calls, self.default = clock, calls, default
         self.found: Rounds = {}
-        self._num_calls = dict.fromkeys(calls, 0)  # of the last batch
-        self._last = dict.fromkeys(calls, float("inf"))  # what one call took there
+        self._num_calls = dict.fromkeys(calls, 0)  # in the last batch
+        self._last = dict.fromkeys(calls, float("inf"))  # seconds of one call in the last batch
 
     def times(self, seconds: float, screen: bool) -> Rounds:
-        """Goes on for so many seconds if that brings more rounds, and at least for the fewest rounds that will do."""
+        """Measures for `seconds` if that allows more rounds, and at least for the minimum number of rounds."""
         until, names = self.clock.left - seconds, list(self.calls)
         for call in self.calls.values():
             call()  # the first call makes the plan
@@ -164,27 +164,27 @@ class _Cell:
         return self.found | {name: [times[name] for times in rounds] for name in names}
 
     def _keep(self, rounds: Sequence[dict[str, float]]) -> None:
-        """Of an algorithm that is dropped, the last rounds count in which it took part."""
+        """Keeps these rounds; for an algorithm that is dropped, the last rounds in which it took part stay."""
         for name in rounds[0]:
             self.found[name] = [times[name] for times in rounds]
 
     def _closest(
         self, rounds: Sequence[dict[str, float]], value: Callable[[list[float]], float], factor: float, most: int
     ) -> list[str]:
-        """The quickest that are within the factor of the best; the default, without which nothing is compared."""
+        """Returns the fastest algorithms within `factor` of the best, and the default, to which all are compared."""
         times = {name: value([one[name] for one in rounds]) for name in rounds[0]}
         limit = factor * min(times.values())
         kept = [name for name in sorted(times, key=lambda name: times[name])[:most] if times[name] <= limit]
         return kept if self.default in kept else [*kept, self.default]
 
     def _round(self, names: Sequence[str], batch: float, turn: int = 0) -> dict[str, float]:
-        """Seconds per call of each, in batches of about so many seconds; the first round is one call each."""
+        """Returns the seconds per call of each, from batches of about `batch` seconds; the first has one call each."""
         if self.clock.left <= 0:
             raise _OutOfTime
         comm, times = self.clock.comm, dict[str, float]()
         first = turn % len(names)
         for name in (*names[first:], *names[:first]):
-            # One lucky call says little: batches grow step by step.
+            # One fast call may be luck, so batches grow step by step.
             most = min(_MOST_CALLS, _GROWTH * self._num_calls[name])
             number = self._num_calls[name] = max(1, min(most, round(batch / self._last[name])))
             call = self.calls[name]
@@ -199,15 +199,15 @@ class _Cell:
 
 
 def _worth_trying(names: Sequence[str], default: str, size: int, before: dict[int, Rounds]) -> list[str]:
-    """Those that are not far behind by what they took at other sizes. The default is always worth it."""
+    """Returns the algorithms that are not far behind at other sizes. The default is always among them."""
     estimates = {name: _estimate(name, size, before) for name in names}
     limit = (_FAR_BEHIND if size < max(before) else _BEHIND) * min(estimates.values())
     return [name for name in names if estimates[name] <= limit or name == default]
 
 
 def _least_seconds(names: Sequence[str], size: int, before: dict[int, Rounds]) -> float:
-    """What the fewest calls that a cell needs would take."""
-    if len(before) < 2:  # the second size is far above the first: nothing is known of it
+    """Returns the estimated seconds of the fewest calls that a cell needs."""
+    if len(before) < 2:  # the second size is far above the first: there is no estimate for it
         return 0.0
     estimates = sorted(_estimate(name, size, before) for name in names)
     few = _LEAST_ROUNDS + _MIDDLE_ROUNDS
@@ -215,7 +215,7 @@ def _least_seconds(names: Sequence[str], size: int, before: dict[int, Rounds]) -
 
 
 def _estimate(name: str, size: int, before: dict[int, Rounds]) -> float:
-    """Seconds between two sizes by a straight line, above the largest in proportion; infinite if it was never timed."""
+    """Returns estimated seconds: linear between two sizes, proportional above the largest, infinite if never timed."""
     known = {at: statistics.median(rounds[name]) for at, rounds in before.items() if rounds.get(name)}
     if not known:
         return float("inf")

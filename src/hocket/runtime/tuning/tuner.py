@@ -1,7 +1,7 @@
-"""The tuner: algorithms are timed on this machine, costs fitted to the times, and rules made of what wins.
+"""The tuner: it times algorithms on this machine, fits costs to the times, and makes rules from the winners.
 
-`tune` does all of it for some collectives and rank counts; `Tuning` is what it found, kept as JSON beside the proofs,
-where `hocket explain` reads it.
+`tune` does all of this for some collectives and rank counts. `Tuning` is its result, kept as JSON in the cache folder;
+`hocket explain` reads it there.
 """
 
 import contextlib
@@ -39,23 +39,23 @@ COLLECTIVES = (
     "scatter",
     "all_to_all",
 )
-"""What can be tuned: every collective whose blocks are equally long."""
+"""The collectives that can be tuned: all whose blocks have equal length."""
 
 SIZES = tuple(8 << shift for shift in (0, 3, 6, 9, 11, 13, 15, 17, 19, 21, 23))
 """8 B to 64 MiB."""
 
 SECONDS = 100.0
-"""How long it takes by default; the ends may take some seconds more."""
+"""Seconds of a run by default; start and end may take some seconds more."""
 
 _CHECK_SHARE = 0.2  # of the time
 
 Names = dict[str, dict[int, list[str]]]
-"""Algorithms, by collective and size."""
+"""Names of algorithms, by collective and size."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Of the rounds of an algorithm at one size: their number, the median, and the quartiles, in seconds per call."""
+    """The rounds of an algorithm at one size: their number, and median and quartiles in seconds per call."""
 
     num_bytes: int
     seconds: float
@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measured:
-    """One algorithm: what its schedule does, its times, and the costs that fit them. twins have the same schedule."""
+    """One algorithm: the traits of its schedule, its times, its fitted costs. twins have the same schedule."""
 
     algorithm: str
     traits: Traits
@@ -75,13 +75,13 @@ class Measured:
     twins: tuple[str, ...] = ()
 
     def at(self, num_bytes: int) -> Sample | None:
-        """What was measured at this very size."""
+        """Returns the sample of this very size, None if there is none."""
         return next((sample for sample in self.samples if sample.num_bytes == num_bytes), None)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One collective among so many ranks."""
+    """The measurements of one collective at one rank count."""
 
     collective: str
     num_ranks: int
@@ -91,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured on one machine, under one version; cores are those that this program may use."""
+    """The measurements on one machine with one version; cores are those that this program may use."""
 
     host: str = field(default_factory=platform.node)
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
@@ -99,12 +99,12 @@ class Tuning:
     entries: tuple[Entry, ...] = ()
 
     def find(self, collective: str, num_ranks: int) -> Entry | None:
-        """What is known of a collective among so many ranks."""
+        """Returns the entry of a collective at this rank count, None if there is none."""
         wanted = (collective, num_ranks)
         return next((one for one in self.entries if (one.collective, one.num_ranks) == wanted), None)
 
     def updated(self, entries: Sequence[Entry]) -> "Tuning":
-        """With these in the place of older ones."""
+        """Returns a copy in which these entries replace older ones."""
         new = {(one.collective, one.num_ranks): one for one in (*self.entries, *entries)}
         return replace(self, entries=tuple(new.values()))
 
@@ -122,18 +122,18 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The median."""
+        """The median of the ratios."""
         return statistics.median(self.ratios)
 
     @property
     def holds(self) -> bool:
-        """Whether the choice was quicker than the default once more; if not, it is given up."""
+        """Whether the choice was faster than the default again; if not, it is dropped."""
         return wins_again(self.ratios)
 
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What `tune` found: the times, the rules, what the check said, and the sizes that time did not suffice for."""
+    """The result of `tune`: times, rules, the second measurement, and the sizes for which the time was too short."""
 
     entries: tuple[Entry, ...]
     rules: tuple[Rule, ...]
@@ -143,12 +143,12 @@ class TuningResult:
 
 
 def file() -> Path:
-    """Where the times are kept."""
+    """Returns the file of the times."""
     return cache_folder() / "tuning.json"
 
 
 def load() -> Tuning:
-    """What was measured on this machine before, nothing if it was another one, or another version."""
+    """Returns the stored measurements; empty ones if they come from another machine or another version."""
     try:
         known = msgspec.json.decode(file().read_bytes(), type=Tuning)
     except (OSError, RuntimeError, msgspec.DecodeError, UnicodeDecodeError):
@@ -158,7 +158,7 @@ def load() -> Tuning:
 
 
 def store(entries: Sequence[Entry]) -> Path:
-    """Keeps them beside older ones about other collectives and rank counts; OSError."""
+    """Stores the entries, beside those of other collectives and rank counts. Raises OSError. Returns the file."""
     path, tuning = file(), load().updated(entries)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
@@ -172,9 +172,9 @@ def store(entries: Sequence[Entry]) -> Path:
 
 
 def candidates(collective: str, num_ranks: int, keep: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """The registered algorithms for so many ranks, each with others that have the same schedule.
+    """Returns the registered algorithms for this rank count, each with its twins: those with the same schedule.
 
-    Those in `keep` stand for their twins.
+    An algorithm in `keep` represents its twins.
     """
     names = [name for name in algorithm_names(collective) if ALGORITHMS[collective, name].allows(num_ranks)]
     by_digest: dict[str, list[str]] = {}
@@ -184,12 +184,12 @@ def candidates(collective: str, num_ranks: int, keep: Collection[str] = ()) -> d
 
 
 def sizes_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes that so many ranks can share out, in rising order."""
+    """Returns the sizes that this many ranks can split evenly, in rising order."""
     return tuple(sorted({exact_bytes(collective, size, num_ranks) for size in sizes}))
 
 
 def job_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> TimedJob:
-    """The times that are wanted: of all candidates, beside the default table's choice for each size."""
+    """Returns the times to measure: all candidates, with the default table's choice for each size."""
     exact = sizes_of(collective, num_ranks, sizes)
     table = Policy(shares_cores=shared_by(num_ranks))
     chosen = [choose(collective, num_ranks, size, "fast", table) for size in exact]
@@ -201,26 +201,26 @@ def job_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> TimedJob:
 def time_algorithms(
     num_ranks: int, jobs: Sequence[TimedJob], seconds: float, *, screen: bool = True
 ) -> dict[tuple[str, int], Rounds]:
-    """Starts so many ranks and has them time the jobs: tuning_ranks.measure. HocketError if they fail."""
+    """Starts the ranks, which time the jobs (timed_ranks.measure). Raises HocketError if they fail."""
     arguments = (jobs, seconds, screen)
     found: dict[tuple[str, int], Rounds] = run_ranks(measure, num_ranks, args=arguments, kind="process")[0]
     return found
 
 
 def sample_of(num_bytes: int, times: Sequence[float]) -> Sample:
-    """The rounds of one algorithm at one size in short. Of two rounds the better counts: it was dropped after them."""
-    low, high = map(float, np.percentile(times, (25, 75), method="nearest"))  # of few rounds, too, around the median
+    """Summarises the rounds of an algorithm at one size. If it was dropped after two rounds, the better one counts."""
+    low, high = map(float, np.percentile(times, (25, 75), method="nearest"))  # around the median, even with few rounds
     return Sample(num_bytes, statistics.median_low(times), low, high, len(times))
 
 
 def timed_to_the_end(samples: Mapping[str, Sample]) -> dict[str, Sample]:
-    """Of algorithms at one size, those with the most rounds: the others were dropped as slower after a few."""
+    """Returns the algorithms at one size with the most rounds: the others were slower and dropped after a few."""
     most = max((one.num_rounds for one in samples.values()), default=0)
     return {name: one for name, one in samples.items() if one.num_rounds == most}
 
 
 def entries_of(num_ranks: int, jobs: Sequence[TimedJob], found: dict[tuple[str, int], Rounds]) -> list[Entry]:
-    """Times and fitted costs, collective by collective."""
+    """Returns times and fitted costs, one entry for each collective."""
     date = time.strftime("%Y-%m-%d %H:%M:%S")
     samples: dict[tuple[str, str], list[Sample]] = {}
     for (collective, size), rounds in sorted(found.items()):
@@ -233,7 +233,7 @@ def entries_of(num_ranks: int, jobs: Sequence[TimedJob], found: dict[tuple[str, 
         twins = candidates(job.collective, num_ranks, job.names)
         keys = [(job.collective, name) for name in job.names if (job.collective, name) in samples]
         measured = (Measured(key[1], traits[key], costs[key], tuple(samples[key]), twins[key[1]]) for key in keys)
-        if keys:  # else older times, if there are any, are better than none
+        if keys:  # else older times, if there are any, stay
             entries.append(Entry(job.collective, num_ranks, date, tuple(measured)))
     return entries
 
@@ -247,13 +247,11 @@ def tune(
     check: bool = True,
     tell: Callable[[str], None] = lambda _: None,
 ) -> TuningResult:
-    """Times everything within about so many seconds, which rank counts share in proportion to their ranks.
+    """Times all algorithms within about `seconds`, which the rank counts share in proportion to their ranks.
 
-    Those with a core for each rank count as many ranks as there are cores: the fewer are no quicker.
-
-    With `check`, what was chosen is timed once more beside the default, and given up where it does not win again, or
-    where there is no time for that.
-    `tell` hears what is going on. HocketError if ranks fail.
+    Rank counts below the number of cores get the share of that number: fewer ranks are not faster to time. With
+    `check`, each choice is timed again beside the default; it is dropped if it does not win again, or if no time is
+    left for that. `tell` is called with messages about the progress. Raises HocketError if ranks fail.
     """
     began = time.monotonic()
     entries: list[Entry] = []
@@ -276,7 +274,7 @@ def tune(
         winners = {job.collective: _by_size(clear_winners, job, found) for job in jobs}
         alike = {job.collective: _by_size(as_good, job, found) for job in jobs}
         if check:
-            tell(f"{num_ranks} ranks: timing what was chosen beside the default")
+            tell(f"{num_ranks} ranks: timing the choices again beside the default")
             compared = _compare(num_ranks, jobs, _rules(num_ranks, winners, alike), share * _CHECK_SHARE)
             winners, alike = _confirmed(winners, alike, compared)
             comparisons += compared
@@ -287,7 +285,7 @@ def tune(
 def _by_size(
     pick: Callable[[Rounds, str], list[str]], job: TimedJob, found: dict[tuple[str, int], Rounds]
 ) -> dict[int, list[str]]:
-    """What is picked of the rounds, beside the default, at each size that was timed."""
+    """Returns what `pick` selects from the rounds and the default, at each size that was timed."""
     return {
         size: pick(found[job.collective, size], default)
         for size, default in zip(job.sizes, job.defaults, strict=True)
@@ -296,7 +294,7 @@ def _by_size(
 
 
 def _confirmed(winners: Names, alike: Names, compared: Sequence[Comparison]) -> tuple[Names, Names]:
-    """Both after the second measurement: who won again; who did not clearly lose in it."""
+    """Returns both after the second measurement: winners that won again; alike ones that did not clearly lose."""
     held = {(one.collective, one.num_bytes) for one in compared if one.holds}
     lost = {(one.collective, one.num_bytes, one.algorithm) for one in compared if loses_clearly(one.ratios)}
     won = {
@@ -319,7 +317,7 @@ def _rules(num_ranks: int, winners: Names, alike: Names) -> list[Rule]:
 
 
 def _compare(num_ranks: int, jobs: Sequence[TimedJob], rules: Sequence[Rule], seconds: float) -> list[Comparison]:
-    """Times what the rules choose against the default, at every size where they differ."""
+    """Times the choices of the rules against the default, at every size where they differ."""
     policy = Policy(tuple(rules), shares_cores=shared_by(num_ranks))
     pairs = {
         (job.collective, size): (choose(job.collective, num_ranks, size, "fast", policy), default)
