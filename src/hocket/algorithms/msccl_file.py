@@ -19,7 +19,7 @@ def algorithm_of(path: str) -> Algorithm:
     num_ranks = schedule.num_ranks
 
     def produce(layout: Layout) -> Schedule:
-        return _turned(schedule, layout.root)
+        return _rotated(schedule, layout.root)
 
     return Algorithm(
         collective=schedule.collective,
@@ -31,7 +31,7 @@ def algorithm_of(path: str) -> Algorithm:
     )
 
 
-def _turned(schedule: Schedule, root: int) -> Schedule:
+def _rotated(schedule: Schedule, root: int) -> Schedule:
     """The same for another root. Ranks move on, and chunks stay, as no rooted collective here has a block per rank."""
     if not schedule.kind.rooted or root == schedule.root:
         return schedule
