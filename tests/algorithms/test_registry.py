@@ -41,7 +41,7 @@ def test_arguments_of_build_are_checked() -> None:
             ring.verify(*wrong)
     assert ring.build(np.int64(4)) is ring.build(4)
     for join in (ring.then, ring.beside):
-        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, such as hocket.ALGORITHMS.*; found 3"):
+        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, such as hocket.ALGO.*; found 3"):
             join(3)  # type: ignore[arg-type]
 
 

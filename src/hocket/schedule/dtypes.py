@@ -1,7 +1,7 @@
-"""The element types: their names, their order, and what NumPy calls them.
+"""The element types: their names, their order, and their NumPy dtypes.
 
-NumPy has no bfloat16 and no float8. Their names and their rounding are those of ml_dtypes, which is imported only where
-an array of such a type is made here.
+NumPy has no bfloat16 and no float8. Their names and their rounding are those of ml_dtypes, which is imported only when
+an array of such a type is needed.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ DTYPES = (
     "complex64",
     "complex128",
 )
-"""All element types; the place of a type here is its number in the core (csrc/types.h)."""
+"""All element types; the position of a type is its number in the core (csrc/types.h)."""
 
 ITEM_BYTES = (2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16)
 """Bytes of one element of each type of DTYPES."""
