@@ -186,7 +186,7 @@ def _explicit(rank: int, size: int, address: str | None, timeout: float, variabl
     address = address or variables.get("HOCKET_ADDRESS")
     if address is None:
         raise ValueError(
-            f"rank {rank} of {size} has no address to meet the others; pass address=, the same text on all ranks, "
+            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
             "or start the ranks with `hocket run`"
         )
     return Environment(rank, size, address, "arguments", rank, size, timeout)
