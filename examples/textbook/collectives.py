@@ -32,7 +32,7 @@ def main(backend: str) -> None:
     whole = torch.arange(2 * size, dtype=torch.float32) + 10 * rank
     part = torch.empty(2)
     dist.reduce_scatter_tensor(part, whole)
-    show(rank, size, "reduce_scatter: everyone has a part of the sums", part)
+    show(rank, size, "reduce_scatter: every rank has a part of the sums", part)
 
     gathered = torch.empty(2 * size)
     dist.all_gather_into_tensor(gathered, part)

@@ -101,8 +101,8 @@ def _await(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
                 f"whether the process that serves the store, usually rank 0, ended early ({error})"
             ) from error
         raise RendezvousError(
-            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
-            f"found; check whether that process started, and whether it ended early ({error})",
+            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s (reported by rank "
+            f"{rank}); check whether that process started, and whether it ended early ({error})",
             missing=[0],
         ) from error
 

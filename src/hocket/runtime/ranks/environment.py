@@ -169,7 +169,7 @@ def link_here() -> tuple[float, float] | None:
     return float(bytes_per_second), float(seconds)
 
 
-# --- who assigned the place: (source, rank, size, local rank, local size, address), or None -----------------------
+# --- sources of the place: (source, rank, size, local rank, local size, address), or None -------------------------
 
 _Place = tuple[str, int, int, int, int, str] | None
 

@@ -35,7 +35,7 @@ class DataParallel:
         self._communicator.all_reduce(numbers)
 
     def seconds(self) -> float:
-        """Seconds inside collectives of this communicator."""
+        """Returns the seconds inside collectives of this communicator."""
         return float(self._communicator.statistics["seconds"])
 
 

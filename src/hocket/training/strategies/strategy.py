@@ -25,7 +25,7 @@ class Strategy(Protocol):
         """Sums the ranks' results on their own parts, in place."""
 
     def seconds(self) -> float:
-        """Wall seconds that this rank has spent communicating so far, waiting for the others included."""
+        """Returns the wall seconds that this rank has spent in communication so far, including waits."""
 
 
 class Alone:
@@ -42,5 +42,5 @@ class Alone:
         """Leaves the numbers as they are: they are the sum."""
 
     def seconds(self) -> float:
-        """0: one process does not communicate."""
+        """Returns 0: one process does not communicate."""
         return 0.0
