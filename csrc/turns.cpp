@@ -216,7 +216,7 @@ void Communicator::await_earlier(Mark &mark) {
         return;
     }
     if (!mark.failure()) return;
-    give_up("an operation that its call must wait for has failed: " + text_of(mark.failure()), std::nullopt);
+    give_up("an operation before its call has failed: " + text_of(mark.failure()), std::nullopt);
     std::rethrow_exception(mark.failure());
 }
 

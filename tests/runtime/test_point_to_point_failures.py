@@ -240,7 +240,8 @@ def test_messages_that_nobody_received_are_told_at_close(capfd: pytest.CaptureFi
 
     run_ranks(main, 2, kind="thread")
     assert capfd.readouterr().err == (
-        "hocket: rank 1 closes its communicator with 2 messages that it never received: from rank 0 with tag 6, and others\n"
+        "hocket: rank 1 closes its communicator with 2 messages that it never received: from rank 0 with tag 6, and "
+        "others\n"
     )
 
 
