@@ -421,7 +421,7 @@ def test_what_a_stream_runs_cannot_make_a_call_behind_one_that_comes_after_it(ki
     def main() -> None:
         comm, s, gate, x = hocket.init(), hocket.Stream(), Gate(), np.ones(3)
         if comm.rank == 1:
-            with pytest.raises(PeerAborted, match="before its .* has failed: RuntimeError: a function in a stream"):
+            with pytest.raises(PeerAborted, match=r"before its .* has failed: RuntimeError: a function in a stream"):
                 comm.all_reduce(x) if kind == "collective" else comm.recv(x, 0)
             return
 

@@ -36,7 +36,7 @@ def bad_arguments() -> None:
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [4, -1], [1, 2]), "output_split_sizes as 2 numb"),
         (
             lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 2], [2, 1]),
-            r"part \d of input and output, .* to have the same length; found \d and \d elements",
+            r"part \d of input and output, which this rank keeps, to have the same length; found \d and \d elements",
         ),
         (lambda: dist.all_gather([torch.ones(2)] * size, torch.ones(3)), r"with 3 elements.* at index \d; found 2"),
         (lambda: dist.reduce_scatter(torch.ones(3), [torch.ones(2)] * size), r"list with 3 elements"),
