@@ -292,7 +292,7 @@ def test_bad_arguments_are_refused_at_once() -> None:
 def test_a_stream_cannot_wait_for_itself_by_what_it_runs() -> None:
     s = hocket.Stream()
     s.submit(s.synchronize)
-    with pytest.raises(RuntimeError, match="told to wait for itself"):
+    with pytest.raises(RuntimeError, match="told that stream to wait for itself"):
         s.synchronize()
 
 
@@ -386,7 +386,7 @@ def test_an_error_that_nobody_asks_for_is_told_in_the_end() -> None:
     ended = run_program("s = hocket.Stream('mine')\ns.submit(int, 'x')\n")
     assert ended.returncode == 0
     assert ended.stderr == (
-        "hocket: stream 'mine' ended with an error that nobody has asked for: ValueError: invalid literal for int() "
+        "hocket: stream 'mine' ended with an error that no call has raised: ValueError: invalid literal for int() "
         "with base 10: 'x'\n"
     )
 
