@@ -38,8 +38,8 @@ check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, t
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
 
-bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
-	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+bench: build $(STAMPS)/test ## Time Hocket beside Gloo and hand-written code, in few sizes; make compare has more
+	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
 
 compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
