@@ -442,7 +442,7 @@ def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
     """Each gets the algorithm of its own file, and nobody ever misses a built-in one."""
     files = [tmp_path / f"own{i}.py" for i in range(8)]
     for i, file in enumerate(files):
-        broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"
+        broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"  # long enough for others to come
         file.write_text(MISTAKES.format(**RIGHT | {"last": broken}).replace('"own"', f'"own{i}"'))
     ended, missed = threading.Event(), []
 
