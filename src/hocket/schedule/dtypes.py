@@ -1,4 +1,4 @@
-"""The element types: their names, their order, and their NumPy dtypes.
+"""The element types: one table of their names, sizes and order.
 
 NumPy has no bfloat16 and no float8. Their names and their rounding are those of ml_dtypes, which is imported only when
 an array of such a type is needed.
@@ -45,6 +45,9 @@ DTYPE_TABLE = (
     Dtype("complex128", 16, 53, True, "complex128"),
 )
 """All element types; the position of a type is its number in the core (csrc/types.h)."""
+
+DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE)
+"""The names of all element types, in the order of DTYPE_TABLE."""
 
 ITEM_BYTES = tuple(dtype.bytes for dtype in DTYPE_TABLE)
 """Bytes of one element of each type of DTYPES."""

@@ -23,7 +23,7 @@ _VALUES: dict[str, tuple[int, dict[int, Any]]] = {
 """Each field that a call may depend on: its size in bytes, and two values; keys are what is read from memory."""
 
 
-def place_of(kind: type, name: str) -> tuple[int, int] | None:
+def offset_of(kind: type, name: str) -> tuple[int, int] | None:
     """Returns offset and size in bytes of an attribute in options of this type; None if it is not as expected."""
     if type(kind).__name__ != "pybind11_type":
         return None

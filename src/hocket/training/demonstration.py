@@ -122,7 +122,7 @@ def demonstrate(
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime import run_ranks, variables
+    from hocket.runtime import run_ranks
 
     dataset = load(path)
     settings = choose_settings(dataset)

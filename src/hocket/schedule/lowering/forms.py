@@ -1,7 +1,7 @@
 """The forms of ranks: their transfers without names. Most ranks, and most roots, do the same with other peers and
 chunks.
 
-The peers, places and locations of a rank get numbers of their own, in the order in which the rank's transfers mention
+The peers, spots and locations of a rank get numbers of their own, in the order in which the rank's transfers mention
 them. A message or a size class is known by the number of its row. The result is the rank's *form*. Lowering sees only
 forms (lower.py), so ranks with equal forms share its result, the *outline* of a plan. `Forms.plans` then puts each
 rank's names back in.
@@ -27,7 +27,7 @@ SENDS, RECEIVES, OPENS, KEEPS, RAW, KEEPS_RAW, COMPLETING = (1 << i for i in ran
 """Marks of a row of a form: this rank is the source; it is the destination; and the marks of Transfers."""
 
 NO_STEP = -1
-"""The step of rows that come after a form's transfers: output that no transfer writes, with its place as the source."""
+"""The step of rows that come after a form's transfers: output that no transfer writes, with its spot as the source."""
 
 _MOST_ENDS, _MOST_NAMES = 1 << 18, 1 << 22
 
@@ -36,7 +36,7 @@ class Form(NamedTuple):
     """The transfers of a rank, in their order; hashable.
 
     rows: int32[., 5] of step, marks, source, target (numbers of spots, or -1 if on another rank), peer (or -1).
-    spots: int32[., 2] of where each place lies first and where it lies once it is written, as ``number of the location
+    spots: int32[., 2] of where each spot lies first and where it lies once it is written, as ``number of the location
     * 4 + space`` or NOWHERE. overlaps: explicit output, or what an exchange receives, lies in the memory of the input.
     reads_at: the step in which a rank that is alone reads contributions that no row reads; else NO_STEP.
     """
@@ -129,9 +129,9 @@ class Forms:
     def __init__(self, batch: RankTransfers, in_place: bool) -> None:
         self.batch, self.in_place = batch, in_place
         schedule, ranks = batch.schedule, np.arange(batch.ranks.start, batch.ranks.stop)
-        first, home = first_locations(schedule, in_place, ranks[batch.place_owner], batch.spots)
+        first, home = first_locations(schedule, in_place, ranks[batch.spot_owner], batch.spots)
         locations = np.stack((first, home), axis=1)
-        numbers, location_owner, self._locations = batch.numbers(batch.place_owner, locations, batch.span)
+        numbers, location_owner, self._locations = batch.numbers(batch.spot_owner, locations, batch.span)
         self._location_starts = batch.cuts(location_owner)
         codes = np.where(locations == NOWHERE, NOWHERE, numbers * 4 + (locations & 3))
         # A rank that is alone may have no rows. It reads its contribution as it copies it to the output.
@@ -140,12 +140,12 @@ class Forms:
         overlaps = np.zeros(len(ranks), bool)
         if in_place and (schedule.kind.blocks == "pair" or not schedule.uses_data):
             overlaps = is_shared(schedule, ranks)
-        spots = _bytes(codes.astype(np.int32), batch.place_starts)
+        spots = _bytes(codes.astype(np.int32), batch.spot_starts)
         self.forms = [Form(*parts, reads_at) for parts in zip(batch.rows, spots, overlaps.tolist(), strict=True)]
 
     def spot(self, index: int, number: int) -> int:
-        """The place with this number in the form at this index."""
-        return int(self.batch.spots[self.batch.place_starts[index] + number])
+        """The spot with this number in the form at this index."""
+        return int(self.batch.spots[self.batch.spot_starts[index] + number])
 
     def plans(self, outlines: Sequence[Outline]) -> list[Plan]:
         """The plans of all ranks of the batch, from the outlines of their forms."""
@@ -223,7 +223,7 @@ def _bytes(table: NDArray[np.int32], starts: Ints) -> list[bytes]:
 
 
 def _num_names(schedule: Schedule) -> int:
-    """An upper bound of the number of places of a rank, and of locations in its input and output."""
+    """An upper bound of the number of spots of a rank, and of locations in its input and output."""
     kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
     span = int(max(kind.num_input_blocks(p, root).max(), kind.num_output_blocks(p, root).max()))
     span *= schedule.chunks_per_block

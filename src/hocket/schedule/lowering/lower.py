@@ -3,7 +3,7 @@
 A chunk of `data` lies in output memory if the output holds it. Otherwise it lies in the input until it is first
 written, and from then on in scratch, whose slots are reused when their content is no longer needed. The first fold into
 a spot reads the input and writes where the spot lies from then on, so a copy that a fold can do is never made. In
-spot, input and output are one memory under one name.
+place, input and output are one memory under one name.
 
 All sources of a step are read before its destinations are written. If a rank writes in a step what it also sends, the
 transport copies the source (STAGED). If a channel carries more than this one message, or another fold of the rank reads
@@ -64,7 +64,7 @@ _outlines: dict[Form, Outline] = {}
 
 
 def lower(schedule: Schedule, rank: int, in_place: bool) -> Plan:
-    """The plan of one rank; keeps that rank's transfers only. VerifyError (law 2) if a row reads an empty place."""
+    """The plan of one rank; keeps that rank's transfers only. VerifyError (law 2) if a row reads an empty spot."""
     batch = RankTransfers(schedule, transfers(schedule, rank), range(rank, rank + 1))
     return _plans(Forms(batch, in_place))[0]
 
@@ -104,7 +104,7 @@ def _plans(forms: Forms) -> list[Plan]:
 
 
 class _NothingHeld(Exception):
-    """A form reads a place that holds nothing; the place is given by its number."""
+    """A form reads a spot that holds nothing; the spot is given by its number."""
 
     def __init__(self, spot: int, step: int) -> None:
         self.spot, self.step = spot, step
@@ -139,11 +139,11 @@ class _FormLowering:
         for read, written, at in zip(self.source, self.target, self.steps, strict=True):
             last_use[read] = last_use[written] = at
         spots = np.frombuffer(form.spots, np.int32).reshape(-1, 2)
-        now, final = (
+        now, home = (
             {spot: location for spot, location in enumerate(column) if location != NOWHERE}
             for column in spots.T.tolist()
         )
-        self.memory = Memory(now, final, last_use)
+        self.memory = Memory(now, home, last_use)
 
     def run(self) -> None:
         """Emit the whole outline."""
@@ -173,9 +173,9 @@ class _FormLowering:
         """Copy unchanged input to the output; after the sends of step 0, because other ranks wait for these."""
         raw = self.reads_at != NO_STEP
         for row, spot in self.unwritten:
-            source, final = self.read(spot, step), self.memory.final[spot]
-            if source != final or raw:
-                self.writer.copy(step, row, source, final, raw)
+            source, home = self.read(spot, step), self.memory.home[spot]
+            if source != home or raw:
+                self.writer.copy(step, row, source, home, raw)
 
     def overwritten_inputs(self) -> dict[int, list[tuple[int, int, int]]]:
         """Input that is read after a row has overwritten its memory: (spot, last read, row of its size), by that step.
@@ -196,7 +196,7 @@ class _FormLowering:
                 continue
             if self.keeps[row] and target in memory.now:
                 last_read[target] = step, row
-            location = memory.final.get(target)
+            location = memory.home.get(target)
             if location is not None and memory.now.get(target) != location and not self.moves_nothing(row, location):
                 overwritten.setdefault(location, step)
         for spot, (last, row) in last_read.items():

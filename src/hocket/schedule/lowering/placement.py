@@ -3,7 +3,7 @@
 A spot is a chunk of a buffer of the schedule, coded ``chunk * 4 + buffer``. A location is a chunk of the rank's input,
 output or scratch memory, coded as in dependencies.py. A chunk of `data` lies in the output if the output holds it.
 Otherwise it lies in the input until it is first written, and from then on in scratch, whose slots are reused when their
-content is no longer needed. In spot, input and output are one memory under one name, the name of the larger one. So in
+content is no longer needed. In place, input and output are one memory under one name, the name of the larger one. So in
 an all_to_all, received data overwrites data that is still to be sent, unless lowering moves it away first.
 """
 
@@ -23,7 +23,7 @@ def is_shared(schedule: Schedule, rank: Ints) -> "np.ndarray[tuple[int], np.dtyp
 
 
 def first_locations(schedule: Schedule, in_place: bool, rank: Ints, spot: Ints) -> tuple[Ints, Ints]:
-    """Where places of ranks lie before the first step, and where they lie once they are written; arrays of equal
+    """Where spots of ranks lie before the first step, and where they lie once they are written; arrays of equal
     length.
 
     NOWHERE if a spot holds nothing before the first step, or is written to scratch.
@@ -39,7 +39,7 @@ def first_locations(schedule: Schedule, in_place: bool, rank: Ints, spot: Ints) 
     wanted = np.where(is_data, kind.output_position(rank, block, num_ranks, root), block)
     wanted[(buffer == Buffer.INPUT) | (buffer == Buffer.SCRATCH)] = NOWHERE
     now = np.where(held >= 0, (held * k + within) * 4 + INPUT, NOWHERE)
-    final = np.where(wanted >= 0, (wanted * k + within) * 4 + OUTPUT, NOWHERE)
+    home = np.where(wanted >= 0, (wanted * k + within) * 4 + OUTPUT, NOWHERE)
     if in_place:
         shared = is_shared(schedule, rank)
         # The smaller one is a part of the larger one, from its first block on: see collective.in_place_offset.
@@ -89,8 +89,8 @@ class Memory:
 
     def write(self, spot: int) -> int:
         """Where this spot is written, and lies from now on."""
-        location = self.final.get(spot)
+        location = self.home.get(spot)
         if location is None:
-            location = self.final[spot] = self.slot(self.last_use[spot])
+            location = self.home[spot] = self.slot(self.last_use[spot])
         self.now[spot] = location
         return location

@@ -62,7 +62,7 @@ class Plan:
 class Outline(NamedTuple):
     """A plan without names, for all ranks with one form (forms.py): arrays as in Plan, with numbers instead of names.
 
-    Size classes and messages are numbers of the form's rows. Places in input and output are numbers of locations.
+    Size classes and messages are numbers of the form's rows. Spots in input and output are numbers of locations.
     """
 
     sizes: tuple[int, int, int, int]

@@ -21,7 +21,7 @@ _SLAB = 1 << 18
 """Transfers that are held at once while a repeated step is streamed."""
 
 _PLAIN_TO = 1 << 16
-"""Up to this many places of all ranks, following all ranks is cheaper than looking for a symmetry."""
+"""Up to this many spots of all ranks, following all ranks is cheaper than looking for a symmetry."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -104,8 +104,8 @@ def _expand(
     order, opens = numbers
     src, dst = rows.src.astype(np.int64), rows.dst.astype(np.int64)
     shift = block.shift * repetitions
-    source = _places(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
-    target = _places(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
+    source = _spots(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
+    target = _spots(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
     keeps = opens & rows.reduce
     raw, keeps_raw, completes = state.contributions(src, dst, source, target, opens, keeps)
     chunk = state.size_classes(src, dst, source, target)
@@ -124,7 +124,7 @@ def _expand(
     return Transfers(steps, order, src, dst, source, target, chunk, raw, opens, keeps, keeps_raw, completes)
 
 
-def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
+def _spots(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
     """Spots of one column in each repetition: int64[repetitions, rows]."""
     moved = (chunk + shift[:, None]) % num_chunks
     if buffer.any():
@@ -133,7 +133,7 @@ def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chu
 
 
 class _State:
-    """What places hold while the steps pass: the number of contributions, and whether it is one untouched contribution.
+    """What spots hold while the steps pass: the number of contributions, and whether it is one untouched contribution.
     For scratch also the size class.
 
     The ranks from `first` on, `period` of them, are followed: all ranks; or, for the transfers of one rank, the ranks
