@@ -170,7 +170,7 @@ void Arena::free(std::size_t offset) {
     if (generation_ != fork_generation()) return;
     const std::scoped_lock lock(mutex_);
     const auto entry = used_.find(offset);
-    if (entry == used_.end()) throw Failure::internal("arena: freed what was not allocated");
+    if (entry == used_.end()) throw Failure::internal("arena: freed memory that was not allocated");
     std::size_t size = entry->second;
     used_.erase(entry);
     decommit(offset, size);

@@ -14,7 +14,7 @@ bool is_done(ssize_t result, std::size_t num_bytes, const char *call) {
     if (result == static_cast<ssize_t>(num_bytes)) return true;
     if (result >= 0) errno = EFAULT; // it came to memory that cannot be reached
     if (errno == ESRCH) return false;
-    throw Failure::resource(std::string(call) + " (HOCKET_CMA=0 does without)");
+    throw Failure::resource(std::string(call) + " (HOCKET_CMA=0 avoids this call)");
 }
 
 } // namespace

@@ -109,7 +109,7 @@ void Communicator::leave() {
 void Communicator::check_not_on_stream() const {
     const std::scoped_lock lock(queue_->mutex);
     if (queue_->stream.get_id() != std::this_thread::get_id()) return;
-    throw std::runtime_error("a communicator was closed by an op that it runs; close it after the call");
+    throw std::runtime_error("an op closed the communicator that runs it; close it after the call");
 }
 
 /// Lets no new call in and waits for those that are. False where there is nothing left to do for who closes.
@@ -122,7 +122,7 @@ bool Communicator::drain(const std::function<void()> &interrupted) {
     if (queue_->runs_here()) { // a signal handler, above its own call
         queue_->closed = queue_->closed_inside = true;
         lock.unlock();
-        abort("closed inside its own collective"); // the call may still look at channels: it leaves when it ends
+        abort("it was closed inside its own collective"); // the call may still look at channels: it leaves when it ends
         return false;
     }
     const auto idle = [this] { return !queue_->is_busy() && queue_->works.empty(); };
@@ -251,7 +251,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {
         errno = ENOMEM;
-        throw Failure::resource("memory for the scratch of a call");
+        throw Failure::resource("allocation of scratch memory for a call");
     };
     try {
         if (plan_ != call.plan.get()) {

@@ -55,7 +55,7 @@ void PointToPoint::post_deferred(std::size_t num_first, Mark *after) {
         pending_.reserve(pending_.size() + num_first); // nothing may be thrown while they are in neither list
         const bool has_failed = after != nullptr && after->failure();
         const std::string reason =
-            has_failed ? "what its message comes after has failed: " + text_of(after->failure()) : "";
+            has_failed ? "an operation before its message has failed: " + text_of(after->failure()) : "";
         deferred_.erase(deferred_.begin(), end);
         if (has_failed) {
             give_up(reason);

@@ -191,7 +191,7 @@ void PointToPoint::end_with_caught(Operation *operation) {
         end_with(recorded ? *recorded : failure);
     } catch (const std::bad_alloc &) {
         errno = ENOMEM;
-        end_with(Failure::resource("memory for a message"));
+        end_with(Failure::resource("allocation of memory for a message"));
     } catch (const std::exception &error) { // as of a stream while the process ends
         give_up(error.what());
     }

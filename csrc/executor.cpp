@@ -158,7 +158,8 @@ View Executor::gather(Remote &remote, std::size_t element, bool may_be_attached,
         if (view.bytes.empty()) return {};
         if (view.tag != launch_.tag) throw ForeignMessage{peer};
         if (view.attached && !may_be_attached) {
-            throw Failure::internal("rank " + std::to_string(peer) + " lends to a fold what only a copy can reach");
+            throw Failure::internal("rank " + std::to_string(peer) +
+                                    " lends to a fold memory that only a copy can read");
         }
         if (held == 0 && view.bytes.size() >= element) {
             view.bytes = view.bytes.first(whole(view.bytes.size()));

@@ -64,7 +64,7 @@ bool Executor::do_short(Task &task) {
         const Bytes bytes(task.sources[0], task.num_bytes);
         const std::size_t num_published = transport_.publish(task.peers, bytes, launch_.tag, false).num_bytes;
         if (num_published == 0) return false;
-        if (num_published < bytes.size()) throw Failure::internal("a transport has taken a part of a piece");
+        if (num_published < bytes.size()) throw Failure::internal("a transport has accepted only a part of a piece");
         ++num_moves_;
         return true;
     }

@@ -88,7 +88,7 @@ void Executor::bind_sizes() {
     const std::size_t num_headers = shape.uneven ? 1 : 0;
     if (shape.uneven) {
         const auto starts_of = [](std::span<const std::uint64_t> counts, std::size_t num_blocks) {
-            if (counts.size() != num_blocks) throw Failure::internal("a call does not tell the lengths of its blocks");
+            if (counts.size() != num_blocks) throw Failure::internal("a call does not give the lengths of its blocks");
             std::vector<std::size_t> starts(num_blocks);
             std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), std::size_t{0});
             return starts;

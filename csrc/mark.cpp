@@ -34,7 +34,8 @@ bool Mark::is_passed() const {
 
 void Mark::check_awaitable() const {
     if (owner_ == nullptr || owner_ != owner_here || is_passed()) return;
-    throw std::runtime_error("a stream was told to wait for itself, by what it runs; wait after that has returned");
+    throw std::runtime_error(
+        "a function in a stream told that stream to wait for itself; wait after the function has returned");
 }
 
 bool Mark::wait(std::chrono::nanoseconds limit) {

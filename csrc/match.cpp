@@ -144,7 +144,7 @@ void Matcher::receive_from(int peer, std::size_t max_frames, bool keeps) {
         if (view.bytes.empty()) return;
         std::size_t size = 0;
         if (in.payload_left == 0) {
-            if (view.attached) refuse(peer, "a header that is not here");
+            if (view.attached) refuse(peer, "a header that it did not send in place");
             if (!keeps && is_unasked(peer, view.bytes)) return;
             size = take_header(peer, view.bytes);
         }
@@ -280,15 +280,15 @@ void Matcher::take_frame(int peer, const Header &header) {
     Incoming &in = from(peer);
     switch (header.kind) {
     case Kind::eager:
-        if (header.num_bytes > most_awaited_bytes) refuse(peer, "one too long to come unasked");
-        if (in.place != 0) refuse(peer, "one unasked that it has offered");
-        if (!may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) refuse(peer, "more than it had credit for");
+        if (header.num_bytes > most_awaited_bytes) refuse(peer, "one that is too long to come without a request");
+        if (in.place != 0) refuse(peer, "one without a request that it has also offered");
+        if (!may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) refuse(peer, "more than its credit allows");
         in.num_eager += units_of(header.num_bytes);
         return take_envelope(peer, header);
     case Kind::announce: return take_envelope(peer, header);
     case Kind::clear: {
         const auto found = out.announced.find(header.number);
-        if (found == out.announced.end()) refuse(peer, "it asked for what was not announced to it");
+        if (found == out.announced.end()) refuse(peer, "a request for a message that was not announced");
         Exchange &send = *found->second;
         if (header.tag != 0) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
@@ -307,10 +307,10 @@ void Matcher::take_frame(int peer, const Header &header) {
     }
     case Kind::data: {
         const auto found = in.expected.find(header.number);
-        if (found == in.expected.end()) refuse(peer, "bytes that nobody asked for");
+        if (found == in.expected.end()) refuse(peer, "bytes that were not requested");
         Exchange &receive = *found->second;
         if (header.num_bytes == 0 || header.num_bytes > receive.num_bytes - receive.moved) {
-            refuse(peer, "more bytes than were asked for");
+            refuse(peer, "more bytes than were requested");
         }
         in.payload_left = header.num_bytes;
         in.target = receive.data + receive.moved;
@@ -321,17 +321,17 @@ void Matcher::take_frame(int peer, const Header &header) {
     }
     case Kind::offer: in.place = header.tag; return;
     }
-    refuse(peer, "a frame of no known kind");
+    refuse(peer, "a frame of an unknown kind");
 }
 
 /// A message of the peer, or what announces it: for the first receive that accepts it, or kept until there is one.
 void Matcher::take_envelope(int peer, const Header &header) {
     Incoming &in = from(peer);
     if (header.scope != Scope::internal && (header.scope != Scope::user || header.tag > max_user_tag)) {
-        refuse(peer, "a tag that no program can give");
+        refuse(peer, "a tag outside of the allowed range");
     }
     if (header.kind == Kind::announce && header.number != in.next_number++) {
-        refuse(peer, "its announcements are not numbered in order");
+        refuse(peer, "announcements that are not numbered in order");
     }
     const std::uint64_t ordinal = ++in.num_messages;
     const std::uint64_t place = header.kind == Kind::announce ? std::exchange(in.place, 0) : 0;

@@ -47,7 +47,7 @@ bool Matcher::has_credit(int peer, std::size_t num_bytes) {
     const auto has_room = [&] { return may_be_kept(num_bytes, out.num_eager - out.num_matched); };
     if (has_room()) return true;
     out.num_matched = transport_.told(peer) % (std::uint64_t{1} << bits_of_matched);
-    if (out.num_matched > out.num_eager) refuse(peer, "it asked for more than it was sent");
+    if (out.num_matched > out.num_eager) refuse(peer, "a request for more than was sent");
     return has_room();
 }
 

@@ -163,7 +163,7 @@ Operand Plan::find_size(std::int32_t chunk, std::size_t row) const {
         if (chunk < 0 || found == blocks->end()) continue;
         return {-1, space, static_cast<std::int32_t>(found - blocks->begin()) * k + chunk % k};
     }
-    refuse(row, "it is about a chunk whose length is not known here");
+    refuse(row, "this rank does not know the length of its chunk");
 }
 
 std::size_t Plan::offset_of(int index, std::size_t block) const {

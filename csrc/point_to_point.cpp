@@ -384,7 +384,7 @@ void PointToPoint::close(const Hook &interrupted) {
     state_->closing = true;
     // A signal handler, above its own call: it would wait for itself.
     if (std::ranges::find(state_->callers, std::this_thread::get_id()) != state_->callers.end()) {
-        give_up("closed inside its own send or receive");
+        give_up("it was closed inside its own send or receive");
     }
     const auto has_ended = [this] { return pending_.empty() && deferred_.empty(); };
     await(lock, has_ended, Clock::time_point::max(), {}, interrupted);
@@ -409,10 +409,10 @@ void PointToPoint::warn_of_unmatched() {
     if (failure_ || messages.empty()) return;
     const auto &[source, tag] = messages.front();
     std::fprintf(stderr,
-                 "hocket: rank %d closes its communicator with %zu %s that it never received, from rank %d with tag "
+                 "hocket: rank %d closes its communicator with %zu %s that it never received: from rank %d with tag "
                  "%llu%s\n",
                  members_.rank(), messages.size(), messages.size() == 1 ? "message" : "messages", source,
-                 static_cast<unsigned long long>(tag), messages.size() == 1 ? "" : " first");
+                 static_cast<unsigned long long>(tag), messages.size() == 1 ? "" : ", and others");
 }
 
 } // namespace hocket

@@ -241,7 +241,7 @@ void Stream::serve(State &state) {
         state.running = false;
     }
     if (state.failure && !state.cancelled.load(std::memory_order_relaxed)) {
-        std::fprintf(stderr, "hocket: stream '%s' ended with an error that nobody has asked for: %s\n",
+        std::fprintf(stderr, "hocket: stream '%s' ended with an error that no call has raised: %s\n",
                      state.name.c_str(), text_of(state.failure).c_str());
     }
     last = std::exchange(state.failure, nullptr); // it goes as long as whoever made it is there

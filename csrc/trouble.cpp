@@ -98,7 +98,7 @@ void Communicator::fail_at_size(const Call &call, const ForeignSize &size) {
     Failure failure;
     failure.cause = Cause::mismatch;
     failure.sequence = sequence_;
-    failure.text = "of what rank " + std::to_string(size.peer) + " sends to rank " + std::to_string(rank());
+    failure.text = "for the block from rank " + std::to_string(size.peer) + " to rank " + std::to_string(rank());
     failure.calls[rank()] = failure.calls[size.peer] = call.fingerprint;
     failure.calls[rank()].sequence = failure.calls[size.peer].sequence = sequence_;
     failure.calls[rank()].count = size.expected;

@@ -34,7 +34,7 @@ bool Communicator::take_turn() {
         if (queue_->closing) throw members_.closed_here();
         if (queue_->runs_here()) {
             throw std::runtime_error(
-                "a collective was called inside another one, as by a signal handler or an op; call it later");
+                "a collective was called inside another one, for example by a signal handler or an op; call it later");
         }
         queue_->check_awaitable();
         if (!queue_->works.empty()) return false;
@@ -216,7 +216,7 @@ void Communicator::await_earlier(Mark &mark) {
         return;
     }
     if (!mark.failure()) return;
-    give_up("what its call comes after has failed: " + text_of(mark.failure()), std::nullopt);
+    give_up("an operation before its call has failed: " + text_of(mark.failure()), std::nullopt);
     std::rethrow_exception(mark.failure());
 }
 

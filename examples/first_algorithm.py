@@ -1,9 +1,9 @@
-"""An all_reduce of one's own in six lines: proved, then run by the same core as the built-in ones.
+"""Your own all_reduce in six lines: proved, then run by the same core as the built-in algorithms.
 
     hocket verify examples/first_algorithm.py --ranks 1-16
     python examples/first_algorithm.py
 
-Break it (let rank 0 send to others[1:] only, say) and see what verify answers.
+Break it (for example, let rank 0 send to others[1:] only) and see what verify reports.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ import hocket
 
 @hocket.algorithm("all_reduce", name="star", chunks="1", steps="2 * min(P - 1, 1)", sent="P - 1")
 def star(schedule):
-    """Everyone sends to rank 0, which adds up in rank order and sends the sum back to everyone."""
+    """Every rank sends to rank 0, which adds in rank order and sends the sum back to every rank."""
     others = schedule.ranks[1:]
     with schedule.step():
         schedule.reduce(src=others, dst=0, chunk=0)
@@ -22,7 +22,7 @@ def star(schedule):
 
 
 def main() -> bool:
-    """One rank: is the sum of the star that of the built-in direct algorithm, which adds in rank order too?"""
+    """Runs one rank; returns whether star's sum equals that of the built-in direct, which also adds in rank order."""
     with hocket.init() as comm:
         x = np.random.default_rng(comm.rank).normal(size=1000).astype(np.float32)
         mine = comm.all_reduce(x, algorithm="star", out=np.empty_like(x))

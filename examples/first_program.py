@@ -2,7 +2,7 @@
 
     hocket run -n 4 -- examples/first_program.py
 
-Started with `python` alone, it is one rank of one, and still runs.
+Started with plain `python`, it runs as one rank alone.
 """
 
 import numpy as np

@@ -1,17 +1,17 @@
-"""An all_reduce of one's own, made of two pieces: one that is written, and the same run backwards.
+"""Your own all_reduce, made of two parts: a reduce_scatter that is written, and the same run backwards.
 
     hocket verify examples/own_algorithm.py --ranks 1-16
     hocket run -n 4 -- examples/own_algorithm.py
 
-Neighbours 0 and 1, 2 and 3, ... share fast links. So they add up first, half of the vector each; then all even ranks
-add up their half, and all odd ranks theirs. No algorithm sends less, and few have as few steps.
+Neighbours 0 and 1, 2 and 3, ... share fast links. So each pair adds first, half of the vector each; then all even ranks
+add their half, and all odd ranks the other half. No algorithm sends less, and few have as few steps.
 """
 
 import numpy as np
 
 import hocket
 
-EVEN = ("an even number of", lambda p: p % 2 == 0, "ring")  # which takes any number
+EVEN = ("an even number of", lambda p: p % 2 == 0, "ring")  # "ring" works for any number of ranks
 
 
 @hocket.algorithm(
@@ -23,7 +23,7 @@ EVEN = ("an even number of", lambda p: p % 2 == 0, "ring")  # which takes any nu
     ranks=EVEN,
 )
 def pairs_reduce_scatter(schedule):
-    """Partners fold the even chunks here and the odd chunks there, then equals send each chunk to its owner."""
+    """In each pair, one rank folds the even chunks, the other the odd ones; then each chunk is folded at its owner."""
     p, rank = schedule.num_ranks, schedule.ranks
     partner = rank ^ 1
     with schedule.step():
@@ -44,7 +44,7 @@ pairs_all_reduce = hocket.algorithm(
 
 
 def main():
-    """One rank: the sums of both algorithms beside NumPy's, of whole numbers, which are exact in any order."""
+    """Runs one rank: compares the sums of both algorithms with NumPy's; whole numbers are exact in any order."""
     with hocket.init() as comm:
         everybody = [np.arange(100 * comm.size) * (rank + 1) for rank in range(comm.size)]
         expected = np.sum(everybody, axis=0)

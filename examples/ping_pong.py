@@ -1,10 +1,9 @@
-"""How long a message takes from one rank to another, and how many bytes per second go through: ping-pong.
+"""Latency and bandwidth of messages between two ranks: ping-pong.
 
     hocket run -n 2 -- examples/ping_pong.py
 
-Rank 0 sends, rank 1 sends the same back. Half of a round trip (the median of many) is the latency, and the
-bandwidth is the size over it.
-Further ranks wait; with `python` alone there is nobody to play with.
+Rank 0 sends, rank 1 sends the same back. The latency is half of a round trip (the median of many). The bandwidth is the
+size divided by the latency. Other ranks wait. Plain `python` starts only one rank, which is not enough.
 """
 
 import time
@@ -14,18 +13,18 @@ import numpy as np
 import hocket
 
 SIZES = [8 * 8**power for power in range(8)]  # 8 bytes to 16 MiB
-BYTES_PER_SIZE = 64 << 20  # at most: it decides how often a large message goes there and back
+BYTES_PER_SIZE = 64 << 20  # at most: it limits the number of round trips of a large message
 MAX_ROUNDS, NUM_WARM_UP = 500, 5
 
 
 def in_words(num_bytes: int) -> str:
-    """Bytes with a unit: 8 B, 512 KiB."""
+    """Returns the bytes with a unit: 8 B, 512 KiB."""
     power = (num_bytes.bit_length() - 1) // 10
     return f"{num_bytes >> 10 * power} {('B', 'KiB', 'MiB')[power]}"
 
 
 def round_trips(comm: hocket.Communicator, size: int) -> list[float]:
-    """Seconds of each round trip of `size` bytes between ranks 0 and 1, as this one of them sees it."""
+    """Returns the seconds of each round trip of `size` bytes between ranks 0 and 1, as this rank measures them."""
     message = np.full(size, comm.rank, "uint8")
     peer = 1 - comm.rank
     seconds = []

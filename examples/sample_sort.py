@@ -1,12 +1,12 @@
-"""Ranks sort numbers together that none of them could hold alone: sample sort.
+"""Sample sort: ranks together sort numbers that no single rank could hold.
 
     hocket run -n 4 -- examples/sample_sort.py
 
 1. Each rank sorts its own numbers and sends a regular sample of them to rank 0 (gather).
-2. Rank 0 sorts the samples and cuts them into as many equal parts as there are ranks; the cuts are the splitters, which
-   everybody gets (broadcast). Rank r shall end up with all numbers between splitter r - 1 and splitter r.
-3. Everybody tells everybody how many numbers are coming (all_to_all), then sends them (all_to_all_v).
-4. What has arrived is one sorted run from each rank; they are merged.
+2. Rank 0 sorts the samples and cuts them into one equal part per rank. The cuts are the splitters; all ranks get them
+   (broadcast). In the end, rank r has all numbers between splitter r - 1 and splitter r.
+3. Each rank tells each other rank how many numbers will come (all_to_all), then sends them (all_to_all_v).
+4. Each rank has received one sorted run from every rank, and merges them.
 
 After H. Shi and J. Schaeffer, "Parallel sorting by regular sampling", J. Parallel Distrib. Comput. 14 (1992).
 """
@@ -20,7 +20,7 @@ SAMPLES_PER_RANK = 64
 
 
 def sample_sort(comm: hocket.Communicator, numbers: np.ndarray) -> np.ndarray:
-    """The numbers of all ranks, sorted: this rank has those after the ones of rank - 1 and before those of rank + 1."""
+    """Sorts the numbers of all ranks and returns this rank's part: above those of rank - 1, below those of rank + 1."""
     numbers = np.sort(numbers)
     places = np.linspace(0, len(numbers) - 1, SAMPLES_PER_RANK).astype(int)
     samples = comm.gather(numbers[places], root=0)
@@ -35,11 +35,11 @@ def sample_sort(comm: hocket.Communicator, numbers: np.ndarray) -> np.ndarray:
     send_counts = np.diff(ends, prepend=0, append=len(numbers))
     recv_counts = comm.all_to_all(send_counts)
     received = comm.all_to_all_v(numbers, send_counts, recv_counts)
-    return np.sort(received, kind="stable")  # which finds the sorted runs and merges them
+    return np.sort(received, kind="stable")  # a stable sort finds the sorted runs and merges them
 
 
 def check_order(comm: hocket.Communicator, numbers: np.ndarray) -> None:
-    """Passes the largest number so far from rank to rank; everybody compares it with their own smallest."""
+    """Passes the largest number so far from rank to rank; each rank compares it with its own smallest."""
     largest = np.full(1, np.iinfo(numbers.dtype).min, numbers.dtype)
     if comm.rank > 0:
         comm.recv(largest, comm.rank - 1)
@@ -52,7 +52,7 @@ def check_order(comm: hocket.Communicator, numbers: np.ndarray) -> None:
 
 
 def count_and_sums(comm: hocket.Communicator, numbers: np.ndarray) -> list[int]:
-    """How many numbers all ranks have together, their sum, and the sum of their squares modulo 2^64."""
+    """Returns, over all ranks, the count of the numbers, their sum, and the sum of their squares, modulo 2^64."""
     values = numbers.astype("uint64")
     return comm.all_reduce(np.array([len(values), values.sum(), (values * values).sum()], "uint64")).tolist()
 

@@ -1,10 +1,10 @@
-"""The heat equation on a cylinder that the ranks have cut into rectangles: a stencil with a halo exchange.
+"""The heat equation on a cylinder, divided into a rectangle per rank: a stencil with a halo exchange.
 
     hocket run -n 4 -- examples/stencil.py
 
 The ranks form a grid (comm.cartesian): along x it is a ring, along y it ends at two cold edges. In each time step a
-cell needs its four neighbours, so each rank first gets the border cells of the ranks around it into the halo of its own
-rectangle (shift, sendrecv). In the end rank 0 collects the rectangles (gather_v), computes everything once more alone,
+cell needs its four neighbours. So each rank first receives the border cells of the ranks around it into the halo of its
+own rectangle (shift, sendrecv). In the end rank 0 collects the rectangles (gather_v), repeats the computation alone,
 compares the bits, and draws the result.
 """
 
@@ -17,12 +17,12 @@ SHADES = " .:-=+*#%@"
 
 
 def bounds(length: int, part: int, num_parts: int) -> tuple[int, int]:
-    """Where a part of a length begins and ends; parts may differ by one."""
+    """Returns begin and end of one part of a length; the lengths of parts may differ by one."""
     return length * part // num_parts, length * (part + 1) // num_parts
 
 
 def start() -> np.ndarray:
-    """The whole field at first: cold, with a hot spot at the seam of the cylinder and another in the middle."""
+    """Returns the whole field at the start: cold, with hot spots at the seam of the cylinder and in the middle."""
     field = np.zeros((ROWS, COLUMNS))
     field[3:7, :4] = field[3:7, -4:] = 100.0
     field[9:13, 26:34] = 60.0
@@ -30,14 +30,14 @@ def start() -> np.ndarray:
 
 
 def advance(field: np.ndarray) -> None:
-    """One time step of the cells inside the halo."""
+    """Does one time step of the cells inside the halo."""
     inside = field[1:-1, 1:-1]
     around = field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:]
     inside += 0.2 * (around - 4.0 * inside)
 
 
 def alone() -> np.ndarray:
-    """What one process computes: the halo of a whole cylinder is its own other side."""
+    """Returns the result of one process alone: the halo of a whole cylinder is its own other side."""
     field = np.pad(start(), 1)
     for _ in range(STEPS):
         field[:, 0], field[:, -1] = field[:, -2], field[:, 1]
@@ -46,7 +46,7 @@ def alone() -> np.ndarray:
 
 
 def pass_on(comm: hocket.Communicator, axis: str, displacement: int, border: np.ndarray, halo: np.ndarray) -> None:
-    """Every rank's border becomes the halo of the rank `displacement` further along the axis."""
+    """Sends every rank's border into the halo of the rank that is `displacement` further along the axis."""
     source, destination = comm.topology.shift(axis, displacement, comm.rank)
     outgoing, incoming = np.ascontiguousarray(border), np.empty(halo.shape)
     if destination == comm.rank:  # a ring of one

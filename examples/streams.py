@@ -1,10 +1,10 @@
-"""Computing beside communicating: streams and events, shown by what two ranks do and how long it takes them.
+"""Computation beside communication: streams and events in programs of two ranks, with measured times.
 
     python examples/streams.py
     python examples/streams.py --traces .
 
-The ranks are joined by links of 125 MB/s that leave the cores alone, as network cards do. Each program is traced: with
---traces FOLDER the files stay there, for `hocket trace view FILE` and Perfetto. docs/streams.md has their pictures.
+Links of 125 MB/s connect the ranks; like network cards, they use no core. Each program is traced: with --traces FOLDER
+the files stay there, for `hocket trace view FILE` and Perfetto. docs/streams.md shows their pictures.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import hocket
 from hocket.testing import paced_link, run_ranks
 
 BYTES_PER_SECOND, LATENCY_SECONDS = 125e6, 50e-6
-NUM_FLOATS = 1 << 18  # of what is communicated at a time: 1 MiB, 8 ms on the link
+NUM_FLOATS = 1 << 18  # in each message: 1 MiB, 8 ms on the link
 SIDE = 256  # of the matrices
 NUM_BATCHES = 8
 
@@ -31,7 +31,7 @@ Facts = dict[str, Any]
 
 
 class Kernel:
-    """An operation for a stream: multiplies matrices for about so long, then does what is asked."""
+    """An operation for a stream: multiplies matrices for about `seconds`, then calls a function."""
 
     one, other = np.random.default_rng(0).normal(size=(2, SIDE, SIDE)).astype("float32")
 
@@ -42,18 +42,18 @@ class Kernel:
         self.num_products = max(1, round(20 * seconds / (perf_counter() - started)))
 
     def run(self, name: str, then: Callable[[], Any] = lambda: None) -> None:
-        """As a span of this name in the trace."""
+        """Runs the operation as a span of this name in the trace."""
         with hocket.span(name):
             for _ in range(self.num_products):
                 np.matmul(self.one, self.other, out=self.product)
             then()
 
 
-# --- what an event says --------------------------------------------------------------------------------------------
+# --- what an event tells -------------------------------------------------------------------------------------------
 
 
 def query(comm: hocket.Communicator) -> Facts:
-    """An event is not ready while its stream is busy; a collective that was launched is not, either."""
+    """Shows that an event is not ready while its stream is busy, and a launched collective is not complete."""
     kernel, stream, x = Kernel(0.02), hocket.Stream("compute"), np.ones(NUM_FLOATS, "float32")
     begin = stream.record()
     stream.submit(kernel.run, "OP")
@@ -72,7 +72,7 @@ def query(comm: hocket.Communicator) -> Facts:
 
 
 def wait(comm: hocket.Communicator) -> Facts:
-    """What a second stream reads of an array that the first one writes: without waiting for its event, and with it."""
+    """Shows what a second stream reads from an array that the first writes: without and with a wait for its event."""
     writer, reader = Kernel(0.02), Kernel(0.01)
     first, second = hocket.Stream("stream 1"), hocket.Stream("stream 2")
     read: list[float] = []
@@ -93,14 +93,14 @@ def wait(comm: hocket.Communicator) -> Facts:
 
 
 def parallel(comm: hocket.Communicator) -> Facts:
-    """OP1 and OP2 make what XCCL1 and XCCL2 add up over the ranks; OP3 needs neither, OP4 the first, OP5 the second."""
+    """Runs OP1 and OP2, whose results XCCL1 and XCCL2 sum; OP3 needs neither sum, OP4 the first, OP5 the second."""
     kernel, stream = Kernel(0.008), hocket.Stream("compute")
     arrays = [np.empty(NUM_FLOATS, "float32") for _ in range(2)]
     sums: list[float] = []
     with comm.dup() as xccl1, comm.dup() as xccl2:
 
         def op(number: int) -> Callable[[], None]:
-            """What this operation does beside multiplying."""
+            """Returns what this operation does after multiplying."""
             if number in (1, 2):
                 return lambda: arrays[number - 1].fill(number + comm.rank)
             return lambda: sums.append(float(arrays[number - 4].sum()) if number > 3 else 0.0)
@@ -120,7 +120,7 @@ def parallel(comm: hocket.Communicator) -> Facts:
                 stream.submit(kernel.run, "OP2", op(2))
                 second = xccl2.all_reduce(arrays[1], async_op=True)
                 stream.submit(kernel.run, "OP3", op(3))
-                first.wait()  # the stream does, not this thread
+                first.wait()  # the stream waits, not this thread
                 stream.submit(kernel.run, "OP4", op(4))
                 second.wait()
                 stream.submit(kernel.run, "OP5", op(5))
@@ -143,7 +143,7 @@ def parallel(comm: hocket.Communicator) -> Facts:
 
 
 def prefetch(comm: hocket.Communicator) -> Facts:
-    """Rank 1 is the storage and sends batches; rank 0 computes on one while a copy stream fetches the next."""
+    """Lets rank 1, the storage, send batches; rank 0 computes on one while a copy stream receives the next."""
     batches = np.arange(NUM_BATCHES, dtype="float32")[:, None] * np.ones(NUM_FLOATS, "float32")
     slots = [np.empty(NUM_FLOATS, "float32") for _ in range(2)]
     kernel, copy, compute = Kernel(0.008), hocket.Stream("copy"), hocket.Stream("compute")
@@ -155,11 +155,11 @@ def prefetch(comm: hocket.Communicator) -> Facts:
             kernel.run(f"batch {number}", lambda: means.append(float(slots[0].mean())))
 
     def ahead() -> None:
-        used = [hocket.Event(), hocket.Event()]  # not recorded yet, so nobody waits for them
+        used = [hocket.Event(), hocket.Event()]  # not recorded yet, so no stream waits for them
         for number in range(NUM_BATCHES):
             slot, free = slots[number % 2], used[number % 2]
             with hocket.stream(copy):
-                free.wait()  # until the batch before last has been computed on
+                free.wait()  # until the computation on the batch before last is done
                 comm.recv(slot, 1)  # returns at once: the copy stream waits for it
                 filled = copy.record()
             compute.wait(filled)
@@ -186,7 +186,7 @@ def prefetch(comm: hocket.Communicator) -> Facts:
 
 
 def train(comm: hocket.Communicator, store: str, trace: str) -> Facts:
-    """DDP of PyTorch on the digits: one bucket of all gradients at the end, then buckets that go while it computes."""
+    """Runs PyTorch's DDP on the digits: first one bucket of all gradients at the end, then buckets on the way."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -249,7 +249,7 @@ SHOWCASES = {"query": query, "wait": wait, "parallel": parallel, "prefetch": pre
 
 
 def show(folder: str, with_torch: bool) -> dict[str, Facts]:
-    """One rank: every showcase, each traced into a file of its name."""
+    """Runs one rank: every showcase, each traced into a file of its name."""
     with hocket.init() as comm:
         found = {}
         for name, showcase in SHOWCASES.items():
@@ -262,7 +262,7 @@ def show(folder: str, with_torch: bool) -> dict[str, Facts]:
 
 
 def tell(found: dict[str, Facts]) -> None:
-    """Prints what rank 0 has found."""
+    """Prints the results of rank 0."""
     milliseconds = {
         name: {what: f"{seconds * 1e3:.1f} ms" for what, seconds in facts.get("seconds", {}).items()}
         for name, facts in found.items()

@@ -54,7 +54,7 @@ struct Argument {
     }
 
     [[noreturn]] void refuse_read_only() const {
-        refuse_layout("read-only", "a result is written into it: pass a writable one, or out=");
+        refuse_layout("read-only", "the result is written into this array: pass a writable one, or out=");
     }
 };
 
@@ -139,7 +139,7 @@ Array array_of_buffer(const Argument &argument, nb::handle object, std::optional
                                    "pass numpy.ascontiguousarray(x), and copy the result back if it is in place");
         }
         const auto extension = dtype_of_extension(object);
-        if (!extension) argument.refuse_dtype("a type that the buffer protocol cannot show"); // dates, for example
+        if (!extension) argument.refuse_dtype("a type that the buffer protocol cannot express"); // dates, for example
         const nb::object view = object.attr("view")(size_of(*extension) == 1 ? "uint8" : "uint16");
         return array_of_buffer(argument, view, extension);
     }
@@ -217,7 +217,8 @@ Array array_of_dlpack(const Argument &argument) {
     nb::ndarray<nb::ro, nb::device::cpu> view;
     if (argument.object.is_none() || !nb::try_cast(argument.object, view, false)) argument.refuse_kind();
     if (view.data() == nullptr && view.size() > 0) {
-        argument.refuse("tensor with memory", "without any, as a fake one of PyTorch is", "pass a real one");
+        argument.refuse("tensor with memory", "without memory, for example a fake tensor of PyTorch",
+                        "pass a real one");
     }
     std::int64_t expected = 1;
     for (std::size_t dim = view.ndim(); dim-- > 0;) {

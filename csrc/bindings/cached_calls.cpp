@@ -361,12 +361,12 @@ void bind_cached_calls(nb::module_ &module) {
             if (PyObject_TypeCheck(caller.ptr(), caller_type) == 0) throw nb::type_error("forget_calls: not a Caller");
             reinterpret_cast<Caller *>(caller.ptr())->cache.forget();
         },
-        "caller"_a, "After this nothing that was decided before is used again.");
+        "caller"_a, "Forgets all cached calls of this object.");
     module.def(
         "note_made",
         [](const nb::object &array, const nb::object &by, const nb::object &shape, const nb::object &dtype) {
             note_made(array, {by, shape, dtype.is_none() ? nb::object() : dtype});
         },
         "array"_a, "by"_a, "shape"_a, "dtype"_a.none(),
-        "A method that is under way made this array, for what comes out, as by(shape, dtype), or x.by(shape).");
+        "Notes that the method under way made this array for its result by by(shape, dtype) or x.by(shape).");
 }

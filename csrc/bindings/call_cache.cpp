@@ -187,7 +187,7 @@ bool add_new(const nb::object &array, Key &key, Operands &operands) {
     const nb::object made = ready.makes.make(operands.x_object);
     if (!made.is_valid()) return nullptr;
     if (ready.makes.take(made, operands) && ready.fits(operands)) return run_with(ready, operands);
-    PyErr_Format(PyExc_TypeError, "expected a new array like that of the call before, found another %s; pass out=",
+    PyErr_Format(PyExc_TypeError, "expected a new array like that of the previous call, found another %s; pass out=",
                  Py_TYPE(made.ptr())->tp_name);
     return nullptr;
 }

@@ -180,5 +180,5 @@ void bind_group_calls(nb::module_ &module) {
         "type"_a, "async_op"_a, "fields"_a);
     module.def(
         "note_written", [](nb::handle tensor) { note_written(tensor.ptr()); }, "tensor"_a,
-        "A cached method that is under way on this thread remembers that this is its result.");
+        "Notes that this tensor is the result of the cached method under way on this thread.");
 }

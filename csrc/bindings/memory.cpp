@@ -104,5 +104,5 @@ void bind_memory(nb::module_ &m) {
             at->second->record(std::move(stream));
             return true;
         },
-        "address"_a, "stream"_a, "False where no array of an arena is.");
+        "address"_a, "stream"_a, "Returns False for memory that is in no arena.");
 }

@@ -95,7 +95,7 @@ class MessageGroup {
             if (begin < (is_received ? end : end_received)) {
                 const std::string text =
                     std::string(name) +
-                    ": what is received overlaps other memory of the call; pass arrays that share none";
+                    ": a receive buffer overlaps other memory of the call; pass arrays that share none";
                 throw nb::value_error(text.c_str());
             }
             end = std::max(end, behind);
@@ -182,7 +182,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                     return std::pair(asked.peer, asked.tag ? static_cast<long long>(*asked.tag) : anything);
                 });
             },
-            "As of receives that have not begun.");
+            "Returns the results of receives that have not begun.");
 
     nb::class_<MessageWork>(m, "MessageWork")
         .def(
@@ -236,7 +236,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 for (auto &operation : operations) works.append(MessageWork{self, std::move(operation)});
             },
             "group"_a, "timeout"_a, "after"_a.none(), "works"_a,
-            "Adds their handles to `works`, where an interrupt that follows leaves them.")
+            "Adds their handles to `works`; a later interrupt leaves them there.")
         .def(
             "send_internal",
             [](Communicator &self, const nb::bytes &data, int peer, std::uint64_t tag, double timeout) {

@@ -139,10 +139,10 @@ void bind_streams(nb::module_ &m) {
             PyObject *const outer = std::exchange(current, stream.is_none() ? nullptr : stream.inc_ref().ptr());
             return outer == nullptr ? nb::object(nb::none()) : nb::steal(outer);
         },
-        "stream"_a.none(), "Makes it the current one of this thread; returns what was.");
+        "stream"_a.none(), "Makes a stream the current one of this thread; returns the previous one.");
     m.def(
         "await_started_streams", [] { Stream::await_started(); }, nb::call_guard<nb::gil_scoped_release>(),
-        "Returns once no stream's thread is making itself known to the interpreter.");
+        "Returns when no thread of a stream is registering with the interpreter.");
     m.def(
         "end_streams",
         [](bool at_once) {

@@ -70,13 +70,13 @@ void bind_traces(nb::module_ &module) {
         .def_prop_ro("is_on", &Recorder::is_on)
         .def("start", &Recorder::start, nb::call_guard<nb::gil_scoped_release>(), "steps"_a)
         .def("take", &take)
-        .def_static("now", &ticks, "The clock of spans.")
+        .def_static("now", &ticks, "Returns the time on the clock of spans.")
         .def(
             "span",
             [](Recorder &self, std::string_view name, std::uint64_t begin) {
                 if (self.is_on()) self.span(self.lane_of_this_thread(), self.name(name), begin, ticks());
             },
-            "name"_a, "begin"_a, "Something of this thread that began then and ends now.")
+            "name"_a, "begin"_a, "Records a span of this thread that began at `begin` and ends now.")
         .def(
             "wait",
             [](Recorder &self, std::string_view name, std::uint64_t begin) {

@@ -2,7 +2,8 @@
 
     torchrun --standalone --nproc-per-node=2 examples/clients/accelerate_sgd.py
 
-accelerate has a list of backends for CPUs, and takes no other; a process group that is there already it uses as it is.
+accelerate accepts only the CPU backends in its own list. But it uses an existing process group as it is, so this
+program makes the group first.
 """
 
 import sys

@@ -3,8 +3,8 @@
     torchrun --standalone --nproc-per-node=2 examples/clients/deepspeed_zero.py
     torchrun --standalone --nproc-per-node=2 examples/clients/deepspeed_zero.py hocket 1
 
-DeepSpeed uses the process group that is there already. The stage says what ranks share out: 1 the optimizer's state, 2
-gradients, too, 3 parameters, too.
+DeepSpeed uses the existing process group. The stage says what is sharded among the ranks: 1 the optimizer's state, 2
+also gradients, 3 also parameters.
 """
 
 import os

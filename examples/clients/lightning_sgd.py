@@ -2,7 +2,7 @@
 
     python examples/clients/lightning_sgd.py
 
-The backend is an argument of Lightning's strategies; the rest is any Lightning program.
+The backend is an argument of Lightning's strategies; the rest is an ordinary Lightning program.
 """
 
 import sys
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Regression(lightning.LightningModule):
-    """A small network, and how it is trained."""
+    """A small network and its training step."""
 
     def __init__(self) -> None:
         super().__init__()

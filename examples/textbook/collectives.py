@@ -1,4 +1,4 @@
-"""What the collectives do, on small tensors that can be followed by eye; and all_reduce as two of them.
+"""The effect of each collective on small tensors that one can check by eye; and all_reduce as two collectives.
 
 torchrun --standalone --nproc-per-node=4 examples/textbook/collectives.py
 torchrun --standalone --nproc-per-node=4 examples/textbook/collectives.py gloo
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def show(rank: int, size: int, title: str, tensor: torch.Tensor) -> None:
-    """Prints the tensor of every rank, in order of rank."""
+    """Prints the tensor of every rank, in rank order."""
     rows: list[list[float]] = [[] for _ in range(size)]
     dist.all_gather_object(rows, tensor.tolist())
     if rank == 0:
@@ -27,12 +27,12 @@ def main(backend: str) -> None:
     tensor = torch.arange(size, dtype=torch.float32) + 10 * rank
     show(rank, size, "at first", tensor)
     dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
-    show(rank, size, "all_reduce: everyone has the sums", tensor)
+    show(rank, size, "all_reduce: every rank has the sums", tensor)
 
     whole = torch.arange(2 * size, dtype=torch.float32) + 10 * rank
     part = torch.empty(2)
     dist.reduce_scatter_tensor(part, whole)
-    show(rank, size, "reduce_scatter: everyone has a part of the sums", part)
+    show(rank, size, "reduce_scatter: every rank has a part of the sums", part)
 
     gathered = torch.empty(2 * size)
     dist.all_gather_into_tensor(gathered, part)

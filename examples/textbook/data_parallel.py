@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node=4 examples/textbook/data_parallel.py
     torchrun --standalone --nproc-per-node=4 examples/textbook/data_parallel.py gloo
 
-One all_reduce for each parameter. Rank 0 compares with one process that sees whole batches.
+Each parameter has an all_reduce of its own. Rank 0 compares the result with one process that sees whole batches.
 """
 
 import sys
@@ -21,7 +21,7 @@ def network() -> nn.Module:
 
 
 def train(size: int, rank: int) -> list[float]:
-    """The mean loss over the whole batch, at each step."""
+    """Returns the mean loss over the whole batch, at each step."""
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(1)

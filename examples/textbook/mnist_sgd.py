@@ -1,10 +1,10 @@
-"""Synchronous SGD by hand: the data is partitioned among the ranks, and average_gradients() is one all_reduce each.
+"""Synchronous SGD by hand: data is partitioned among the ranks; average_gradients() does an all_reduce per parameter.
 
     torchrun --standalone --nproc-per-node=2 examples/textbook/mnist_sgd.py
     torchrun --standalone --nproc-per-node=2 examples/textbook/mnist_sgd.py gloo
     torchrun --standalone --nproc-per-node=2 examples/textbook/mnist_sgd.py hocket FOLDER
 
-The classic tutorial's program. It learns the digits that come with Hocket, or those of MNIST's files in FOLDER.
+This is the program of the classic tutorial. It learns the digits that come with Hocket, or MNIST from files in FOLDER.
 """
 
 import sys
@@ -26,7 +26,7 @@ def average_gradients(model: nn.Module) -> None:
 
 
 def partition(images: torch.Tensor, labels: torch.Tensor) -> torch.utils.data.DataLoader:
-    """Batches of this rank's part of the data."""
+    """Returns batches of this rank's part of the data."""
     rank, size = dist.get_rank(), dist.get_world_size()
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1234))
     mine = order[: len(order) // size * size].chunk(size)[rank]

@@ -1,9 +1,9 @@
-"""Two processes hand a tensor on: send and recv, which wait, then isend and irecv, which do not.
+"""Two processes pass a tensor on: with send and recv, which wait, then with isend and irecv, which do not.
 
     python examples/textbook/p2p.py
     python examples/textbook/p2p.py gloo
 
-The classic first program of torch.distributed; the only word of Hocket in it is the name of the backend.
+This is the classic first program of torch.distributed. Only the name of the backend refers to Hocket.
 """
 
 import os

@@ -3,8 +3,9 @@
     torchrun --standalone --nproc-per-node=4 examples/textbook/pipeline_parallel.py
     torchrun --standalone --nproc-per-node=4 examples/textbook/pipeline_parallel.py gloo
 
-Lectures show the forward pass. On the way back each rank receives the gradient of what it has sent, and sends that of
-what it has received. All micro-batches go forward before the first goes back (GPipe). Rank 0 compares with one process.
+Lectures show the forward pass. In the backward pass each rank receives the gradient of its output and sends the
+gradient of its input. All micro-batches go forward before the first goes back (GPipe). Rank 0 compares the result with
+one process.
 """
 
 import sys

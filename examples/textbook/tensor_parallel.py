@@ -4,7 +4,8 @@
     torchrun --standalone --nproc-per-node=4 examples/textbook/tensor_parallel.py gloo
 
 Lectures show the forward pass. The backward pass of gathering activations is reduce_scatter: every rank has a gradient
-of all columns, and a column's is the sum over ranks. Rank 0 compares with one process that has whole weights.
+of all columns, and the gradient of a column is the sum over ranks. Rank 0 compares the result with one process that has
+whole weights.
 """
 
 import sys
@@ -29,7 +30,7 @@ class GatherColumns(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         size = dist.get_world_size()
-        # Rows are what reduce_scatter splits, so columns are turned into rows and back.
+        # reduce_scatter splits rows, so columns are turned into rows and back.
         turned = gradient.t().contiguous()
         mine = torch.empty(turned.size(0) // size, turned.size(1))
         dist.reduce_scatter_tensor(mine, turned)
@@ -42,7 +43,7 @@ def weights() -> list[torch.Tensor]:
 
 
 def whole(x: torch.Tensor) -> tuple[float, list[torch.Tensor]]:
-    """The loss and the gradients in one process."""
+    """Returns the loss and the gradients of one process."""
     layers = [weight.requires_grad_() for weight in weights()]
     for weight in layers:
         x = nn.functional.gelu(x @ weight)
@@ -60,7 +61,7 @@ def main(backend: str) -> None:
     x = data
     for weight in layers:
         x = GatherColumns.apply(nn.functional.gelu(x @ weight))
-    loss = x.square().mean() / size  # every rank has the same loss; their sum is to be the loss of one process
+    loss = x.square().mean() / size  # every rank has the same loss; the sum must be the loss of one process
     loss.backward()
 
     expected_loss, expected = whole(data)

@@ -239,12 +239,12 @@ TEST(match_names_whom_it_waits_for) {
 
 TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
-        {"no known kind", {word(9, 0, 0), 0, 0}},
-        {"too long to come unasked", {word(eager, 0, 0), 0, Matcher::most_awaited_bytes + 1}},
+        {"an unknown kind", {word(9, 0, 0), 0, 0}},
+        {"too long to come without a request", {word(eager, 0, 0), 0, Matcher::most_awaited_bytes + 1}},
         {"asked for what was not announced", {word(clear, 0, 0), 0, 0}},
-        {"bytes that nobody asked for", {word(data, 0, 0), 0, 10}},
-        {"a tag that no program can give", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
-        {"a tag that no program can give", {word(eager, 7, 0), 1, 0}},
+        {"bytes that were not requested", {word(data, 0, 0), 0, 10}},
+        {"a tag outside of the allowed range", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
+        {"a tag outside of the allowed range", {word(eager, 7, 0), 1, 0}},
         {"not numbered in order", {word(announce, 0, 1), 1, 9000}},
         {"not numbered in order", {word(announce, 0, 0), 1, 9000, word(announce, 0, 0), 1, 9000}},
     };
@@ -256,32 +256,33 @@ TEST(match_does_not_trust_a_peer) {
     std::vector<std::uint64_t> flood;
     for (unsigned i = 0; i < Matcher::max_unmatched; ++i) flood.insert(flood.end(), {word(eager, 0, 0), 1, 0});
     CHECK(flooding.answer_to(flood).empty());
-    CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than it had credit for") != std::string::npos);
+    CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than its credit allows") != std::string::npos);
     // Of longer ones less, so that they leave some to others.
     Liar filling;
     CHECK(filling.answer_to({word(eager, 0, 0), 1, Matcher::eager_bytes}).empty());
     CHECK(filling.answer_to(std::vector<std::uint64_t>(Matcher::eager_bytes / 8)).empty());
     CHECK(filling.answer_to({word(eager, 0, 0), 1, 8, 0}).empty());
     const auto size_beyond = Matcher::unit_bytes + 1;
-    CHECK(filling.answer_to({word(eager, 0, 0), 1, size_beyond}).find("more than it had credit for") !=
+    CHECK(filling.answer_to({word(eager, 0, 0), 1, size_beyond}).find("more than its credit allows") !=
           std::string::npos);
     Liar deceiving;
     CHECK(deceiving.answer_to({word(offer, 0, 0), 4096, 0}).empty());
-    CHECK(deceiving.answer_to({word(eager, 0, 0), 1, 0}).find("unasked that it has offered") != std::string::npos);
+    CHECK(deceiving.answer_to({word(eager, 0, 0), 1, 0}).find("without a request that it has also offered") !=
+          std::string::npos);
     Liar generous;
     constexpr std::size_t size = Matcher::eager_bytes + 1;
     std::vector<std::byte> bytes(size);
     generous.machines.receive(0, 1, 1, bytes);
     CHECK(generous.answer_to({word(announce, 0, 0), 1, size}).empty());
     const std::string found = generous.answer_to({word(data, 0, 0), 0, size + 1});
-    CHECK(found.find("more bytes than were asked for") != std::string::npos, found);
+    CHECK(found.find("more bytes than were requested") != std::string::npos, found);
     Liar greedy;
     std::vector<std::byte> one(1);
     for (unsigned i = 0; i < Matcher::max_unmatched; ++i) greedy.machines.send(0, 1, 1, one);
     greedy.machines.settle();
     greedy.machines.transports[1]->tell(0, Matcher::max_unmatched + 1);
     const auto asked = failure_of([&] { greedy.machines.send(0, 1, 1, one); });
-    CHECK(asked && asked->text.find("asked for more than it was sent") != std::string::npos);
+    CHECK(asked && asked->text.find("a request for more than was sent") != std::string::npos);
     Liar offering;
     offering.machines.send(0, 1, 1, bytes);
     CHECK(offering.answer_to({word(clear, 0, 0), 1, 0}).find("outside of its memory") != std::string::npos);

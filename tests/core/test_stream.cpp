@@ -167,7 +167,7 @@ TEST(what_a_stream_was_told_is_done_when_it_is_gone) {
 TEST(a_stream_that_waits_for_itself_is_told_so) {
     Stream stream("test");
     submit(stream, [&stream] { stream.record()->wait(patience); });
-    CHECK(synchronize(stream).find("told to wait for itself") != std::string::npos);
+    CHECK(synchronize(stream).find("told that stream to wait for itself") != std::string::npos);
 }
 
 TEST(before_a_fork_threads_that_begin_are_awaited) {
@@ -209,8 +209,9 @@ TEST(a_call_behind_one_that_comes_after_the_stream_that_makes_it_is_refused) {
                                  ? communicator.messages().begin({&message, 1}, patience, stream.record()).front()->end
                                  : communicator.submit(sum_of(rank, x), stream.record())->shared_end();
             gate.open();
-            CHECK(end->wait(patience) && text_of(end->failure()).find("told to wait for itself") != std::string::npos);
-            CHECK(synchronize(stream).find("told to wait for itself") != std::string::npos);
+            CHECK(end->wait(patience) &&
+                  text_of(end->failure()).find("told that stream to wait for itself") != std::string::npos);
+            CHECK(synchronize(stream).find("told that stream to wait for itself") != std::string::npos);
         });
     }
 }
@@ -340,7 +341,8 @@ TEST(a_rank_whose_stream_has_failed_gives_up_and_all_hear_of_it) {
             }
             const auto failure = failure_of([&run] { run(false); });
             CHECK(failure && failure->cause == Cause::aborted && failure->rank == 0);
-            CHECK(failure->text.ends_with("comes after has failed: mine"), failure->text);
+            CHECK(failure->text.starts_with("an operation before its ") && failure->text.ends_with(" has failed: mine"),
+                  failure->text);
         });
     }
 }

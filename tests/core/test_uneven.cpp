@@ -142,7 +142,7 @@ TEST(uneven_lengths_that_two_ranks_differ_about_name_both) {
                 if (!own && rank == 2) continue; // it has all that it needs, and may have left before
                 CHECK(own, "rank", rank, "noticed nothing:", algorithm, sent, expected);
                 CHECK(own->cause == Cause::mismatch, "rank", rank, static_cast<int>(own->cause), own->text);
-                CHECK(own->text == "of what rank 0 sends to rank 1", own->text);
+                CHECK(own->text == "for the block from rank 0 to rank 1", own->text);
                 CHECK(own->calls.size() == 2 && own->calls.at(0).count == sent && own->calls.at(1).count == expected,
                       "rank", rank, own->calls.size());
                 CHECK(own->sequence == 1 && own->self == rank);
@@ -170,7 +170,8 @@ TEST(uneven_lengths_of_a_gather_are_compared_with_the_root_s) {
                 const auto &own = heard[static_cast<std::size_t>(rank)];
                 if (!own && rank % 2 == 1) continue; // may have left before
                 CHECK(own && own->cause == Cause::mismatch, "rank", rank, collective, of_rank_2);
-                CHECK(own->text == (gathers ? "of what rank 2 sends to rank 0" : "of what rank 0 sends to rank 2"),
+                CHECK(own->text ==
+                          (gathers ? "for the block from rank 2 to rank 0" : "for the block from rank 0 to rank 2"),
                       own->text);
                 CHECK(own->calls.at(0).count == 7 && own->calls.at(2).count == of_rank_2, collective, of_rank_2);
             }

@@ -424,16 +424,16 @@ class Unwilling:
         (lambda comm, x: comm.send(x[::2], 1), ValueError, "send: x"),
         (lambda comm, x: comm.sendrecv(x, 1, "y", 1), TypeError, "sendrecv: out"),
         (lambda comm, x: comm.sendrecv(x, 1, np.ma.array(x), 1), TypeError, "sendrecv: out: .* without a mask"),
-        (lambda comm, x: comm.sendrecv(x, 1, x[1:], 1), ValueError, "sendrecv: what is received overlaps"),
+        (lambda comm, x: comm.sendrecv(x, 1, x[1:], 1), ValueError, "sendrecv: a receive buffer overlaps"),
         (
             lambda comm, x: comm.batch([hocket.Recv(x[1:], 1), hocket.Send(x, 1), hocket.Send(x, 0)]),
             ValueError,
-            "batch: what is received overlaps",
+            "batch: a receive buffer overlaps",
         ),
         (
             lambda comm, x: comm.batch([hocket.Recv(x[:2], 1), hocket.Recv(x[1:], 1)]),
             ValueError,
-            "batch: what is received overlaps",
+            "batch: a receive buffer overlaps",
         ),
         # Groups and time-outs.
         (lambda comm, x: comm.batch([Send(x, 1), Recv(x, 5)]), ValueError, "batch: message 1: expected src"),

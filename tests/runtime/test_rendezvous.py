@@ -147,7 +147,7 @@ def test_a_rank_that_gives_up_first_says_so_to_all(address: str) -> None:
     outcomes = together(*(lambda rank=rank: attend(place(rank, 4, address, timeouts[rank])) for rank in timeouts))
     for error in errors_of(outcomes):
         assert 3 in error.missing
-        assert "as rank 1 found" in str(error)
+        assert "reported by rank 1" in str(error)
 
 
 def test_a_line_says_who_is_missing(
@@ -193,7 +193,7 @@ def connect(address: str) -> socket.socket:
             stranger.connect("\0" + address)
         except (ConnectionRefusedError, BlockingIOError):
             stranger.close()
-            time.sleep(0.001)
+            time.sleep(0.001)  # between two looks
         else:
             return stranger
 

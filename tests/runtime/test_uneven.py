@@ -144,7 +144,7 @@ def test_two_ranks_that_differ_about_a_length_are_named(sent: int, expected: int
                 comm.barrier()  # a rank that has nothing to do with the pair learns of it here at the latest
             assert caught.value.field == "count"
             assert caught.value.values == {1: sent, 2: expected}
-            assert "rank 1 sends to rank 2" in str(caught.value)
+            assert "from rank 1 to rank 2" in str(caught.value)
             with pytest.raises(CommunicationError):
                 comm.barrier()
 

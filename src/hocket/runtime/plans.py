@@ -37,7 +37,7 @@ _lock = threading.RLock()
 
 
 class _Made(msgspec.Struct):
-    """What a rank runs, the digest of its schedule, and the labels of the certificate."""
+    """The plan of a rank, the digest of its schedule, and the labels of the certificate."""
 
     plan: Plan
     digest: str

@@ -1,16 +1,16 @@
 """PyTorch's collectives on Hocket: torch.distributed.init_process_group("hocket").
 
-Importing this package registers the backend, and so does `import torch` where Hocket is installed (an entry point of
-the group "torch.backends"). All else is loaded when the first process group is made.
+Importing this package registers the backend. If Hocket is installed, `import torch` registers it, too (an entry point
+of the group "torch.backends"). All other modules are loaded when the first process group is made.
 
-    process_group.py   what torch.distributed calls
-    arguments.py       what a call gives beside one tensor
-    tensors.py         tensors as arrays of the core, whatever their strides
-    work.py            handles of what runs, and futures
-    meeting.py         how ranks meet over the store that a process group is given
+    process_group.py   the methods that torch.distributed calls
+    arguments.py       lists of tensors and options of a call
+    tensors.py         tensors as arrays of the core, with any strides
+    work.py            handles of operations, and futures
+    meeting.py         the meeting of ranks over the store of a process group
     monitored.py       monitored_barrier
-    compiling.py       torch.compile leaves all of it alone
-    autograd.py        collectives that differentiate
+    compiling.py       keeps torch.compile out of the backend
+    autograd.py        differentiable collectives
 """
 
 import warnings
@@ -24,16 +24,16 @@ __all__ = ["Options", "register", "replace_gloo"]
 
 
 def register() -> None:
-    """Makes "hocket" a backend of torch.distributed. It warns where it cannot: `import torch` must not fail for it."""
+    """Makes "hocket" a backend of torch.distributed; on failure it only warns, because `import torch` must not fail."""
     try:
         import torch.distributed
 
-        # Where PyTorch was built without its distributed package there is nothing to be a backend of.
+        # A PyTorch that was built without its distributed package has no backends.
         if torch.distributed.is_available() and not hasattr(torch.distributed.Backend, "HOCKET"):
             devices = ["cpu", "cuda"]
             torch.distributed.Backend.register_backend("hocket", _create, extended_api=True, devices=devices)
     except Exception as error:
-        warnings.warn(f"hocket is no backend of torch.distributed here: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"hocket cannot be a backend of this torch.distributed: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _create(given: Any, options: Any) -> Any:

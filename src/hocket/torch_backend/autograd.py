@@ -1,10 +1,10 @@
-"""Collectives that differentiate: each returns a new tensor, and its gradient is the transposed collective.
+"""Differentiable collectives: each returns a new tensor, and its gradient is computed by the transposed collective.
 
     all_reduce <-> all_reduce        all_gather <-> reduce_scatter        broadcast <-> reduce
     all_to_all <-> all_to_all        scatter <-> gather                   send <-> recv
 
-All ranks call them, and all go through the backward pass, in the opposite order. So a rank whose part in one has no
-value of its own gets an empty tensor with a gradient, to be made part of its loss. Gradients differentiate, too. They
+All ranks call a collective, and all must run its backward pass, in the opposite order. So a rank without a result gets
+an empty tensor with a gradient; its loss must depend on this tensor. Gradients are differentiable, too. The functions
 work on every backend that has the collective. Tensors are concatenated and split along dim 0. Ranks are those of the
 group.
 """
@@ -20,27 +20,27 @@ __all__ += ["scatter", "send"]
 
 
 def all_reduce(x: Any, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Any:
-    """The sum, or with AVG the mean, of the x of all ranks."""
+    """Returns the sum, or with AVG the mean, of the x of all ranks."""
     return _AllReduce.apply(x, _linear("all_reduce", op), group)
 
 
 def reduce(x: Any, root: int, group: Any = None) -> Any:
-    """The sum of the x of all ranks at the root; an empty tensor elsewhere."""
+    """Returns the sum of the x of all ranks at the root; an empty tensor elsewhere."""
     return _Reduce.apply(x, root, group)
 
 
 def broadcast(x: Any, root: int, group: Any = None) -> Any:
-    """The root's x; elsewhere x only tells its shape."""
+    """Returns the root's x; elsewhere x only gives the shape."""
     return _Broadcast.apply(x, root, group)
 
 
 def all_gather(x: Any, group: Any = None) -> Any:
-    """The x of all ranks, which are equally long."""
+    """Returns the x of all ranks, concatenated; all have the same length."""
     return _AllGather.apply(x, group)
 
 
 def reduce_scatter(x: Any, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Any:
-    """This rank's part of the sum, or with AVG the mean, of the x of all ranks."""
+    """Returns this rank's part of the sum, or with AVG the mean, of the x of all ranks."""
     return _ReduceScatter.apply(x, _linear("reduce_scatter", op), group)
 
 
@@ -50,29 +50,29 @@ def all_to_all(
     input_splits: Sequence[int] | None = None,
     group: Any = None,
 ) -> Any:
-    """Rows of x go to each rank, and rows come from each; equally many without splits."""
+    """Sends rows of x to each rank and returns rows from each; without splits, all parts have the same length."""
     return _AllToAll.apply(x, output_splits, input_splits, group)
 
 
 def gather(x: Any, root: int, group: Any = None) -> Any:
-    """The x of all ranks, which are equally long, at the root; an empty tensor elsewhere."""
+    """Returns the x of all ranks, concatenated, at the root; an empty tensor elsewhere. All x have the same length."""
     return _Gather.apply(x, root, group)
 
 
 def scatter(x: Any, root: int, group: Any = None) -> Any:
-    """This rank's part of the root's x; elsewhere x only tells its shape."""
+    """Returns this rank's part of the root's x; elsewhere x only gives the shape."""
     return _Scatter.apply(x, root, group)
 
 
 def send(x: Any, dst: int, group: Any = None, tag: int = 0) -> Any:
-    """Sends x, and receives its gradient; returns an empty tensor."""
+    """Sends x and returns an empty tensor; the backward pass receives the gradient of x."""
     return _Send.apply(x, dst, group, tag)
 
 
 def recv(x: Any, src: int, group: Any = None, tag: int = 0) -> Any:
-    """What a rank has sent; its gradient goes back there. x only tells the shape, and has to require a gradient.
+    """Returns what a rank has sent; its gradient goes back to that rank. x only gives the shape.
 
-    For torch.autograd.grad it has to depend on an input that is asked for: 0 * input, say.
+    x must require a gradient. For torch.autograd.grad, x must depend on one of the inputs, for example 0 * input.
     """
     return _Recv.apply(x, src, group, tag)
 
@@ -84,7 +84,7 @@ def _linear(name: str, op: Any) -> Any:
 
 
 def _rows(x: Any, group: Any) -> Any:
-    """Room for a part of x."""
+    """Returns an empty tensor for this rank's part of x. Raises ValueError if x has no equal parts."""
     size = dist.get_world_size(group)
     if x.dim() == 0 or x.size(0) % size:
         raise ValueError(f"expected x with a dim 0 that {size} ranks can split evenly, found shape {tuple(x.shape)}")
@@ -92,7 +92,7 @@ def _rows(x: Any, group: Any) -> Any:
 
 
 def _placeholder(empty: Any, shape: Sequence[int]) -> Any:
-    """Zeros where a rank has no values of its own, through which a backward pass still comes to the empty tensor."""
+    """Returns zeros for a rank without values; the backward pass still reaches the empty tensor through them."""
     return empty.new_zeros(shape) + empty.sum()
 
 

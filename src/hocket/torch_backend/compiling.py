@@ -1,7 +1,7 @@
-"""torch.compile takes the methods that PyTorch calls here as they are.
+"""Keeps torch.compile from compiling the methods of the backend.
 
-Where a compiled program runs something that is not compiled, such as a step of DDP, PyTorch tries to compile every
-Python function below it. Ours gain nothing by that, and a process group is none of the objects that it can look into.
+If a compiled program runs code that is not compiled, such as a step of DDP, PyTorch tries to compile every Python
+function that this code calls. The backend's functions gain nothing, and torch.compile cannot handle a process group.
 """
 
 from types import FunctionType
@@ -13,8 +13,8 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def as_they_are(kind: _Class) -> _Class:
-    """The decorator, of a class: neither its methods are compiled nor what they call."""
-    # What torch.compiler.disable() does for functions; that would load the compiler, which takes seconds.
+    """Decorates a class: torch.compile compiles neither its methods nor the functions that they call."""
+    # This is what torch.compiler.disable() does for functions, but that would load the compiler, which takes seconds.
     frames = torch._C._dynamo.eval_frame
     never = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
     for member in vars(kind).values():

@@ -1,10 +1,9 @@
-"""Tensors and streams of a GPU: torch.cuda's streams and events behind hocket's, and copies of tensors in host memory.
+"""GPU tensors and streams: torch.cuda's streams and events behind Hocket's, and copies of tensors in host memory.
 
-The core moves what lies in host memory. A tensor of a GPU is copied to pinned memory in the order of PyTorch's current
-CUDA stream, the operation begins once that copy is done, and its result is copied back in the order of whichever stream
-is current where it is waited for. A CUDA stream cannot wait for a thread of the host: so waiting for an operation
-blocks the host until its result is in pinned memory, while the GPU goes on with what it was given before. Ranks need no
-GPU of their own.
+The core moves data in host memory. So a GPU tensor is copied to pinned memory on PyTorch's current CUDA stream, the
+operation begins when that copy is done, and wait() copies the result back on the stream that is current then. A CUDA
+stream cannot wait for a thread of the host. So wait() blocks the host until the result is in pinned memory; the GPU
+continues with its earlier work. Ranks may share a GPU.
 """
 
 import contextlib
@@ -17,9 +16,9 @@ from hocket.runtime import FOREVER_SECONDS, Stream, raise_failure, stream
 
 
 class CudaStream(Stream):
-    """hocket.Stream on a CUDA stream, a new one if it is None: what is submitted is called now, and its kernels queue.
+    """A hocket.Stream on a CUDA stream (None: a new one): submit() calls the function now, and its kernels queue.
 
-    Its host side is a thread that waits for what the GPU does.
+    Its host side is a thread that waits for the GPU.
     """
 
     __slots__ = ("cuda",)
@@ -29,16 +28,16 @@ class CudaStream(Stream):
         self.cuda = torch.cuda.Stream() if cuda is None else cuda
 
     def submit(self, function: Callable[..., Any], *args: Any) -> None:
-        """Calls function(*args) now, with this as PyTorch's current stream."""
+        """Calls function(*args) now, with this stream as PyTorch's current stream."""
         with torch.cuda.stream(self.cuda):
             function(*args)
 
     def query(self) -> bool:
-        """Whether all that was submitted is done."""
+        """Returns whether all items are done."""
         return bool(self.cuda.query())
 
     def synchronize(self) -> None:
-        """Blocks until all that was submitted is done."""
+        """Blocks until all items are done."""
         self.cuda.synchronize()
         super().synchronize()
 
@@ -54,10 +53,10 @@ class CudaStream(Stream):
 
 
 class CudaMark:
-    """What an event that was recorded on a CUDA stream stands for, with the methods of the core's marks."""
+    """A recorded point of a CUDA stream, with the methods of the core's marks."""
 
     __slots__ = ("_of", "event")
-    _starts: dict[Any, Any] = {}  # noqa: RUF012  # by device: an event that times count from
+    _starts: dict[Any, Any] = {}  # noqa: RUF012  # by device: the event at time 0
 
     def __init__(self, of: CudaStream, timing: bool) -> None:
         self._of = of
@@ -68,36 +67,36 @@ class CudaMark:
         self.event.record(of.cuda)
 
     def is_passed(self) -> bool:
-        """Whether the GPU has come there."""
+        """Returns whether the GPU has reached the point."""
         return bool(self.event.query())
 
     def wait(self, seconds: float) -> bool:
-        """False when the time ran out first."""
+        """Waits until the GPU has reached the point; returns False if `seconds` pass first."""
         return bool(self.on_host().wait(seconds))
 
     def exception(self) -> None:
-        """None: what kernels do wrong is raised by PyTorch."""
+        """Returns None: PyTorch raises the errors of kernels."""
 
     @property
     def seconds(self) -> float:
-        """When the GPU came there."""
+        """The time in seconds at which the GPU reached the point."""
         return float(self._starts[self._of.cuda.device].elapsed_time(self.event)) / 1e3
 
     def on_host(self) -> Any:
-        """A mark of the core that is passed when this one is."""
+        """Returns a mark of the core that is passed when this one is."""
         Stream.submit(self._of, self.event.synchronize)
         return Stream._record(self._of, False)
 
 
 def staged(tensor: Any) -> Any:
-    """A copy in pinned memory, made in the order of the current CUDA stream, which the operation has to come after."""
+    """Returns a copy in pinned memory, made on the current CUDA stream; the operation must wait for this copy."""
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     copy.copy_(tensor.detach(), non_blocking=True)
     return copy
 
 
 def launching(tensors: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-    """While it stands, what is launched comes after the current CUDA stream, where a tensor lies on a GPU."""
+    """Returns a context in which launched operations wait for the current CUDA stream if a tensor is on a GPU."""
     devices = [tensor.device for tensor in tensors if tensor.is_cuda]
     if not devices:
         return contextlib.nullcontext()

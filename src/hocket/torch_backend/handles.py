@@ -1,4 +1,4 @@
-"""Handles of operations: what torch.distributed calls a Work, and the futures that DDP and functional code ask for."""
+"""Handles of operations: the Work of torch.distributed, and the futures that DDP and functional code use."""
 
 import contextlib
 import queue
@@ -15,15 +15,15 @@ from hocket.runtime import InFlight, current_stream, stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 
-_PATIENCE_SECONDS = 0.05  # with the callbacks of a future, while others may have to be set
+_PATIENCE_SECONDS = 0.05  # for the callbacks of a future, before another thread sets the next futures
 
 
 class BackendError(dist.DistBackendError):
-    """What PyTorch's programs catch; __cause__ is Hocket's own error, with its fields."""
+    """The error that PyTorch programs catch; __cause__ is Hocket's own error, with its fields."""
 
 
 class _ToldToTorch:
-    """A context that raises Hocket's errors as BackendError; one of contextlib takes a microsecond more."""
+    """A context that raises Hocket's errors as BackendError; a context of contextlib is a microsecond slower."""
 
     __slots__ = ()
 
@@ -39,13 +39,13 @@ told_to_torch = _ToldToTorch()
 
 
 def raise_to_torch(error: BaseException) -> None:
-    """Raises what a call has raised."""
+    """Raises the error of a call; Hocket's own errors become BackendError."""
     with told_to_torch:
         raise error
 
 
 def backend_error(error: HocketError) -> BackendError:
-    """The same in PyTorch's words, by which programs tell a time-out and a closed connection from the rest."""
+    """Returns the error in PyTorch's words, by which programs recognise a timeout or a closed connection."""
     if isinstance(error, RendezvousError):
         return BackendError(f"hocket: the ranks of this process group did not meet: {error}")
     if isinstance(error, CollectiveTimeout):
@@ -57,39 +57,39 @@ def backend_error(error: HocketError) -> BackendError:
 
 @as_they_are
 class FinishedWork(dist.Work):
-    """Of an operation that was over when it returned."""
+    """The handle of an operation that was done when the call returned."""
 
     def __init__(self, tensors: Sequence[Any] = ()) -> None:
         super().__init__()
         self._tensors = list(tensors)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Nothing is left to wait for."""
+        """Returns True at once."""
         return True
 
     def is_completed(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def is_success(self) -> bool:
-        """True."""
+        """Returns True."""
         return True
 
     def exception(self) -> None:
-        """None."""
+        """Returns None."""
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Returns at once."""
 
     def block_current_stream(self) -> None:
-        """Nothing is left to wait for."""
+        """Returns at once."""
 
     def result(self) -> list[Any]:
-        """The tensors that were written."""
+        """Returns the tensors that were written."""
         return self._tensors
 
     def get_future(self) -> Any:
-        """One that has the tensors that were written."""
+        """Returns a completed future with the tensors that were written."""
         future = torch.futures.Future()
         future.set_result(self._tensors)
         return future
@@ -97,7 +97,7 @@ class FinishedWork(dist.Work):
 
 @as_they_are
 class RunningWork(dist.Work):
-    """Of an operation under way: one or several works of the communicator, and how their results get into place."""
+    """The handle of an operation under way: works of the communicator, and functions that move results into place."""
 
     kept_by: InFlight | None = None
 
@@ -118,9 +118,9 @@ class RunningWork(dist.Work):
         self._lock = threading.RLock()  # guards _finishes and _future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Makes hocket's current stream wait until the result is in place.
+        """Makes Hocket's current stream wait until the result is in place.
 
-        Where that is the host it blocks, and raises what ended the operation, as BackendError.
+        If the current stream is the host, it blocks, and raises the operation's error as BackendError.
         """
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         with told_to_torch:
@@ -132,7 +132,7 @@ class RunningWork(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Returns whether the operation has ended, with or without an error."""
         try:
             if not all(work.is_completed() for work in self.works):
                 return False
@@ -144,29 +144,29 @@ class RunningWork(dist.Work):
         return True
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Returns whether the operation has ended without an error."""
         return self.is_completed() and self._failure() is None
 
     def exception(self) -> Any:
-        """What ended it, None while it runs and when it went well."""
+        """Returns the operation's error; None as it runs, and if it had no error."""
         failure = self._failure() if self.is_completed() else None
         return backend_error(failure) if isinstance(failure, HocketError) else failure
 
     def synchronize(self) -> None:
-        """As wait."""
+        """Does the same as wait."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """As wait."""
+        """Does the same as wait."""
         self.wait()
 
     def result(self) -> list[Any]:
-        """The tensors that were written, as soon as wait returns."""
+        """Returns the tensors of the result; they are complete when wait returns."""
         self.wait()
         return self.tensors
 
     def source_rank(self) -> int:
-        """The rank in the group that sent what was received, for which the host has to wait."""
+        """Returns the rank in the group that sent the received message. The host must have waited for the work."""
         with stream(None):
             self.wait()
         source: int | None = self.works[0].source
@@ -175,10 +175,10 @@ class RunningWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """One that gets the tensors that were written, or raises in PyTorch's way what wait() raises."""
+        """Returns a future of the written tensors; it raises, in PyTorch's form, the error that wait() raises."""
         with self._lock:
             if self._future is None:
-                # A future with set_exception counts as a success in C++; one whose callback raises does not.
+                # C++ counts a future with set_exception as a success, but not one whose callback raises.
                 begun = torch.futures.Future()
                 future = begun.then(self._outcome)
                 self._futures.complete(begun, future, self)
@@ -186,7 +186,7 @@ class RunningWork(dist.Work):
         return self._future
 
     def rest(self, seconds: float | None = None) -> None:
-        """Blocks until it has ended, well or not, or so long for each of its works."""
+        """Blocks until the operation has ended, with or without an error, or `seconds` have passed for each work."""
         for work in self.works:
             with contextlib.suppress(Exception), stream(None):
                 work.wait(seconds)
@@ -205,31 +205,31 @@ class RunningWork(dist.Work):
     def _finish(self) -> None:
         if not self._has_finishes:
             return
-        with self._lock:  # who comes second waits for the first one to be done
+        with self._lock:  # a second thread waits until the first has finished
             finishes, self._finishes = self._finishes, []
             for finish in finishes:
                 finish()
 
 
 class Futures:
-    """Completes futures: those of collectives in their order, in a thread that starts with the first one.
+    """Completes futures: those of collectives in order, in a thread (the leader) that starts with the first future.
 
-    It runs their callbacks, too, of which one may wait for a later future. So where one takes long another thread goes
-    on in its place; yet callbacks run one after the other. None may wait for what those of a later future do.
-    Messages end in any order, and one may wait for what the future of another starts: each has a thread of its own.
+    The leader also runs the callbacks of the futures, one after the other. A callback may wait for a later future, so
+    if it takes long, another thread becomes the leader. A callback must not wait for callbacks of a later future.
+    Messages end in any order, and may wait for each other's callbacks, so each message has a thread of its own.
     """
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[tuple[Any, RunningWork, _Turn] | None] = queue.SimpleQueue()
         self._changed = threading.Condition()  # guards the fields below, and the order of _items
-        self._leader: threading.Thread | None = None  # takes what is in _items; None before the first one and at last
-        self._running: _Turn | None = None  # whose callbacks the leader runs
-        self._watches = False  # whether somebody sees to it that they do not run for long
+        self._leader: threading.Thread | None = None  # takes from _items; None before the first item and after the last
+        self._running: _Turn | None = None  # the turn whose callbacks the leader runs
+        self._watches = False  # whether _watch checks that they do not run for long
         self._threads: list[threading.Thread] = []
-        self._callbacks = _Turn(None)  # what no callback has started
+        self._callbacks = _Turn(None)  # the turns that no callback has started
 
     def complete(self, begun: Any, future: Any, work: RunningWork) -> None:
-        """Sets `begun`, and by that the future which follows from it, once the work has ended."""
+        """Sets `begun`, and with it the dependent `future`, when the work has ended."""
         if work.is_completed():
             begun.set_result(None)
             return
@@ -238,22 +238,22 @@ class Futures:
                 self._start(lambda: _set(begun, work, _Turn(None)))
                 return
             turn = (_here.turn or self._callbacks).next_inside()
-            future.add_done_callback(lambda _: self._begin_callbacks(turn))  # the first one, before the program's
+            future.add_done_callback(lambda _: self._begin_callbacks(turn))  # first, before the program's callbacks
             self._items.put((begun, work, turn))
             if self._leader is None:
                 self._leader = self._start(self._lead)
                 self._start(self._watch)
             elif self._running is not None and self._running is _here.turn:
-                self._replace_leader()  # a callback may wait for what it starts, as PowerSGD's do
+                self._replace_leader()  # a callback may wait for an operation that it starts, as PowerSGD's do
             elif not self._watches:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Ends the threads, once all is set; works that cannot end have to be aborted before."""
+        """Ends the threads when all futures are set. The caller first aborts works that cannot end."""
         self._items.put(None)
         with self._changed:
             self._changed.notify()
-        while _here.turn is None:  # a callback may end the group, and those of others may wait for it
+        while _here.turn is None:  # not in a callback: a callback may end the group while others wait for it
             with self._changed:
                 threads, self._threads = self._threads, []
             if not threads:
@@ -262,17 +262,17 @@ class Futures:
                 thread.join()
 
     def _start(self, run: Callable[[], None]) -> threading.Thread:
-        """Starts a thread; the caller has the lock."""
+        """Starts a thread. The caller holds the lock."""
         thread = threading.Thread(target=run, name="hocket futures", daemon=True)
         self._threads = [*(one for one in self._threads if one.is_alive()), thread]
         thread.start()
         return thread
 
     def _lead(self) -> None:
-        """Sets one future after the other, until another thread does."""
+        """Sets one future after the other, until another thread becomes the leader."""
         while (item := self._items.get()) is not None:
             _set(*item)
-            del item  # while nothing is to be done, nothing is kept
+            del item  # keeps no memory alive during the next wait
             with self._changed:
                 if self._leader is not threading.current_thread():
                     return
@@ -282,7 +282,7 @@ class Futures:
             self._changed.notify()
 
     def _begin_callbacks(self, turn: "_Turn") -> None:
-        """Returns, in the leader, when the callbacks that follow may run."""
+        """Waits, in the leader, until the callbacks that follow may run."""
         with self._changed:
             self._running = turn
             if not turn.await_previous(0.0):
@@ -290,12 +290,12 @@ class Futures:
         turn.await_previous()
 
     def _replace_leader(self) -> None:
-        """Leaves the callbacks to the thread that runs them; the caller has the lock."""
+        """Starts a new leader; the old one only finishes its callbacks. The caller holds the lock."""
         self._running = None
         self._leader = self._start(self._lead)
 
     def _watch(self) -> None:
-        """Replaces a leader whose callbacks take long. It looks now and then, which costs those that do not nothing."""
+        """Replaces a leader whose callbacks take long. It checks only from time to time, so short ones cost nothing."""
         seen: _Turn | None = None
         with self._changed:
             while self._leader is not None:
@@ -307,9 +307,9 @@ class Futures:
 
 
 class _Turn:
-    """Of the callbacks of one future, which run after those of the future before it, and what these have started.
+    """The turn of one future's callbacks. They run after those of the previous future and of all that these started.
 
-    So callbacks start collectives in one order on every rank.
+    So callbacks start collectives in the same order on every rank.
     """
 
     def __init__(self, previous: "_Turn | None") -> None:
@@ -318,12 +318,12 @@ class _Turn:
         self._has_returned = threading.Event()
 
     def next_inside(self) -> "_Turn":
-        """Of the next future that these callbacks have started."""
+        """Returns the turn of the next future that these callbacks start."""
         self._last_inside = _Turn(self._last_inside)
         return self._last_inside
 
     def await_previous(self, seconds: float | None = None) -> bool:
-        """Whether the callbacks may run: blocks until then, or so long for each that has to return before."""
+        """Returns whether the callbacks may run; blocks until then, at most `seconds` for each earlier turn."""
         turn = self._previous
         while turn is not None:
             if not turn._has_returned.wait(seconds):
@@ -333,12 +333,12 @@ class _Turn:
         return True
 
     def end(self) -> None:
-        """The callbacks have returned."""
+        """Notes that the callbacks have returned."""
         self._has_returned.set()
 
 
 class _CurrentTurn(threading.local):
-    turn: _Turn | None = None  # whose callbacks the thread runs
+    turn: _Turn | None = None  # the turn whose callbacks the thread runs
 
 
 _here = _CurrentTurn()

@@ -1,7 +1,7 @@
-"""How the ranks of a process group meet: rank 0 writes an address into the store, and all go to Hocket's rendezvous.
+"""The meeting of a process group: rank 0 writes an address into the store, and all ranks go to Hocket's rendezvous.
 
-Afterwards the address is taken away: a store may serve several meetings under the same names, as torchrun's does where
-a program destroys its groups and makes them again.
+The address is deleted afterwards, because a store may serve several meetings under the same names: torchrun's does if a
+program destroys its groups and makes them again.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ from hocket.runtime import MAX_ADDRESS_BYTES, Communicator, check_timeout, init,
 
 _KEY = "hocket/address"
 _GONE = "hocket-address-is-gone"
-SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds, and take 0 for no limit
+SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds; 0 means no limit
 _SLACK_SECONDS = 0.01  # by which a wait of a store may end early
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a process group uses for all its operations: pg_options= of init_process_group and new_group.
+    """The defaults of a process group's operations: pg_options= of init_process_group and new_group.
 
-    algorithm and order are those of hocket.Communicator.configure, equal on all ranks. timeout is in seconds, and goes
-    before the timeout= of the process group.
+    algorithm and order are those of hocket.Communicator.configure, equal on all ranks. timeout, in seconds, overrides
+    the timeout= of the process group.
     """
 
     algorithm: str | None = None
@@ -36,10 +36,10 @@ class Options:
 
 
 def meet(store: Any, rank: int, size: int, seconds: float, options: Options | None) -> tuple[Communicator, Any]:
-    """The communicator of a new process group, and the part of the store that is this group's alone.
+    """Returns the communicator of a new process group, and the part of the store that only this group uses.
 
-    Every rank waits `seconds` at most; RendezvousError says who is missing. options: as a user gave them; TypeError,
-    ValueError for others.
+    Every rank waits at most `seconds`; then RendezvousError names the missing ranks. options: the user's pg_options=;
+    bad ones raise TypeError or ValueError.
     """
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
@@ -50,14 +50,14 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
         communicator = init(rank, size, address=address, timeout=seconds)
     finally:
         if rank == 0:
-            with contextlib.suppress(RuntimeError):  # of a store that cannot delete
+            with contextlib.suppress(RuntimeError):  # from a store that cannot delete
                 store.delete_key(_KEY)
     chosen = options or Options()
     try:
         if rank == 0:
             own.set(_GONE, "")
         else:
-            _await(own, _GONE, rank, size, seconds)  # who is through may come again, and shall not find the old address
+            _await(own, _GONE, rank, size, seconds)  # a rank may meet again soon, and must not find the old address
         communicator.configure(
             algorithm=chosen.algorithm,
             order=chosen.order,
@@ -70,7 +70,7 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
 
 
 def _address(store: Any, rank: int, size: int, seconds: float) -> str:
-    """The text that rank 0 gives to all. It names its host too: elsewhere nobody would answer."""
+    """Returns the address from rank 0. It contains rank 0's host, because ranks on another host would get no answer."""
     host = _host()
     if rank == 0:
         address = new_address()
@@ -83,31 +83,31 @@ def _address(store: Any, rank: int, size: int, seconds: float) -> str:
         raise RendezvousError(f"rank {rank} of {size} found {text!r} in the store; expected a host and an address")
     if found != host:
         raise RendezvousError(
-            f"rank {rank} of {size} is on another host, or in another container, than rank 0: several hosts come "
-            "later; start all ranks on one host"
+            f"rank {rank} of {size} is on another host, or in another container, than rank 0: several hosts are not "
+            "supported yet; start all ranks on one host"
         )
     return address
 
 
 def _await(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
-    """Waits until rank 0 has written this."""
+    """Waits until rank 0 has written this key. Raises RendezvousError after `seconds`, or if the store is lost."""
     deadline = time.monotonic() + seconds
     try:
         store.wait([key], timedelta(seconds=seconds))
     except Exception as error:
         if time.monotonic() < deadline - _SLACK_SECONDS:
             raise RendezvousError(
-                f"rank {rank} of {size} has lost the store of this process group while it waited for rank 0; see "
-                f"whether the process that serves it, most often rank 0, ended early ({error})"
+                f"rank {rank} of {size} has lost the store of this process group while it waited for rank 0; check "
+                f"whether the process that serves the store, usually rank 0, ended early ({error})"
             ) from error
         raise RendezvousError(
-            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s, as rank {rank} "
-            f"found; see whether that process started, and whether it ended early ({error})",
+            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s (reported by rank "
+            f"{rank}); check whether that process started, and whether it ended early ({error})",
             missing=[0],
         ) from error
 
 
 def _host() -> str:
-    """What processes have in common that can meet on an abstract socket: the system, and its network namespace."""
+    """Returns an identity of the running system and its network namespace; equal if processes can share a socket."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"

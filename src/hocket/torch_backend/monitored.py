@@ -1,6 +1,6 @@
-"""monitored_barrier: rank 0 finds out which ranks do not come, over the store, so that the communicator stays usable.
+"""monitored_barrier: rank 0 finds missing ranks through the store, so that the communicator stays usable.
 
-The words of its errors are those of PyTorch's own, which programs look for.
+The errors use the words of PyTorch's own errors, because programs look for them.
 """
 
 import contextlib
@@ -15,19 +15,21 @@ _OK = b"ok"
 
 
 class MonitoredBarrier:
-    """One rank's side. Who waits longer than rank 0 has come to the next one, as with messages; who gives up has not.
+    """One rank's side of the barrier.
 
-    Each arrival has a number, by which rank 0 answers it, or its rank takes it back.
+    Each arrival has a number. Rank 0 answers it by this number, or its rank takes it back. If a rank still waits when
+    rank 0 has given up, its arrival counts for the next barrier, as with messages; a rank that gives up takes it back.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
-        self._numbers = [0] * size  # of the next arrival, of each rank; ranks but 0 use their own only
+        self._numbers = [0] * size  # the number of each rank's next arrival; ranks other than 0 use only their own
 
     def __call__(self, seconds: float, wait_all_ranks: bool) -> None:
-        """Returns once all ranks came.
+        """Returns when all ranks have come.
 
-        BackendError after `seconds`, on rank 0 with all ranks that are missing, or the first one; then on others, too.
+        After `seconds`, rank 0 raises a BackendError that names all missing ranks, or only the first one unless
+        wait_all_ranks; the other ranks then raise one, too.
         """
         if self._rank == 0:
             self._gather(seconds, wait_all_ranks)
@@ -39,7 +41,7 @@ class MonitoredBarrier:
         came: list[int] = []
         missing: list[int] = []
         for rank in range(1, self._size):
-            # After the first one that is missing it only looks who is there, and need not wait for the verdict.
+            # After the first missing rank, rank 0 only checks which ranks are there, and does not wait for more.
             goes_on = wait_all_ranks or not missing
             if self._comes(rank, deadline if goes_on else 0.0):
                 came.append(rank)
@@ -56,7 +58,7 @@ class MonitoredBarrier:
             )
 
     def _comes(self, rank: int, deadline: float) -> bool:
-        """Whether the rank arrives until then, and stays; looks once in any case."""
+        """Returns whether the rank arrives before the deadline and stays; checks at least once."""
         while self._appears(self._key("arrival", rank), deadline - time.monotonic()):
             if not self._appears(self._key("gone", rank), 0.0):
                 return True
@@ -81,11 +83,11 @@ class MonitoredBarrier:
             raise BackendError(
                 f"[Rank {rank}]: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
                 "for send/recv from rank 0. Please check rank 0 logs for faulty rank."
-                + ("" if answered else f" It did not answer within {seconds * 1000:.0f} ms")
+                + ("" if answered else f" Rank 0 did not answer within {seconds * 1000:.0f} ms")
             )
 
     def _delete(self, *whats: str, rank: int) -> None:
-        """Takes away what nobody looks at again, where the store can."""
+        """Deletes keys that no rank reads again, if the store can delete."""
         for what in whats:
             with contextlib.suppress(RuntimeError):
                 self._store.delete_key(self._key(what, rank))
@@ -94,11 +96,11 @@ class MonitoredBarrier:
         return f"hocket/monitored_barrier/{what}/{rank}/{self._numbers[rank]}"
 
     def _appears(self, key: str, seconds: float) -> bool:
-        """Whether somebody sets the key in that time; looks once in any case."""
+        """Returns whether a rank sets the key within `seconds`; checks at least once."""
         if seconds > 0:
             try:
                 self._store.wait([key], timedelta(seconds=max(seconds, SHORTEST_WAIT_SECONDS)))
-            except RuntimeError:  # stores differ in what they raise when the time is up
+            except RuntimeError:  # stores raise different errors when the time is up
                 return bool(self._store.check([key]))
             return True
         return bool(self._store.check([key]))

@@ -1,8 +1,8 @@
-"""The options that torch.distributed hands to every collective: where they lie in memory.
+"""The options that torch.distributed passes to every collective: their offsets in memory.
 
-They are objects of C++ that PyTorch's bindings show as attributes. Asking for one takes up to a third of a microsecond,
-as long as a collective, so the core reads them where they are. No header says where: it is tried out here. What does
-not lie as expected is not read; then these calls go through Python.
+They are C++ objects; PyTorch's bindings show their fields as attributes. Reading an attribute takes up to a third of a
+microsecond, as long as a collective, so the core reads the memory itself. No header gives the offsets, so this module
+finds them by trial. If a field is not where expected, the core does not read it, and such calls go through Python.
 """
 
 import ctypes
@@ -13,18 +13,18 @@ from torch.distributed import ReduceOp, distributed_c10d
 
 from hocket.runtime import read_options
 
-_MAX_BYTES = 64  # of the part that is looked at
+_MAX_BYTES = 64  # of an object that are searched
 _VALUES: dict[str, tuple[int, dict[int, Any]]] = {
     "reduceOp": (1, {hash(ReduceOp(op)): op for op in (ReduceOp.SUM, ReduceOp.MAX)}),
     "rootRank": (8, {1: 1, 2: 2}),
     "timeout": (8, {1: timedelta(milliseconds=1), 2: timedelta(milliseconds=2)}),
     "asyncOp": (1, {0: False, 1: True}),
 }
-"""Of all that a call may depend on: how many bytes it has, and two values, by what is read where they are."""
+"""Each field that a call may depend on: its size in bytes, and two values; keys are what is read from memory."""
 
 
 def offset_of(kind: type, name: str) -> tuple[int, int] | None:
-    """Where options of this type have an attribute: offset and bytes; None where it does not lie as expected."""
+    """Returns offset and size in bytes of an attribute in options of this type; None if it is not as expected."""
     if type(kind).__name__ != "pybind11_type":
         return None
     num_bytes, values = _VALUES[name]
@@ -38,14 +38,14 @@ def offset_of(kind: type, name: str) -> tuple[int, int] | None:
 
 
 def _memory(options: Any) -> bytes:
-    """The first bytes of the C++ object that an object of pybind11 holds, a pointer behind its head."""
+    """Returns the first bytes of the C++ object in a pybind11 object, which has a pointer to it after its header."""
     address = ctypes.c_void_p.from_address(id(options) + object.__basicsize__).value
     assert address is not None
     return ctypes.string_at(address, _MAX_BYTES)
 
 
 def learn_options() -> None:
-    """Lets the core read the options of the collectives that it may be asked to repeat."""
+    """Tells the core how to read the options of the collectives that it may repeat."""
     for name in ("Allreduce", "Broadcast", "Reduce", "Allgather", "ReduceScatter", "AllToAll", "Barrier"):
         kind = getattr(distributed_c10d, f"{name}Options")
         offsets = {name: offset_of(kind, name) for name in _VALUES if hasattr(kind, name)}

@@ -1,8 +1,8 @@
 """The process group "hocket": the methods that torch.distributed, DDP and the functional collectives call.
 
-Each collective has the names of several versions of PyTorch. A synchronous one runs in the caller's thread and returns
-a finished work; an asynchronous one runs on the communicator's stream. Nothing goes to another backend: what is not
-here fails.
+Each collective has the names of several versions of PyTorch. A synchronous call runs in the caller's thread and returns
+a finished work; an asynchronous call runs on the communicator's stream. No call goes to another backend: operations
+that are not defined here fail.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
 
 _FINISHED = FinishedWork()
-_GRACE_SECONDS = 5.0  # for operations that nobody waits for, when a group is left
+_GRACE_SECONDS = 5.0  # for operations without a waiter, when a group is left
 _HANDLED = "_hocket_handled"  # attribute of an exception in whose handler a group was made
 
 _groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
@@ -47,10 +47,10 @@ _groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
 
 @as_they_are
 class ProcessGroup(dist.ProcessGroup):
-    """One rank's side of a process group, on a communicator of its own. Ranks here are ranks of the group.
+    """One rank's side of a process group, with a communicator of its own. Ranks are ranks of the group.
 
-    given: torch.distributed's _DistributedBackendOptions. Raises ValueError or TypeError for arguments, before anything
-    is sent, and BackendError, a dist.DistBackendError, for all that comes later; the group can then only be destroyed.
+    given: torch.distributed's _DistributedBackendOptions. Bad arguments raise ValueError or TypeError before anything
+    is sent. All later errors raise BackendError, a dist.DistBackendError; the group can then only be destroyed.
     """
 
     def __init__(self, given: Any, options: Options | None) -> None:
@@ -61,7 +61,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._comm, store = meet(given.store, given.group_rank, given.group_size, self._seconds, options)
         if options is not None and options.timeout is not None:
             self._seconds = options.timeout
-        # Whatever C++ code of PyTorch looks for beside the methods here: it has a name, and refuses to do anything.
+        # For C++ code of PyTorch that looks beyond these methods: this backend has a name, and refuses every operation.
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
         anchor = FakeProcessGroup._create_internal(given.group_rank, given.group_size, refusing)
@@ -71,7 +71,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._futures = Futures()
         self._monitored_barrier = MonitoredBarrier(store, given.group_rank, given.group_size)
         self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
-        self._sequence = 0  # of the calls that came to Python
+        self._sequence = 0  # number of calls that reached Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
         self._begun = InFlight()
         if (handled := sys.exc_info()[1]) is not None:
@@ -81,27 +81,27 @@ class ProcessGroup(dist.ProcessGroup):
     # What it is -------------------------------------------------------------------------------------------------------
 
     def getBackendName(self) -> str:  # noqa: N802
-        """The name of the backend."""
+        """Returns the name of the backend."""
         return "hocket"
 
     def get_group_store(self) -> Any:
-        """The store that the group was made with."""
+        """Returns the store with which the group was made."""
         return self._store
 
     @property
     def communicator(self) -> Any:
-        """Hocket's communicator of this group, for what PyTorch has no words for."""
+        """Hocket's communicator of this group, for operations that PyTorch does not have."""
         return self._comm
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """What operations use that do not say it themselves."""
+        """Sets the timeout of operations that give none."""
         self._seconds = timeout.total_seconds()
         self._comm.configure(timeout=self._seconds)
 
     _set_default_timeout = set_timeout
 
     def _set_sequence_number_for_group(self) -> None:
-        """Numbers start at 0 on all ranks."""
+        """Sets the sequence number to 0, as on all ranks."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence + int(self._calls.num_repeated)
@@ -119,12 +119,12 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("all_reduce", (x,), {"op": op}, [tensor], [tensor], finish, opts, timeout)
 
     def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Any:
-        """An allreduce of each tensor."""
+        """Does an allreduce of each tensor."""
         return self._together(lambda: [self.allreduce(tensor, opts) for tensor in tensors], tensors, opts)
 
     @cached_group_method
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Gives the root's tensor to all."""
+        """Copies the root's tensor to all ranks."""
         tensor, root = single("broadcast", tensors), root_of(opts)
         x, finish = (source("broadcast", tensor), None) if root == self.rank() else target("broadcast", tensor)
         return self._run("broadcast", (x, root), {}, [tensor], [tensor], finish, opts, timeout)
@@ -141,7 +141,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("reduce", (x, root), arguments, [tensor], [tensor], finish, opts, timeout)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Gives the tensors of all ranks to all, one by one; they may differ in length."""
+        """Gives each rank the tensors of all ranks, as a list; they may differ in length."""
         tensor, outputs = single("all_gather", inputs), row_of(outputs)
         self._check_number("all_gather", outputs)
         x = source("all_gather", tensor)
@@ -154,7 +154,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @cached_group_method
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
-        """Gives the tensors of all ranks to all, as one tensor."""
+        """Gives each rank the tensors of all ranks, as one tensor."""
         x = source("all_gather", input)
         out, finish = target("all_gather", output)
         return self._run("all_gather", (x,), {"out": out}, [input], [output], finish, opts)
@@ -162,14 +162,14 @@ class ProcessGroup(dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
-        """An all_gather_single of each pair."""
+        """Does an all_gather_single of each pair."""
         pairs = list(zip(outputs, inputs, strict=True))
         return self._together(lambda: [self.all_gather_single(*pair, opts) for pair in pairs], outputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, output_lists: Any, inputs: Sequence[Any], opts: Any = None) -> Any:
-        """An allgather of each input; output_lists[rank][i] gets input i of that rank."""
+        """Does an allgather of each input; output_lists[rank][i] gets input i of that rank."""
         rows = [[outputs[i] for outputs in output_lists] for i in range(len(inputs))]
         return self._together(
             lambda: [self.allgather([row], [tensor], opts) for row, tensor in zip(rows, inputs, strict=True)],
@@ -178,7 +178,7 @@ class ProcessGroup(dist.ProcessGroup):
         )
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Gives the tensors of all ranks to the root, one by one."""
+        """Gives the root the tensors of all ranks, as a list."""
         tensor, root = single("gather", inputs), root_of(opts)
         x = source("gather", tensor)
         if root != self.rank():
@@ -224,14 +224,14 @@ class ProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
-        """A reduce_scatter_single of each pair."""
+        """Does a reduce_scatter_single of each pair."""
         pairs = list(zip(outputs, inputs, strict=True))
         return self._together(lambda: [self.reduce_scatter_single(*pair, opts) for pair in pairs], outputs, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Any:
-        """Tensor j of rank i goes to place i of rank j; they may differ in length."""
+        """Sends tensor j of rank i to index i of rank j; tensors may differ in length."""
         self._check_number("all_to_all", outputs)
         self._check_number("all_to_all", inputs)
         x = source_of("all_to_all", inputs)
@@ -244,7 +244,7 @@ class ProcessGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, output: Any, input: Any, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Any:
-        """Rows of one tensor, as alltoall; all ranks give splits, numbers of rows for each rank, or none does."""
+        """Does an alltoall of rows of one tensor. Either all ranks give splits (rows for each rank), or none does."""
         x = source("all_to_all", input)
         out, finish = target("all_to_all", output)
         if not output_splits and not input_splits:
@@ -255,8 +255,8 @@ class ProcessGroup(dist.ProcessGroup):
         sent, kept = (one[self.rank()] for one in counts)
         if sent != kept:
             raise ValueError(
-                f"all_to_all: expected place {self.rank()} of input and output, what this rank keeps, of one length; "
-                f"found {sent} and {kept} elements"
+                f"all_to_all: expected part {self.rank()} of input and output, which this rank keeps, to have the same "
+                f"length; found {sent} and {kept} elements"
             )
         return self._run("all_to_all_v", (x.reshape(-1), *counts), {"out": out}, [input], [output], finish, opts)
 
@@ -268,7 +268,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("barrier", (), {}, [], [], None, opts, timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that says which ranks are missing; it goes over the store, and harms nothing if it fails."""
+        """Waits for all ranks and names missing ones. It uses the store, so the group stays usable if it fails."""
         self._monitored_barrier(self._seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
 
     # Messages ---------------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._message("recv", self._comm.lower.one_message("recv", False, x, src, tag), tensor, finish)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receives from any rank; the work's source_rank() tells which."""
+        """Receives from any rank; the work's source_rank() returns which."""
         return self.recv(tensors, -1, tag)
 
     recvAnysource = recv_anysource  # noqa: N815
@@ -305,11 +305,11 @@ class ProcessGroup(dist.ProcessGroup):
     # The end ----------------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Leaves, once collectives that were launched are done; messages that nobody answers are given up.
+        """Leaves the group when all launched collectives are done; messages without a partner are aborted.
 
-        So is everything at once where an exception is on its way, as in a `finally`: what the others would do for it
-        may never come, and they are told the exception. One that was there when a group was made has been dealt with:
-        the group lives in its handler.
+        While an exception propagates, for example in a `finally`, all operations are aborted at once, because the other
+        ranks may never do their part; they get the exception as the reason. An exception that was already there when
+        the group was made does not count: the group was made inside its handler.
         """
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error):
@@ -322,14 +322,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._close()
 
     def abort(self) -> None:
-        """Gives up whatever is under way, here and on the other ranks."""
+        """Aborts all operations under way, on this rank and on the others."""
         self._give_up("its process group was aborted")
         self._close()
 
     def _finish(self, deadline: float, error: BaseException | None = None) -> None:
-        """Nothing more comes from here. What is under way has until then, as others may be about to do their part.
+        """Ends the group: operations under way have until the deadline, because other ranks may still do their part.
 
-        Who still needs this rank is told the error.
+        Ranks that still need this rank then get the error.
         """
         for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
@@ -346,7 +346,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _close(self) -> None:
         _groups.discard(self)
-        # What others report now is too late to be raised: the program has said that it is done.
+        # Errors that other ranks report now are not raised: the program is done with the group.
         with contextlib.suppress(HocketError):
             self._comm.close()
         self._futures.close()
@@ -397,7 +397,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._kept(RunningWork([begun], outputs, [finish], self._futures))
 
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
-        """An allreduce in several steps, which the caller's thread takes one after the other, as the host."""
+        """Runs an allreduce of sparse tensors: several steps in turn, in the caller's thread, as the host."""
         self._sequence += 1
         if (before := current_stream()) is not None:
             before.synchronize()
@@ -406,14 +406,14 @@ class ProcessGroup(dist.ProcessGroup):
         return FinishedWork([tensor])
 
     def _message(self, name: str, group: Any, tensor: Any, finish: Finish) -> Any:
-        """isend or irecv of the communicator, whose errors speak of `name`."""
+        """Begins an isend or irecv of the communicator; errors name it `name`."""
         self._sequence += 1
         with told_to_torch, _observed(name, [tensor], self), launching([tensor]):
             begun = self._comm.lower.begin(group, name)
         return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
     def _kept(self, work: RunningWork) -> Any:
-        """The work, which is remembered until it is done."""
+        """Returns the work, and keeps it until it is done."""
         self._begun.add(work)
         if self._coalesced is None:
             return work
@@ -421,14 +421,14 @@ class ProcessGroup(dist.ProcessGroup):
         return _FINISHED
 
     def _together(self, launch: Callable[[], list[Any]], tensors: Sequence[Any], opts: Any) -> Any:
-        """One work for all that is launched."""
+        """Returns one work for all operations that `launch` begins."""
         begun = launch()
         if self._coalesced is not None or not is_asynchronous(opts):
             return _FINISHED
         return self._joined(begun, tensors)
 
     def _joined(self, begun: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        begun = [one for one in begun if isinstance(one, RunningWork)]  # those of sparse tensors are done
+        begun = [one for one in begun if isinstance(one, RunningWork)]  # works of sparse tensors are already done
         if not begun:
             return FinishedWork(tensors)
         works = [work for one in begun for work in one.works]
@@ -449,7 +449,7 @@ class ProcessGroup(dist.ProcessGroup):
             )
 
     def _elements(self, name: str, tensor: Any, splits: Sequence[int]) -> list[int]:
-        """Rows for each rank in elements."""
+        """Returns the rows for each rank as numbers of elements. Raises ValueError for bad splits."""
         if tensor.dim() == 0:
             raise ValueError(f"all_to_all: expected an {name} tensor of at least 1 dim, found one of 0 dims")
         if not splits:
@@ -457,8 +457,8 @@ class ProcessGroup(dist.ProcessGroup):
             splits = [tensor.size(0) // self.size()] * self.size()
         if len(splits) != self.size() or min(splits) < 0 or sum(splits) != tensor.size(0):
             raise ValueError(
-                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows from 0, whose sum is that "
-                f"of the {name} tensor, {tensor.size(0)}; found {list(splits)}"
+                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows, at least 0, with the sum "
+                f"{tensor.size(0)}, the rows of the {name} tensor; found {list(splits)}"
             )
         row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
         return [count * row for count in splits]
@@ -469,7 +469,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
-    """What the profiler shows as "hocket:all_reduce" while the body runs."""
+    """Returns a context that the profiler shows, for example as "hocket:all_reduce"."""
     if not torch.autograd.profiler._is_profiler_enabled:
         return contextlib.nullcontext()
     what = {"group": group.group_name, "seq": group._get_sequence_number_for_group()}
@@ -481,9 +481,9 @@ learn_options()
 
 @at_process_end
 def _leave_all(error: BaseException | None) -> None:
-    """What nobody waits for any more is given up, so that exit cannot hang.
+    """Aborts operations without a waiter, so that exit cannot hang.
 
-    An uncaught exception is told to the others as the reason, at once.
+    After an uncaught exception it aborts at once; the other ranks get the exception as the reason.
     """
     deadline, groups = time.monotonic() + _GRACE_SECONDS, list(_groups)
     for group in groups:
@@ -495,7 +495,7 @@ def _leave_all(error: BaseException | None) -> None:
         group._close()
 
 
-def _forget_all() -> None:  # in a forked child: what is under way is its parent's
+def _forget_all() -> None:  # in a forked child: operations under way belong to its parent
     while _groups:
         _groups.pop()._begun.clear()
 

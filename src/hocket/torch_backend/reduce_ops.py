@@ -1,4 +1,4 @@
-"""PyTorch's ReduceOps in Hocket's words."""
+"""Translates PyTorch's ReduceOps into Hocket's reductions."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch.distributed import ReduceOp
 
 from hocket.schedule import premul_sum
 
-# By hash, which is the operation's number: comparing two of them takes longer than all else in a call.
+# Keys are hashes, which are the numbers of the operations: two ReduceOps are slow to compare.
 _NAMES = {
     hash(ReduceOp(op)): name
     for op, name in (
@@ -25,9 +25,9 @@ _PREMUL_SUM = hash(dist._make_nccl_premul_sum(1.0))
 
 
 def reduction_of(given: Any) -> Any:
-    """What op= of a collective is, for a ReduceOp, or options that have one; the sum where it is None.
+    """Returns the op= of a collective for a ReduceOp, or for options that have one; None means the sum.
 
-    TypeError, ValueError for what is none of ours.
+    Raises TypeError if it is neither, ValueError for an operation that Hocket does not have.
     """
     op = getattr(given, "reduceOp", given)
     if type(op) is not ReduceOp:

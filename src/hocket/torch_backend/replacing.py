@@ -1,4 +1,4 @@
-"""replace_gloo: programs that name "gloo" run on Hocket, and need no change."""
+"""replace_gloo: programs that name the backend "gloo" run on Hocket without a change."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,16 +11,17 @@ from hocket.torch_backend.process_group import ProcessGroup
 
 
 def replace_gloo() -> None:
-    """Makes process groups of the backend "gloo" Hocket's, from now on, in this process; all ranks have to call it.
+    """Makes all later process groups of the backend "gloo" in this process use Hocket. All ranks must call it.
 
-    dist.get_backend() still says "gloo", and what PyTorch does for that name only works: dist.monitored_barrier does.
+    dist.get_backend() still returns "gloo". Functions that PyTorch offers only for that name work, such as
+    dist.monitored_barrier.
     """
     distributed_c10d.ProcessGroupGloo = _InPlaceOfGloo
     dist.ProcessGroupGloo = _InPlaceOfGloo
 
 
 class _InPlaceOfGloo(ProcessGroup):
-    """Made as torch.distributed makes a ProcessGroupGloo."""
+    """A ProcessGroup with the constructor of ProcessGroupGloo."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(SimpleNamespace(store=store, group_rank=rank, group_size=size, timeout=timeout), None)

@@ -1,7 +1,7 @@
-"""Tensors as arrays of the core. Those that lie apart in memory go through a contiguous copy, so strides never matter.
+"""Tensors as arrays of the core. Tensors that are not contiguous go through a contiguous copy, so strides never matter.
 
-A result is written behind autograd's back, as on every backend, but counted in the tensor's version: what was saved for
-a backward pass and then overwritten is found there.
+Autograd does not see that a result is written, as on every backend. But the tensor's version is counted up, so the
+backward pass finds a saved tensor that was overwritten.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ from hocket.runtime import current_stream, note_written
 from hocket.torch_backend.cuda import staged
 
 Finish = Callable[[], object] | None
-"""What brings a result from a copy to where it belongs, once it is complete."""
+"""A function that copies a complete result to its tensors; None if the result is already in place."""
 
 
 def source(name: str, tensor: Any) -> Any:
-    """An array with the tensor's values, of its memory where that is contiguous."""
+    """Returns an array with the tensor's values; it shares the tensor's memory if that is contiguous."""
     return _array(_contiguous(_checked(name, tensor)))
 
 
 def target(name: str, tensor: Any) -> tuple[Any, Finish]:
-    """An array for a result of this tensor: of its values, too, as an operation in place reads them."""
+    """Returns an array for a result; it also has the tensor's values, because an in-place operation reads them."""
     tensor = _check_apart(name, _checked(name, tensor))
     written = _contiguous(tensor)
     torch._C._increment_version([tensor])
@@ -31,9 +31,9 @@ def target(name: str, tensor: Any) -> tuple[Any, Finish]:
 
 
 def source_of(name: str, tensors: Sequence[Any], result: Any = None, index: int = 0) -> Any:
-    """An array with the values of tensors of one dtype, one behind the other.
+    """Returns an array with the values of tensors of one dtype, one after the other.
 
-    result: the tensor that is written meanwhile, which may be tensors[index].
+    result: the tensor that the operation writes; it may be tensors[index].
     """
     tensors = [_checked(name, tensor) for tensor in tensors]
     _check_dtypes(name, tensors)
@@ -48,9 +48,9 @@ def source_of(name: str, tensors: Sequence[Any], result: Any = None, index: int 
 
 
 def target_of(name: str, tensors: Sequence[Any], input: Any = None, index: int = 0) -> tuple[Any, Finish]:
-    """An array for a result whose parts are these tensors, of one dtype, one behind the other.
+    """Returns an array for a result whose parts are these tensors, of one dtype, one after the other.
 
-    input: the tensor that is read meanwhile, which may be tensors[index].
+    input: the tensor that the operation reads; it may be tensors[index].
     """
     tensors = [_check_apart(name, _checked(name, tensor)) for tensor in tensors]
     _check_dtypes(name, tensors)
@@ -69,7 +69,7 @@ def target_of(name: str, tensors: Sequence[Any], input: Any = None, index: int =
 
 
 def on_current_stream(finish: Finish) -> None:
-    """Does it after all that is in hocket's current stream; at once where that is the host."""
+    """Calls `finish` after all items of Hocket's current stream; at once if the current stream is the host."""
     stream = current_stream()
     if finish is None:
         return
@@ -80,7 +80,7 @@ def on_current_stream(finish: Finish) -> None:
 
 
 def single(name: str, tensors: Any) -> Any:
-    """The tensor of a list of one, or that is given itself; ValueError."""
+    """Returns the tensor, or the only tensor of a list. Raises ValueError if the list has another length."""
     if isinstance(tensors, torch.Tensor):
         return tensors
     if len(tensors) != 1:
@@ -103,14 +103,14 @@ def _checked(name: str, tensor: Any) -> Any:
 
 
 def _plain(tensor: Any) -> Any:
-    """What a functional collective gives has no memory of its own: it is a tensor that waits for another one."""
+    """Returns a tensor with memory: the result of a functional collective is a wrapper that waits for its tensor."""
     if type(tensor) is torch.Tensor or not hasattr(tensor, "trigger_wait"):
         return tensor
     return tensor.trigger_wait()
 
 
 def _check_apart(name: str, tensor: Any) -> Any:
-    """ValueError where elements of a result share memory."""
+    """Raises ValueError if elements of a result share memory."""
     if not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) == 1:
         raise ValueError(
             f"{name}: expected a result tensor whose elements have memory of their own, found an expanded one of "
@@ -136,14 +136,14 @@ def _contiguous(tensor: Any) -> Any:
 
 
 def _array(tensor: Any) -> Any:
-    """What the communicator recognises fastest: a torch.Tensor itself, without a gradient."""
+    """Returns the form that the communicator recognises fastest: a plain torch.Tensor without a gradient."""
     return tensor if type(tensor) is torch.Tensor and not tensor.requires_grad else tensor.detach()
 
 
 def _joined(tensors: Sequence[Any], other: Any, index: int) -> Any:
-    """One tensor of all of them, where each begins where the last one ends; else None.
+    """Returns one tensor over all of them if each begins where the previous one ends; else None.
 
-    None, too, where `other` shares memory with them, and is not the one at its index: no call in place does that.
+    Also returns None if `other` shares memory with them but is not tensors[index]: no in-index call allows that.
     """
     first = tensors[0]
     if first.is_cuda:

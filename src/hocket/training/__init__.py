@@ -1,7 +1,7 @@
 """Training across ranks, readable from end to end: data, a small NumPy network, data parallelism, one demonstration.
 
-The communicator is the only thing of Hocket that the training step knows. Left out so far: buckets, sharded weights,
-tensor, pipeline and expert parallelism.
+The training step uses only the communicator of Hocket. Left out so far: buckets, sharded weights, tensor, pipeline and
+expert parallelism.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Labelled images to train on: the handwritten digits that come with Hocket, or files of the reader's own.
+"""Labelled images for training: the handwritten digits that come with Hocket, or the user's own files.
 
-Left out: downloading, augmentation, images that do not fit in memory.
+Left out: downloads, augmentation, images that do not fit in memory.
 """
 
 import gzip
@@ -27,7 +27,7 @@ _NPZ_TRAIN = (("x_train", "y_train"), ("images", "labels"), ("x", "y"))
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images as rows of float32 in [0, 1] with their classes 0..num_classes-1, and those held out from training."""
+    """Images as rows of float32 in [0, 1] with their classes 0..num_classes-1: a training part and a held-out part."""
 
     name: str
     train_images: Pixels
@@ -37,21 +37,22 @@ class Dataset:
 
     @property
     def num_features(self) -> int:
-        """Pixels of one image."""
+        """The number of pixels of one image."""
         return int(self.train_images.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """One more than the largest class, in both parts together."""
+        """The number of classes: one more than the largest class in both parts."""
         return 1 + int(max(self.train_labels.max(), self.test_labels.max()))
 
 
 def load(path: str | Path | None = None) -> Dataset:
-    """Load the digits that come with Hocket, or what lies at `path`.
+    """Loads the digits that come with Hocket, or the data at `path`.
 
-    `path`: a folder of MNIST's idx files, one of those image files (its labels beside it), each also as .gz; or an .npz
-    with x_train and y_train (or images and labels, or x and y). A test set that comes along (t10k-*, x_test) is held
-    out; else a fixed random fifth is. Raises FileNotFoundError or ValueError, naming file, what was expected and found.
+    path: a folder with MNIST's idx files; or one of these image files, with its labels in the same folder (each may be
+    a .gz); or an .npz with x_train and y_train (or images and labels, or x and y). The test set, if there is one
+    (t10k-*, x_test), is held out; else a fixed random fifth is. Raises FileNotFoundError or ValueError, with file, what
+    was expected, and what was found.
     """
     if path is None:
         return _split("handwritten digits (UCI, 8x8)", DIGITS, _read_digits())
@@ -76,7 +77,7 @@ def _read_digits() -> _Arrays:
 
 
 def _split(name: str, source: Path, arrays: _Arrays) -> Dataset:
-    """Hold out a fifth, the same one in every process."""
+    """Holds out a fifth of the images, the same one in every process."""
     _check(source, arrays)
     images, labels = arrays
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels))
@@ -86,7 +87,7 @@ def _split(name: str, source: Path, arrays: _Arrays) -> Dataset:
 
 
 def _scaled(name: str, source: Path, train: _Arrays, test: _Arrays) -> Dataset:
-    """Flatten every image and divide by the brightest pixel of the training part."""
+    """Flattens every image and divides by the brightest pixel of the training part."""
     if train[0].shape[1:] != test[0].shape[1:]:
         raise _wrong(source, f"test images of shape {train[0].shape[1:]} as in training", f"{test[0].shape[1:]}")
     brightest = float(train[0].max()) or 1.0
@@ -98,7 +99,7 @@ def _scaled(name: str, source: Path, train: _Arrays, test: _Arrays) -> Dataset:
 
 
 def _check(source: Path, arrays: _Arrays, at_least: int = 10) -> None:
-    """Raise ValueError unless `arrays` are finite numeric images and whole-number classes, one per image."""
+    """Raises ValueError unless `arrays` are finite numeric images and whole-number classes, one per image."""
     images, labels = arrays
     if images.ndim < 2 or images.dtype.kind not in "uif" or images[0:1].size == 0:
         raise _wrong(source, "images as numbers of shape (count, ...)", f"{images.dtype} {images.shape}")
@@ -129,7 +130,7 @@ def _load_idx(name: str, images: Path, test_images: Path | None) -> Dataset:
 
 
 def _find_idx(folder: Path, stem: str) -> Path | None:
-    """MNIST is spread with either a dash or a dot before idx3, packed or not."""
+    """Returns MNIST's image file in the folder; its name has a dash or a dot before idx3, and may end in .gz."""
     names = [f"{stem}{mark}idx3-ubyte{packed}" for mark in "-." for packed in ("", ".gz")]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
@@ -141,12 +142,12 @@ def _labels_beside(images: Path) -> Path:
     bare = name.removesuffix(".gz")
     found = [images.with_name(entry) for entry in (name, bare, f"{bare}.gz") if images.with_name(entry).is_file()]
     if not found:
-        raise FileNotFoundError(f"{images.with_name(name)}: expected the labels of {images.name} here, found no file")
+        raise FileNotFoundError(f"{images.with_name(name)}: expected the labels of {images.name}, found no file")
     return found[0]
 
 
 def _read_idx(path: Path) -> NDArray[np.generic]:
-    """Read one idx file: two zero bytes, a type, the number of dimensions, each as big-endian uint32, the numbers."""
+    """Reads an idx file: two zero bytes, a type, the number of dims, the dims as big-endian uint32, the numbers."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

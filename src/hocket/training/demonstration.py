@@ -1,7 +1,7 @@
-"""The demonstration: train on several ranks, then check the result outside of them, without any collective.
+"""The demonstration: trains on several ranks, then checks the result in the parent process without any collective.
 
 The parent compares the bits of all ranks' weights, trains once more in one process on the same batches, and proves the
-algorithm that ran from scratch. It prints nothing: `hocket demo` does.
+algorithm that ran, from scratch. It prints nothing: `hocket demo` does.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from hocket.training.strategies.data import DataParallel
 if TYPE_CHECKING:
     from hocket.runtime import Communicator
 
-# Losses of float32 training whose sums were added in another order: a few 1e-7 apart after 700 steps. One gradient
-# missed in one step moves them by more than 1e-3.
+# If float32 sums are added in another order, the losses differ by a few 1e-7 after 700 steps. If one gradient is
+# missing in one step, they differ by more than 1e-3.
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-4, 1e-5
 
 _HIDDEN = 64
@@ -40,7 +40,7 @@ Progress = Callable[[int], AfterEpoch]
 
 @dataclass(frozen=True)
 class FirstAllReduce:
-    """When one rank had the result, in seconds of CLOCK_BOOTTIME, and its seconds of proving: 0 if that was cached."""
+    """The time when one rank had the result (seconds of CLOCK_BOOTTIME), and its seconds of proving: 0 if cached."""
 
     at: float
     proof_seconds: float
@@ -48,7 +48,7 @@ class FirstAllReduce:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank hands back to the parent."""
+    """The report of one rank to the parent."""
 
     history: History
     weights_sha256: str
@@ -58,10 +58,10 @@ class RankReport:
 
 @dataclass(frozen=True)
 class Start:
-    """The wait for the first all_reduce, until the last rank had it, in wall seconds since the command.
+    """The wait for the first all_reduce: wall seconds from the command until the last rank has the result.
 
-    `proof` is what happened in this run. `cold_seconds` is the wait with the proof made meanwhile, which then took
-    `cold_proof_seconds` of it: of this run, or measured by a second start with an empty cache; else None.
+    proof: whether this run made the proof. cold_seconds: the wait including a new proof, which takes cold_proof_seconds
+    of it. Both come from this run, or from a second start with an empty cache; None if neither applies.
     """
 
     seconds: float
@@ -72,7 +72,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof made from scratch, nothing cached: the labels of the certificate, how it was found, wall seconds."""
+    """A proof made from scratch, without the cache: labels of the certificate, method, wall seconds."""
 
     labels: tuple[str, ...]
     method: str
@@ -81,7 +81,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the parent found. Times are wall seconds; the share of communication is the mean over the ranks."""
+    """The results of the parent. Times are wall seconds; the share of communication is the mean over the ranks."""
 
     data: str
     num_ranks: int
@@ -113,26 +113,27 @@ def demonstrate(
     kind: Literal["process", "thread"] = "process",
     started_at: float | None = None,
 ) -> Demonstration:
-    """Train on `num_ranks` ranks and check the result. Blocks. Raises ValueError, OSError or CommunicationError.
+    """Trains on `num_ranks` ranks and checks the result; blocks. Raises ValueError, OSError or CommunicationError.
 
-    `progress` is called in rank 0 with the number of epochs, and what it returns after each of them; it must pickle.
-    `started_at` (seconds of CLOCK_BOOTTIME, default now) is when the wait for the first all_reduce began.
+    progress: rank 0 calls it with the number of epochs, and calls the function that it returns after each epoch; it
+    must be picklable. started_at: when the wait for the first all_reduce began, in seconds of CLOCK_BOOTTIME; by
+    default now.
     """
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime import run_ranks, variables
+    from hocket.runtime import run_ranks
 
     dataset = load(path)
     settings = choose_settings(dataset)
-    # The ranks share the cores already; a pool of threads in each would only fight over them.
+    # The ranks already share the cores; a pool of threads in each rank would only compete for them.
     single = {name: "1" for name in _THREAD_VARIABLES if name not in os.environ}
     called_at = clock_gettime(CLOCK_BOOTTIME)
     with _environment(single):
         ranks: list[RankReport] = run_ranks(train_rank, num_ranks, args=(path, settings, progress), kind=kind)
     start = waited([rank.first_all_reduce for rank in ranks], started_at)
-    if start.proof == "cached" and kind == "process":  # threads would share this process's memory of the proof
-        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, _environment(single | {variables.CACHE: empty}):
+    if start.proof == "cached" and kind == "process":  # threads would find the proof in this process's memory
+        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, _environment(single | {"HOCKET_CACHE": empty}):
             again_at = clock_gettime(CLOCK_BOOTTIME)
             cold = waited(run_ranks(start_rank, num_ranks, kind=kind), again_at - (called_at - started_at))
         start = replace(start, cold_seconds=cold.cold_seconds, cold_proof_seconds=cold.cold_proof_seconds)
@@ -140,17 +141,17 @@ def demonstrate(
 
 
 def waited(ranks: list[FirstAllReduce], started_at: float) -> Start:
-    """Sum up the ranks: the last one counts, and a proof that any of them made was not cached."""
+    """Combines the ranks: the last rank counts, and if any rank made the proof, it was not cached."""
     seconds = max(rank.at for rank in ranks) - started_at
     proof_seconds = max(rank.proof_seconds for rank in ranks)
     return Start(seconds, "made now", seconds, proof_seconds) if proof_seconds else Start(seconds, "cached")
 
 
 def choose_settings(dataset: Dataset) -> TrainingSettings:
-    """Choose as many epochs as a small data set needs and a large one allows, and steps that brighter images bear.
+    """Chooses more epochs for a small data set than for a large one, and shorter steps for brighter images.
 
-    The slope of the first layer changes with the squared norm of an image; steps too long for it would be unstable and
-    amplify rounding until two right runs differ.
+    The gradient of the first layer grows with the squared norm of an image. Too long steps would be unstable, and would
+    amplify rounding until two correct runs differ.
     """
     num_epochs = round(_IMAGES_TO_SEE / len(dataset.train_labels))
     squared_norm = float(np.vdot(dataset.train_images, dataset.train_images)) / len(dataset.train_labels)
@@ -159,7 +160,7 @@ def choose_settings(dataset: Dataset) -> TrainingSettings:
 
 
 def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Progress | None) -> RankReport:
-    """Do what one rank does: join, check that all are here, start from weights of its own, train."""
+    """Runs one rank: it joins, checks that all ranks are there, makes weights of its own, and trains."""
     import hocket
 
     with hocket.init() as communicator:
@@ -168,14 +169,14 @@ def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Pr
         dataset = load(path)
         network = new_network(dataset, seed=settings.seed + communicator.rank)
         after_epoch = progress(settings.num_epochs) if progress and communicator.rank == 0 else None
-        communicator.barrier()  # whatever rank 0 needed to show progress is not time spent in communication
+        communicator.barrier()  # so that rank 0's time for showing progress does not count as communication
         history = train(network, dataset, settings, DataParallel(communicator), after_epoch)
         ran = {name: count - before.get(name, 0) for name, count in communicator.statistics["algorithms"].items()}
     return RankReport(history, hashlib.sha256(network.parameters.tobytes()).hexdigest(), ran, first)
 
 
 def start_rank() -> FirstAllReduce:
-    """Do only the beginning of what `train_rank` does, to time it once more."""
+    """Runs only the beginning of `train_rank`, to time it once more."""
     import hocket
 
     with hocket.init() as communicator:
@@ -183,7 +184,7 @@ def start_rank() -> FirstAllReduce:
 
 
 def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
-    """Count the ranks, by the algorithm that the call would choose; its proof is asked for here to learn its price."""
+    """Counts the ranks by an all_reduce; it first requests the proof of the chosen algorithm, to measure its time."""
     from hocket.runtime import plans
 
     ones = np.ones(1, np.int64)
@@ -198,12 +199,12 @@ def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
 
 
 def new_network(dataset: Dataset, seed: int) -> Network:
-    """Build the demonstration's network; every rank has a seed of its own, so only a broadcast makes them equal."""
+    """Returns the demonstration's network; each rank has a seed of its own, so only a broadcast makes them equal."""
     return Network((dataset.num_features, _HIDDEN, dataset.num_classes), seed=seed)
 
 
 def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport], start: Start) -> Demonstration:
-    """Compare the ranks with each other and with training in this process, and prove the algorithm that ran."""
+    """Compares the ranks with each other and with training in this process, and proves the algorithm that ran."""
     alone = train(new_network(dataset, seed=settings.seed), dataset, settings)
     losses = np.array([rank.history.losses for rank in ranks])
     expected = np.array(alone.losses)
@@ -234,7 +235,7 @@ def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport],
 
 
 def prove(algorithm: str, num_ranks: int) -> Proof | None:
-    """Build and verify an all_reduce from scratch; None where it is not a built-in one."""
+    """Builds and verifies an all_reduce from scratch; returns None if it is not a built-in one."""
     from hocket.algorithms import ALGORITHMS
     from hocket.schedule import verify
 
@@ -244,19 +245,19 @@ def prove(algorithm: str, num_ranks: int) -> Proof | None:
     started = perf_counter()
     certificate = verify(
         found.produce(found.layout(num_ranks)), declared=found.declared(num_ranks)
-    )  # build would remember
+    )  # build() would use its memory
     return Proof(tuple(sorted(certificate.labels)), certificate.method, perf_counter() - started)
 
 
 def _most_used_all_reduce(algorithms: Mapping[str, int]) -> str:
-    """Keys are "collective:name"; the gradients outnumber whatever else was reduced."""
+    """Returns the all_reduce with the most calls: that of the gradients. Keys are "collective:name"."""
     counts = {name.partition(":")[2]: count for name, count in algorithms.items() if name.startswith("all_reduce:")}
     return max(counts, key=lambda name: counts[name], default="none")
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes started meanwhile."""
+    """Sets environment variables for the processes that are started inside the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -17,7 +17,7 @@ from hocket.training.strategies.strategy import Alone, Indices, Strategy
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train. Equal on all ranks: the seed orders the images of every epoch, the same everywhere."""
+    """The settings of training, equal on all ranks. The seed fixes the order of the images in every epoch."""
 
     num_epochs: int
     batch_size: int = 64
@@ -28,7 +28,7 @@ class TrainingSettings:
 
 @dataclass
 class History:
-    """What training did: the loss of every step, held-out accuracy after every epoch, and where the time went."""
+    """The history of training: loss of every step, held-out accuracy after every epoch, wall seconds."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -40,7 +40,7 @@ AfterEpoch = Callable[[int, History], None]
 
 
 def batches(num_images: int, settings: TrainingSettings, epoch: int) -> Iterator[Indices]:
-    """Yield the batches of one epoch as indices: every image once, in an order that depends on seed and epoch only."""
+    """Yields the batches of one epoch as indices: every image once, in an order that depends on seed and epoch only."""
     order = np.random.default_rng([settings.seed, epoch]).permutation(num_images)
     for start in range(0, num_images, settings.batch_size):
         yield order[start : start + settings.batch_size]
@@ -53,9 +53,9 @@ def train(
     strategy: Strategy | None = None,
     after_epoch: AfterEpoch | None = None,
 ) -> History:
-    """Train `network` in place by SGD with momentum: in this process alone, or as the strategy shares the work.
+    """Trains `network` in place by SGD with momentum; the strategy shares the work among ranks. Blocks.
 
-    Blocks; every rank of a strategy calls it with the same dataset and settings. Raises CommunicationError.
+    Every rank of a strategy calls it with the same dataset and settings. Raises CommunicationError.
     """
     strategy = strategy or Alone()
     waited = strategy.seconds()
@@ -86,7 +86,7 @@ def train(
 
 
 def held_out_accuracy(network: Network, dataset: Dataset, strategy: Strategy) -> float:
-    """Return the fraction of held-out images that the network names right; each rank looks at its part of them."""
+    """Returns the fraction of held-out images that the network classifies correctly; each rank tests its own part."""
     own = strategy.own(np.arange(len(dataset.test_labels)))
     correct = np.array([network.correct(dataset.test_images[own], dataset.test_labels[own])])
     strategy.sum(correct)

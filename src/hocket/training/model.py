@@ -1,7 +1,7 @@
-"""A small network of dense layers, its forward and backward pass written out in NumPy.
+"""A small network of dense layers; its forward and backward pass are written out in NumPy.
 
-All weights are one flat vector, and so is the gradient: one collective moves either. Left out: convolutions, any other
-activation than tanh, automatic differentiation.
+All weights are one flat vector, and the gradient is another, so one collective moves either. Left out: convolutions,
+activations other than tanh, automatic differentiation.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ Array = NDArray[np.floating]
 class Network:
     """Dense layers with tanh between them; softmax and cross-entropy at the end.
 
-    `sizes` are the widths from the input features to the classes. `parameters` is the flat vector of all weights, of
-    shape (num_parameters,); the layers are views of it, so writing to it (a broadcast, say) changes the network.
+    sizes: the widths from the input features to the classes. parameters: the flat vector of all weights, of shape
+    (num_parameters,); the layers are views of it, so a write to it (for example by a broadcast) changes the network.
     """
 
     def __init__(self, sizes: Sequence[int], *, seed: int, dtype: DTypeLike = np.float32) -> None:
@@ -30,7 +30,7 @@ class Network:
             weights[:] = random.normal(0.0, np.sqrt(2.0 / sum(weights.shape)), weights.shape)
 
     def _views(self, flat: Array) -> list[tuple[Array, Array]]:
-        """(weights, biases) of every layer as views of a flat vector."""
+        """Returns (weights, biases) of every layer as views of a flat vector."""
         views, at = [], 0
         for fan_in, fan_out in pairwise(self.sizes):
             weights = flat[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
@@ -40,18 +40,18 @@ class Network:
         return views
 
     def logits(self, images: Array) -> Array:
-        """Scores of shape (len(images), classes) for images of shape (any, features)."""
+        """Returns scores of shape (len(images), classes) for images of shape (any, features)."""
         return self._forward(images)[-1]
 
     def correct(self, images: Array, labels: NDArray[np.int64]) -> int:
-        """Count the images whose highest score is at their label."""
+        """Returns the number of images whose highest score is at their label."""
         return int(np.count_nonzero(self.logits(images).argmax(axis=1) == labels))
 
     def gradient(self, images: Array, labels: NDArray[np.int64], *, batch_size: int, out: Array) -> float:
-        """Write the gradient of the loss into `out` (shape of `parameters`) and return the loss.
+        """Writes the gradient of the loss into `out` (shape of `parameters`) and returns the loss.
 
-        Both are sums over these images divided by `batch_size`, so that the parts of a batch, however unequal (none
-        at all included), add up to the mean over the whole batch.
+        Both are sums over these images divided by `batch_size`. So the results of the parts of a batch add up to the
+        mean over the batch, even if parts are unequal or empty.
         """
         activations = self._forward(images)
         scores = activations.pop()
@@ -61,7 +61,7 @@ class Network:
         rows = np.arange(len(labels))
         loss = float((np.log(totals[:, 0]) - scores[rows, labels]).sum()) / batch_size
 
-        error = exponentials / totals  # of softmax with cross-entropy: probabilities minus the one-hot label
+        error = exponentials / totals  # gradient of softmax with cross-entropy: probabilities minus the one-hot label
         error[rows, labels] -= 1
         error /= batch_size
         gradients = self._views(out)
@@ -74,7 +74,7 @@ class Network:
         return loss
 
     def _forward(self, images: Array) -> list[Array]:
-        """Inputs of every layer, then the scores."""
+        """Returns the inputs of every layer, then the scores."""
         values = [np.asarray(images, self.parameters.dtype)]
         for layer, (weights, biases) in enumerate(self._layers):
             total = values[-1] @ weights + biases

@@ -100,7 +100,7 @@ SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # replaces rows above if 
 
 @dataclass(frozen=True)
 class Policy:
-    """What rank 0's environment fixes for all ranks: the rules of the tuner file (the first match wins), HOCKET_ALGO.
+    """The settings of rank 0's environment for all ranks: rules of the tuner file (the first match wins), HOCKET_ALGO.
 
     shares_cores: whether some rank of the job has no core of its own (cores.have_cores); hocket.init sets it once all
     ranks have sent their cores.
@@ -239,7 +239,7 @@ def _serves(collective: str, name: str, num_ranks: int) -> bool:
 
 
 def _fitting(collective: str, num_ranks: int, order: str) -> str:
-    """Returns, as text, the algorithms that support this rank count in this order."""
+    """Returns the algorithms that support this rank count in this order, as text."""
     return ", ".join(
         name
         for name in sorted(algorithm_names(collective))

@@ -39,7 +39,7 @@ class Mesh:
     def group(self, *axes: str) -> "Communicator":
         """Returns the communicator of the ranks that differ from this one in these axes only, ordered as in the mesh.
 
-        The first call for a set of axes makes the group: all members of the mesh make that call, as a collective.
+        The first call for a set of axes makes the group: all members of the mesh make that call together.
         """
         known = self.topology._known(axes, at_least=1)
         if known not in self._groups:

@@ -167,7 +167,7 @@ def link_here() -> tuple[float, float] | None:
     return float(bytes_per_second), float(seconds)
 
 
-# --- who assigned the rank: (source, rank, size, local rank, local size, address), or None -----------------------
+# --- sources of the place: (source, rank, size, local rank, local size, address), or None -------------------------
 
 _Assigned = tuple[str, int, int, int, int, str] | None
 
@@ -184,7 +184,7 @@ def _explicit(rank: int, size: int, address: str | None, timeout: float, variabl
     address = address or variables.get(ADDRESS)
     if address is None:
         raise ValueError(
-            f"rank {rank} of {size} has no address to meet the others; pass address=, the same text on all ranks, "
+            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
             "or start the ranks with `hocket run`"
         )
     return Environment(rank, size, address, "arguments", rank, size, timeout)

@@ -52,7 +52,7 @@ def _tell_exception() -> None:
 
 def _end() -> None:
     if _uncaught() is None:
-        threading._shutdown()  # type: ignore[attr-defined]  # what the threads of the program do comes first, as at any end
+        threading._shutdown()  # type: ignore[attr-defined]  # the threads of the program end first, as at any end
         _call_all(None)
 
 

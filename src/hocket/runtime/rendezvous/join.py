@@ -126,7 +126,7 @@ class _Guest:
             if time.monotonic() > self.deadline:
                 raise RendezvousError(
                     f"rank 0 of {self.environment.size} did not come to the rendezvous within "
-                    f"{self.environment.timeout_seconds:g} s, as rank {self.environment.rank} found; "
+                    f"{self.environment.timeout_seconds:g} s (reported by rank {self.environment.rank}); "
                     "check whether that process started, and whether it ended early",
                     missing=[0],
                 )
@@ -219,7 +219,7 @@ class _Guest:
             raise _NoAnswerError
         message = (
             f"{protocol.name_ranks(missing)} of {environment.size} did not come to the rendezvous within "
-            f"{environment.timeout_seconds:g} s, as rank {environment.rank} found"
+            f"{environment.timeout_seconds:g} s (reported by rank {environment.rank})"
             if missing
             else f"rank {environment.rank} of {environment.size} was not answered by rank 0 within "
             f"{environment.timeout_seconds:g} s"

@@ -29,7 +29,7 @@ _SECONDS_HOP = 0.005  # measured between any two passes; the least of all counts
 
 @dataclass(frozen=True)
 class MachineCosts:
-    """What was measured on one machine.
+    """The measurements of one machine.
 
     num_cores: the cores that this process may use. hop_seconds: the time from a store on one core until the nearest
     other core sees it; 0 with one core. bytes_per_second: by pass of PASSES and footprint (the bytes that one core

@@ -1,1 +1,1 @@
-"""How ranks share the work of training: one file for each strategy, and what the loop asks of them."""
+"""Strategies: how ranks share the work of training. One file for each, and the protocol that the loop uses."""

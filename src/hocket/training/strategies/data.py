@@ -1,7 +1,7 @@
-"""Data parallelism: every rank holds all weights, sees its own part of every batch, and the gradients are summed.
+"""Data parallelism: every rank holds all weights and sees its own part of every batch; the gradients are summed.
 
-Synchronous and lossless: beside rounding it is training in one process. Left out: overlap of computing and
-communicating, buckets, sharded weights.
+It is synchronous and lossless: except for rounding, the result equals training in one process. Left out: overlap of
+computation and communication, buckets, sharded weights.
 """
 
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class DataParallel:
-    """A strategy of the training loop, among the ranks of a communicator.
+    """Data parallelism among the ranks of a communicator, as a strategy of the training loop.
 
-    All ranks start from rank 0's weights and end with equal ones, bit for bit where the all_reduce that runs gives all
+    All ranks start from rank 0's weights and end with equal weights; equal bit for bit if the all_reduce gives all
     ranks the same bits. Raises CommunicationError.
     """
 
@@ -23,22 +23,22 @@ class DataParallel:
         self._communicator = communicator
 
     def begin(self, parameters: Numbers) -> None:
-        """Broadcasts rank 0's weights."""
+        """Broadcasts rank 0's weights to all ranks."""
         self._communicator.broadcast(parameters, root=0)
 
     def own(self, items: Indices) -> Indices:
-        """See share."""
+        """Returns this rank's part of the items, as `share` does."""
         return share(items, self._communicator.rank, self._communicator.size)
 
     def sum(self, numbers: Numbers) -> None:
-        """Sums over all ranks."""
+        """Sums the numbers over all ranks, in place."""
         self._communicator.all_reduce(numbers)
 
     def seconds(self) -> float:
-        """Seconds in collectives of this communicator."""
+        """Returns the seconds inside collectives of this communicator."""
         return float(self._communicator.statistics["seconds"])
 
 
 def share(items: Indices, rank: int, size: int) -> Indices:
-    """Return the rank's part of `items`: consecutive, disjoint, all covered, lengths equal within one (maybe zero)."""
+    """Returns the rank's part of `items`. Parts are consecutive, cover all items, and differ by at most one item."""
     return items[len(items) * rank // size : len(items) * (rank + 1) // size]

@@ -1,4 +1,4 @@
-"""What the training loop asks of a strategy, and the strategy of one process alone."""
+"""The protocol between the training loop and a strategy, and the strategy of a single process."""
 
 from typing import Protocol
 
@@ -10,37 +10,37 @@ Numbers = NDArray[np.number]
 
 
 class Strategy(Protocol):
-    """Who begins with which weights, who sees which images, and how gradients come together. Equal calls on all ranks.
+    """A strategy decides the first weights and the images of each rank, and how gradients are combined.
 
-    Each method blocks and may raise CommunicationError.
+    All ranks make the same calls. Each method blocks and may raise CommunicationError.
     """
 
     def begin(self, parameters: Numbers) -> None:
-        """Makes the weights what training starts from, in place."""
+        """Sets the weights with which training starts, in place."""
 
     def own(self, items: Indices) -> Indices:
-        """This rank's part of these images."""
+        """Returns this rank's part of these images."""
 
     def sum(self, numbers: Numbers) -> None:
-        """Sums what each rank found on its own part, in place."""
+        """Sums the ranks' results on their own parts, in place."""
 
     def seconds(self) -> float:
-        """Wall seconds that this rank has spent communicating so far, waiting for the others included."""
+        """Returns the wall seconds that this rank has spent in communication so far, including waits."""
 
 
 class Alone:
     """One process that does everything itself."""
 
     def begin(self, parameters: Numbers) -> None:
-        """Nothing: the weights are what they are."""
+        """Leaves the weights as they are."""
 
     def own(self, items: Indices) -> Indices:
-        """All of them."""
+        """Returns all images."""
         return items
 
     def sum(self, numbers: Numbers) -> None:
-        """Nothing: the numbers are the sum."""
+        """Leaves the numbers as they are: they are the sum."""
 
     def seconds(self) -> float:
-        """None."""
+        """Returns 0: one process does not communicate."""
         return 0.0
