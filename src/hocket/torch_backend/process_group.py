@@ -1,8 +1,7 @@
 """The process group "hocket": the methods that torch.distributed, DDP and the functional collectives call.
 
 Each collective has the names of several versions of PyTorch. A synchronous call runs in the caller's thread and returns
-a finished work; an asynchronous call runs on the communicator's stream. No call goes to another backend: operations
-that are not defined here fail.
+a finished work; an asynchronous call runs on the communicator's stream. No call goes to another backend.
 """
 
 import contextlib
@@ -327,10 +326,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._close()
 
     def _finish(self, deadline: float, error: BaseException | None = None) -> None:
-        """Ends the group: operations under way have until the deadline, because other ranks may still do their part.
-
-        Ranks that still need this rank then get the error.
-        """
+        """Ends the group; operations under way have until the deadline. Ranks that still wait then get the error."""
         for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
         if self._begun.pending():
