@@ -125,7 +125,7 @@ def test_contradictions_are_errors(variables: dict[str, str], words: str) -> Non
         ({"rank": 0, "size": 0}, ValueError, "0 <= rank < size"),
         ({"rank": 0.0, "size": 2}, TypeError, "rank is 0.0"),
         ({"rank": 0, "size": True}, TypeError, "size is True"),
-        ({"rank": 0, "size": 2}, ValueError, "pass address="),
+        ({"rank": 0, "size": 2}, ValueError, "give address="),
         ({"rank": 0, "size": 2, "address": 5}, TypeError, "address is 5; expected text"),
         ({"address": b"here"}, TypeError, "address is b'here'"),
     ],

@@ -122,7 +122,7 @@ def demonstrate(
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime import run_ranks
+    from hocket.runtime import run_ranks, variables
 
     dataset = load(path)
     settings = choose_settings(dataset)
@@ -133,7 +133,7 @@ def demonstrate(
         ranks: list[RankReport] = run_ranks(train_rank, num_ranks, args=(path, settings, progress), kind=kind)
     start = waited([rank.first_all_reduce for rank in ranks], started_at)
     if start.proof == "cached" and kind == "process":  # threads would find the proof in this process's memory
-        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, _environment(single | {"HOCKET_CACHE": empty}):
+        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, _environment(single | {variables.CACHE: empty}):
             again_at = clock_gettime(CLOCK_BOOTTIME)
             cold = waited(run_ranks(start_rank, num_ranks, kind=kind), again_at - (called_at - started_at))
         start = replace(start, cold_seconds=cold.cold_seconds, cold_proof_seconds=cold.cold_proof_seconds)
