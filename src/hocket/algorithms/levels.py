@@ -70,7 +70,7 @@ def place_of_root(layout: Layout) -> tuple[int, int]:
 
 
 def _inside(level: Algorithm, layout: Layout, leader: int = 0) -> Schedule:
-    """The level in all groups at once, as a part of an all_reduce, whatever its root."""
+    """The level in all groups at once: a part of an all_reduce, whatever its root."""
     parts = [
         compose.on(
             level.build(size, leader % size), range(first, first + size), layout.num_ranks, collective="all_reduce"

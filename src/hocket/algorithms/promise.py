@@ -38,7 +38,7 @@ class Formula:
 
     text: str
     needs: frozenset[str]
-    """Of "groups" and "dims" those that the algorithm has to take, because the formula uses them."""
+    """The parameters, "groups" or "dims", that the algorithm has to take because the formula uses them."""
     _code: CodeType
 
     def __call__(self, p: int, groups: tuple[int, ...] | None = None, dims: tuple[int, ...] | None = None) -> Any:

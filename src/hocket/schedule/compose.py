@@ -255,7 +255,7 @@ def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
     for number, forward in list(enumerate(schedule.steps()))[::-1]:
         step = _reversed(forward.spread()[0], reduces=True).expanded()
         reads, writes = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
-        first = np.diff(step.destinations(), prepend=-1) != 0  # Of its row group.
+        first = np.diff(step.destinations(), prepend=-1) != 0  # The first row of its row group.
         empty = np.zeros(len(step), bool)
         empty[writes] = ~held[step.dst[writes], step.dst_chunk[writes]]
         held[step.src[reads], step.src_chunk[reads]] = False
@@ -366,7 +366,7 @@ def _joined(step: Step, rows: npt.NDArray[np.int64]) -> Step:
         return step  # Rows that fold into one place must stay equal; other rows may come from several.
     same = np.diff(rows, prepend=-1) == 0
     ahead = np.where(same, np.diff(step.src_chunk, prepend=0), 0)
-    second = same & ~np.roll(same, 1)  # Of its row, so that it may be any distance from the first.
+    second = same & ~np.roll(same, 1)  # The second one of its row may be at any distance from the first.
     starts = np.flatnonzero(~same | (ahead < 1) | (~second & (ahead != np.roll(ahead, 1))))
     count = np.diff(starts, append=len(rows)).astype(np.int32)
     stride = np.where(count > 1, ahead[np.minimum(starts + 1, len(rows) - 1)], 1).astype(np.int32)

@@ -75,7 +75,7 @@ class Fold:
         return describe(self.step, row) + (f" ({self.block.site})" if self.block.site else "")
 
     def where(self, read: int) -> dict[str, int]:
-        """Step, rank and chunk that an operand is folded into, as arguments of VerifyError."""
+        """Step, rank and chunk that an operand is folded into: arguments of VerifyError."""
         row, step = int(self.pattern.row_of_read[read]), self.step
         return {"step": self.number, "rank": int(step.dst[row]), "chunk": int(step.dst_chunk[row])}
 

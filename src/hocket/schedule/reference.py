@@ -46,7 +46,7 @@ def run(
 
 
 class _Contents:
-    """What places hold, how many contributions are in it, and whether it is a rank's own, as yet unread by a row."""
+    """What places hold, the number of contributions in it, and whether it is one that no row has read yet."""
 
     def __init__(
         self,

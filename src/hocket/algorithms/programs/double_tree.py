@@ -33,7 +33,7 @@ def double_tree_broadcast(schedule: Builder) -> None:
 
 
 def _tree(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The parents and depths of nodes 0 to n. Node 0 is outside of the tree, as the parent of its top."""
+    """The parents and depths of nodes 0 to n. Node 0 lies outside of the tree: it is the parent of the top."""
     node = np.arange(n + 1)
     lowest = node & -node
     parent = node ^ lowest | lowest << 1

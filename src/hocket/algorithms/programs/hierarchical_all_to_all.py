@@ -43,7 +43,10 @@ def hierarchical_all_to_all(schedule: Builder) -> None:
     """
     p, rank = schedule.num_ranks, schedule.ranks
     sizes = np.array(schedule.groups)
-    size, first = np.repeat(sizes, sizes), np.repeat(np.cumsum(sizes) - sizes, sizes)  # Of the group of each rank.
+    size, first = (
+        np.repeat(sizes, sizes),
+        np.repeat(np.cumsum(sizes) - sizes, sizes),
+    )  # Size and first rank of each rank's group.
     src, dst = np.tile(rank, p), ((rank + rank[:, None]) % p).ravel()  # The next neighbour first.
     collector = first[src] + (dst - first[dst]) % size[src]
     inside = first[src] == first[dst]

@@ -81,7 +81,7 @@ def bidirectional_ring_all_gather(schedule: Builder) -> None:
     If the number of ranks is even, the block of the opposite rank comes in halves, one from each side.
     """
     p, rank = schedule.num_ranks, schedule.ranks
-    parts = schedule.num_chunks // p  # Of a block.
+    parts = schedule.num_chunks // p  # The parts of a block.
     for i in range(p // 2):
         count = 1 if parts == 2 and i == p // 2 - 1 else parts
         with schedule.step():

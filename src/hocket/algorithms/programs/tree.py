@@ -129,7 +129,7 @@ def tree_reduce_scatter(schedule: Builder) -> None:
 
     Best: small N, and where bits must be those of the balanced tree
     Ranks: any
-    Reference: binomial reduce, as above
+    Reference: see binomial reduce
 
     No algorithm sends less in total, but in the first step some ranks send nearly all of it.
     """

@@ -32,8 +32,8 @@ Value = tuple[ChunkPlace, MscclFold | None]
 def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
     """The folds without those whose result is in scratch for one use on the same rank; the values are the same.
 
-    What is only copied to scratch is read where it comes from, and what is only copied on from there is folded where it
-    goes. So a fold whose first operand arrives is one again.
+    A value that is only copied to scratch is read where it comes from. A value that is only copied on from scratch is
+    folded where it goes. So a fold whose first operand is received becomes one fold again.
     """
     uses = Counter(source for fold in folds for _, source in fold.operands)
     made: dict[MscclFold, MscclFold] = {}
@@ -56,7 +56,7 @@ def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
 
 
 def earliest_steps(folds: Sequence[MscclFold]) -> list[int] | None:
-    """The earliest step of each fold; None if there are none, as a value is overwritten before it can be read."""
+    """The earliest step of each fold; None if there is none because a value is overwritten before it can be read."""
     edges, _ = _edges(folds)
     missing = [0] * len(folds)  # how many folds must be done in earlier steps
     later: list[list[int]] = [[] for _ in folds]

@@ -122,9 +122,10 @@ class Node:
 class Flow:
     """All instructions of a program in an order in which they can run: `nodes`.
 
-    `sender` has, for the index of an instruction that receives, that of the instruction that sends; `before` has for
-    each the set, as bits, of those that have ended by then. ScheduleError where there is no such order. With `bounded`,
-    a message is sent when all but CAPACITY of those before it on its channel have been received.
+    `sender` maps the index of an instruction that receives to the index of the instruction that sends. `before` has,
+    for each instruction, the set (as bits) of the instructions that have ended before it. ScheduleError if there is no
+    such order. With `bounded`, a message is sent only when all but CAPACITY of the messages before it on its channel
+    have been received.
     """
 
     def __init__(self, program: Program, *, bounded: bool = False) -> None:
@@ -194,7 +195,7 @@ def _nodes(program: Program) -> Iterator[Node]:
 
 
 def _pairs(program: Program, found: list[Node]) -> list[list[tuple[int, int]]]:
-    """For each channel its messages in order, as (who sends, who receives): the n-th sent is the n-th received."""
+    """For each channel its messages in order, as (send, receive): the n-th one sent is the n-th one received."""
     sent: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     received: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for i, node in enumerate(found):

@@ -94,7 +94,7 @@ def check_races(flow: Flow) -> None:
 
 
 class Cells:
-    """Which places of a file are one piece of memory."""
+    """Which places of a file are the same memory."""
 
     def __init__(self, program: Program) -> None:
         self.kind = COLLECTIVES[program.collective]
@@ -103,7 +103,7 @@ class Cells:
         self.on_data = self.in_place and self.kind.blocks != "pair"
 
     def of(self, gpu: int, place: tuple[str, int]) -> Cell:
-        """The cell of a place. In place, input and output are one memory; of an all_to_all, position by position."""
+        """The cell of a place. In place, input and output are one memory; in an all_to_all, position by position."""
         buffer, chunk = place
         if not self.in_place or buffer == "s":
             return gpu, buffer, chunk
@@ -113,7 +113,7 @@ class Cells:
         return gpu, "d", chunk + gpu * self.block if own else chunk
 
     def used_by(self, node: Node) -> tuple[set[Cell], set[Cell]]:
-        """The cells that an instruction reads and those it stores to. What is copied onto itself is only read."""
+        """The cells that an instruction reads, and the cells it stores to. A copy onto itself only reads."""
         one = node.instruction
         reads, writes = ([self.of(node.gpu, place) for place in places] for places in (one.reads(), one.writes()))
         return set(reads), set() if one.name == "cpy" and reads == writes else set(writes)
@@ -122,7 +122,7 @@ class Cells:
 class _Reader:
     """Goes through the instructions in order and notes what each computes: `folds`, in that order.
 
-    `staged` are messages, by the index of who receives, that are put into scratch of their receiver when they are sent.
+    `staged` are the indices of receives whose message goes into scratch of the receiver when it is sent.
     """
 
     def __init__(self, flow: Flow, staged: Collection[int] = ()) -> None:
@@ -141,7 +141,7 @@ class _Reader:
         self._leave_in_place()
 
     def _uses(self) -> dict[Cell, list[tuple[int, bool, bool]]]:
-        """Of each cell, in order: the instruction, and whether it reads and stores it."""
+        """The uses of each cell, in order: the instruction, and whether it reads and stores the cell."""
         uses: dict[Cell, list[tuple[int, bool, bool]]] = defaultdict(list)
         for i, node in enumerate(self.flow.nodes):
             reads, writes = self.cells.used_by(node)
@@ -199,7 +199,7 @@ class _Reader:
         return self._location(cell, self.num_writes[cell])
 
     def _keep(self, cell: Cell) -> ChunkPlace:
-        """Where a result goes that is sent and not stored: to its local operand if nobody needs that any more."""
+        """Where a result goes that is sent and not stored: to its local operand if that is not needed any more."""
         following = self.uses[cell][-1] if self.uses[cell] else None
         unread = not self._is_output(cell) if following is None else following[2] and not following[1]
         return self._store(cell) if unread else self._slot(cell[0])
@@ -212,7 +212,7 @@ class _Reader:
         return memory == "o" or kind.output != "own" or chunk // self.cells.block == gpu
 
     def _location(self, cell: Cell, num_writes: int) -> ChunkPlace:
-        """Where the content of a cell is, stored so often. No input is written: what would be goes to scratch."""
+        """Where the content of a cell is after so many stores. No input is written; such a store goes to scratch."""
         gpu, memory, chunk = cell
         if memory == "d":
             return gpu, Buffer.DATA, chunk
@@ -231,7 +231,7 @@ class _Reader:
         return gpu, Buffer.SCRATCH, self.slots[gpu] - 1
 
     def _leave_in_place(self) -> None:
-        """What an all_to_all in place never stores stays: the input there is the output."""
+        """What an all_to_all in place never stores stays as it is: there the input is the output."""
         if not self.program.in_place or self.cells.on_data:
             return
         for gpu in range(self.program.num_ranks):
