@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network import Options, ShortestPath, Topology, simulate
+from hocket.network import ShortestPath, SimulationOptions, Topology, simulate
 from hocket.network.routing import Supplied
 from hocket.runtime.tuning import machine_costs
-from hocket.runtime.tuning.timed_ranks import Job, exact_bytes
+from hocket.runtime.tuning.timed_ranks import TimedJob, exact_bytes
 from hocket.runtime.tuning.tuner import time_algorithms
 from hocket.schedule import Block, Schedule, find_collective
 
@@ -72,10 +72,10 @@ class Row:
 def profile(costs: machine_costs.MachineCosts, seconds: float) -> Profile:
     """Measures what the machine's costs do not say."""
     pair = _measured(
-        2, [Job("all_reduce", (_SMALL, _EXCHANGED), ("direct_two_shot",), ("direct_two_shot",) * 2)], seconds
+        2, [TimedJob("all_reduce", (_SMALL, _EXCHANGED), ("direct_two_shot",), ("direct_two_shot",) * 2)], seconds
     )
     crowd = 2 * costs.num_cores
-    turns = _measured(crowd, [Job("all_gather", (_SMALL,), ("direct",), ("direct",))], seconds)
+    turns = _measured(crowd, [TimedJob("all_gather", (_SMALL,), ("direct",), ("direct",))], seconds)
     small, large = (pair["all_reduce", "direct_two_shot", size] for size in (_SMALL, _EXCHANGED))
     copies = costs.bytes_per_second["copy"]
     return Profile(
@@ -95,7 +95,7 @@ def predict(this: Profile, collective: str, algorithm: str, num_ranks: int, num_
     each = this.turn_seconds * num_ranks / this.num_cores if crowded else this.message_seconds
     touched = num_ranks * num_bytes * _arrays(collective, num_ranks) / this.num_cores
     network = host(this, num_ranks, cached=touched <= this.cached_bytes)
-    return simulate(schedule, network, num_bytes, options=Options(receive_seconds=each)).seconds
+    return simulate(schedule, network, num_bytes, options=SimulationOptions(receive_seconds=each)).seconds
 
 
 def _arrays(collective: str, num_ranks: int) -> float:
@@ -175,14 +175,14 @@ def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:
         jobs = []
         for collective, names in JOBS.items():
             sizes = tuple(exact_bytes(collective, size, num_ranks) for size in SIZES)
-            jobs.append(Job(collective, sizes, names, names[:1] * len(sizes)))
+            jobs.append(TimedJob(collective, sizes, names, names[:1] * len(sizes)))
         for (collective, name, size), measured in _measured(num_ranks, jobs, seconds).items():
             found[collective, name, num_ranks, size] = measured
     this = Profile(*(statistics.median_low(of_all) for of_all in zip(*map(astuple, profiles), strict=True)))
     return this, [Row(*call, measured, predict(this, *call)) for call, measured in found.items()]
 
 
-def _measured(num_ranks: int, jobs: list[Job], seconds: float) -> dict[tuple[str, str, int], float]:
+def _measured(num_ranks: int, jobs: list[TimedJob], seconds: float) -> dict[tuple[str, str, int], float]:
     """Seconds per call, the median of all rounds."""
     found = time_algorithms(num_ranks, jobs, seconds, screen=False)
     return {

@@ -21,7 +21,7 @@ import numpy as np
 
 from hocket.algorithms import ALGORITHMS
 from hocket.network import Topology, parse, simulate
-from hocket.network.bounds.bounds import gathering_bytes_per_second
+from hocket.network.bounds.network_bound import gathering_bytes_per_second
 from hocket.network.simulation.max_min import max_min
 
 NUM_BYTES = 64 << 20

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from hocket.torch_backend.work import FinishedWork
+from hocket.torch_backend.handles import FinishedWork
 
 SIZES = [8, 64 << 10, 1 << 20, 64 << 20]  # bytes
 SECONDS = 0.2  # of one backend in one round, about

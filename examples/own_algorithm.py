@@ -17,9 +17,9 @@ EVEN = ("an even number of", lambda p: p % 2 == 0, "ring")  # "ring" works for a
 @hocket.algorithm(
     "reduce_scatter",
     name="pairs",
-    chunks=lambda p: p,
-    steps=lambda p: min(p // 2, 2),
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="min(P // 2, 2)",
+    sent="(P - 1) / P",
     ranks=EVEN,
 )
 def pairs_reduce_scatter(schedule):
@@ -36,8 +36,8 @@ def pairs_reduce_scatter(schedule):
 pairs_all_reduce = hocket.algorithm(
     "all_reduce",
     name="pairs",
-    steps=lambda p: 2 * min(p // 2, 2),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * min(P // 2, 2)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="Each chunk is added up on the way to its owner, and spread on the way back.",
 )(pairs_reduce_scatter.then(pairs_reduce_scatter.reversed()))

@@ -1,4 +1,4 @@
-// A hash of numbers: what spreads flows over equally good ways. Python has the same in network/hashing.py.
+// A hash of numbers: what spreads flows over equally good ways. Python has the same in network/flow_hash.py.
 #pragma once
 
 #include <cstdint>

@@ -61,16 +61,16 @@ class VerifyError(ScheduleError):
     ) -> None:
         self.law, self.step, self.rank, self.chunk = law, step, rank, chunk
         self.expected, self.found = expected, found
-        place = [
+        where = [
             f"{name} {value}" for name, value in (("step", step), ("rank", rank), ("chunk", chunk)) if value is not None
         ]
-        text = f"law {law}" + (f" ({', '.join(place)})" if place else "") + f": {message}"
+        text = f"law {law}" + (f" ({', '.join(where)})" if where else "") + f": {message}"
         if expected is not None or found is not None:
             text += f"; expected {expected}, found {found}"
         super().__init__(text)
 
     def locate(self, site: str) -> None:
-        """Put the place in front of the message, once, which from now on says it nowhere else."""
+        """Put the site in front of the message, once, which from now on says it nowhere else."""
         self.site = site
         self.args = (f"{site}: {self.args[0].replace(f' ({site})', '')}",)
 

@@ -11,15 +11,15 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
+    package: str, listed: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns the functions `__getattr__` and `__dir__` of a package, and its `__all__`.
 
-    homes: the names that each module below the package gives, by the module's dotted name without the package. A name
+    listed: the names that each module below the package gives, by the module's dotted name without the package. A name
     "inner as outer" is called `outer` in the package.
     """
     modules: dict[str, tuple[str, str]] = {}
-    for module, names in homes.items():
+    for module, names in listed.items():
         for name in names:
             inner, _, outer = name.partition(" as ")
             modules[outer or inner] = (f"{package}.{module}", inner)

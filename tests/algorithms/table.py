@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 import hocket
-from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.description import describe, evaluate
+from hocket.algorithms import ALGORITHMS, Algorithm, said
+from hocket.algorithms.promise import Formula
 from hocket.schedule import COLLECTIVES
+from tests.algorithms.docstrings import describe
 from tests.algorithms.guide import replayed
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ HEAD = """\
 |---|---|
 |name|the value of `algorithm=`, and a link to the program; "`_v` too": the uneven collective has it as well|
 |steps|number of steps|
-|sent|how much the rank that sends most sends|
+|sent|how much the rank that sends most sends; 1 is the whole vector, for all_to_all the blocks of all ranks|
 |order of reduction|labels that the order of reduction earns|
 |ranks|rank counts that the algorithm takes|
 |best for|sizes and networks for which the algorithm is made|
@@ -34,8 +35,8 @@ HEAD = """\
 The proof checks *steps*, *sent* and *order of reduction* for every rank count that runs. The docstrings of the programs
 say the rest.
 
-In the formulas P is the number of ranks. N is the size of the whole vector; for all_to_all, of all blocks that one rank
-gives. G is the number of groups, and the largest group has M ranks. X, Y and Z are the lengths of a grid.
+In the formulas P is the number of ranks, G is the number of groups, the largest group has M ranks, and `dims` are the
+lengths of a grid. N is the size of the whole vector; for all_to_all, of all blocks that one rank gives.
 """
 
 
@@ -70,15 +71,13 @@ def algorithms(collective: str) -> list[tuple[Algorithm, str]]:
 
 
 def row(one: Algorithm, uneven: str) -> list[str]:
-    said = describe(one)
+    described = describe(one.doc)
     file = Path(one.source.rpartition(":")[0])
-    least = next(p for p in range(1, 1000) if one.allows(p))
-    steps, sent = (
-        text if evaluate(text, one.layout(least)) is None else f"`{text}`" for text in (said.steps, said.sent)
-    )
+    steps, sent = (f"`{said(one)}`" if isinstance(one, Formula) else said(one) for one in (one.steps, one.sent))
     labels = ", ".join(f"`{label}`" for label in sorted(one.labels))
     name = f"[`{one.name}`](../../{file.relative_to(ROOT)}){uneven}"
-    return [name, steps, sent, labels, *(text.replace("|", "\\|") for text in (said.ranks, said.best, said.reference))]
+    texts = (described.ranks, described.best, described.reference)
+    return [name, steps, sent, labels, *(text.replace("|", "\\|") for text in texts)]
 
 
 if __name__ == "__main__":

@@ -257,9 +257,9 @@ def test_only_a_parameter_named_root_gets_the_root(steps: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"chunks": 4}, r"expected chunks= to be a function of the rank count, as `lambda p: 4`; found 4"),
-        ({"steps": 3}, "expected steps= to be a function"),
-        ({"sent": 0.5}, "expected sent= to be a function"),
+        ({"chunks": 4}, r'expected chunks= to be a formula, such as "2 \* \(P - 1\)", or a function of .*; found 4'),
+        ({"steps": 3}, "expected steps= to be a formula, such as .*, or a function of the rank count; found 3"),
+        ({"sent": 0.5}, "expected sent= to be a formula"),
         ({"ranks": "2 or 3"}, "expected ranks= as .*found '2 or 3'"),
         ({"ranks": ("even", 2)}, "expected ranks= as"),
         ({"name": ""}, "expected name= to be a text; found ''"),

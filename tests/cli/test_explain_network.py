@@ -5,8 +5,8 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
 from hocket.cli.explain.explain_network import ranges, steps_of
-from hocket.cli.simulate.case import Case, candidates
-from hocket.network import Result, parse
+from hocket.cli.simulate.case import SimulationCase, candidates
+from hocket.network import SimulationResult, parse
 from tests.cli.printed import json_of, text_of
 
 CALL = ("all_reduce", "-b", "1M", "--topology", "ring:4")
@@ -37,20 +37,20 @@ def test_what_one_link_holds_up_for_too_long_is_not_simulated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, int]] = []
-    real = Case.result
+    real = SimulationCase.result
 
-    def counted(case: Case, *, record: bool = False) -> Result:
+    def counted(case: SimulationCase, *, record: bool = False) -> SimulationResult:
         asked.append((case.algorithm, case.num_bytes))
         return real(case, record=record)
 
-    monkeypatch.setattr(Case, "result", counted)
+    monkeypatch.setattr(SimulationCase, "result", counted)
     fastest = json_of(capsys, "explain", *CALL)["fastest"]
     names, largest = candidates("all_reduce", parse("ring:4")), 1 << 30
     assert 0 < sum(size == largest for _, size in asked) < len(names) / 2
     for size in (1 << 8, 1 << 16, largest):
-        best = min(Case("all_reduce", name, size, "ring:4").result().seconds for name in names)
+        best = min(SimulationCase("all_reduce", name, size, "ring:4").result().seconds for name in names)
         chosen = next(one["algorithm"] for one in fastest if one["max_bytes"] is None or size <= one["max_bytes"])
-        assert Case("all_reduce", chosen, size, "ring:4").result().seconds == pytest.approx(best, rel=1e-12)
+        assert SimulationCase("all_reduce", chosen, size, "ring:4").result().seconds == pytest.approx(best, rel=1e-12)
 
 
 def test_ranges_join_equal_neighbours() -> None:

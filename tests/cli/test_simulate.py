@@ -12,7 +12,7 @@ from joblib._parallel_backends import ThreadingBackend
 
 from hocket.algorithms import Algorithm
 from hocket.cli import main
-from hocket.cli.simulate.case import Case, candidates
+from hocket.cli.simulate.case import SimulationCase, candidates
 from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
 from hocket.network import parse
@@ -189,14 +189,16 @@ def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_not_allowed_is_told_before_the_first_case_runs(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Case, "result", lambda _: 1 / 0)
+    monkeypatch.setattr(SimulationCase, "result", lambda _: 1 / 0)
     sweep = [] if "--trace" in arguments else ["--sweep"]
     assert main(["simulate", *arguments, *sweep, "--topology", "ring:N"]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_a_sweep_is_the_same_in_parallel() -> None:
-    cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
+    cases = [
+        SimulationCase("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")
+    ]
     assert list(sweep(cases, 2, "threading")) == list(sweep(cases))
     with joblib.parallel_config("threading"):
         assert list(sweep(cases, 2)) == list(sweep(cases)), "whoever sets joblib up decides where it runs"
@@ -209,7 +211,9 @@ class _AllAtOnce(ThreadingBackend):
 
 
 def test_a_sweep_is_the_same_where_rows_come_all_at_once() -> None:
-    cases = [Case("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")]
+    cases = [
+        SimulationCase("all_reduce", name, 1 << 16, "torus:2x2") for name in ("ring", "direct", "halving_doubling")
+    ]
     joblib.register_parallel_backend("all_at_once", _AllAtOnce)
     with joblib.parallel_config("all_at_once"):
         assert list(sweep(cases, 2)) == list(sweep(cases))

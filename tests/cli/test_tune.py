@@ -12,7 +12,7 @@ import pytest
 
 from hocket.cli import main
 from hocket.cli.argument_types import byte_count, byte_counts
-from hocket.runtime import Costs, Entry, Result, Traits
+from hocket.runtime import Costs, Entry, Traits, TuningResult
 from hocket.runtime.choice.tuner_file import read
 from hocket.runtime.tuning import machine_costs, tuner
 from hocket.runtime.tuning.tuner import Comparison
@@ -54,8 +54,8 @@ def test_a_barrier_needs_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "take 429496729600000 bytes" in capsys.readouterr().err
 
 
-def found(*rules: tuner.Rule, comparisons: tuple[Comparison, ...] = ()) -> Result:
-    return Result((Entry("broadcast", 2, "", ()),), rules, comparisons, (("reduce", 4, 1 << 20),), 3.0)
+def found(*rules: tuner.Rule, comparisons: tuple[Comparison, ...] = ()) -> TuningResult:
+    return TuningResult((Entry("broadcast", 2, "", ()),), rules, comparisons, (("reduce", 4, 1 << 20),), 3.0)
 
 
 def test_lines_about_other_collectives_and_rank_counts_stay(
@@ -153,7 +153,7 @@ def test_what_cannot_be_written_at_the_end_loses_nothing_else(
     folder = tmp_path / "folder"
     folder.mkdir()
 
-    def measure(*_: object, **__: object) -> Result:
+    def measure(*_: object, **__: object) -> TuningResult:
         assert not list(folder.iterdir()), "nothing is there before it is known"
         folder.rmdir()
         return found()

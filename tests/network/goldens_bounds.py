@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hocket.network import ShortestPath, Topology, lower_bound, parse
-from hocket.network.bounds.bounds import (
+from hocket.network.bounds.network_bound import (
     carried_seconds_per_byte,
     gathering_bytes_per_second,
     gathering_with_trees,

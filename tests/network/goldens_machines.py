@@ -1,4 +1,4 @@
-"""Times that were measured on GPU hosts, beside what the rule of hocket.network.simulation.machines predicts.
+"""Times that were measured on GPU hosts, beside what `hocket.network.simulation.calibrated_machines` predicts.
 
 Times are those of the operation, busbw is turned into them. Where a source gives one busbw and no size, 8 GiB stand for
 "large".
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.simulation.machines import MACHINES, Prediction, predict, predictions
+from hocket.network.simulation.calibrated_machines import MACHINES, Prediction, predict, predictions
 from hocket.schedule import Schedule
 
 MEASURED: dict[str, Any] = json.loads(Path(__file__).with_name("goldens.json").read_text())["measured"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network import Options, Topology, parse, simulate
+from hocket.network import SimulationOptions, Topology, parse, simulate
 from hocket.network.files.astra import from_astra
 from hocket.network.routing import Supplied
 from hocket.network.simulation.max_min import max_min
@@ -22,8 +22,8 @@ Entry = tuple[str, float, float, float, str]
 GOLDENS = json.loads((Path(__file__).parent / "goldens.json").read_text())
 EXACT = GOLDENS["exact"]
 MIB, GIB = 2.0**20, 2.0**30
-WHOLE = Options(piece_bytes=math.inf)
-STORED = Options(piece_bytes=math.inf, store_and_forward_bytes=math.inf, tick_seconds=1e-9)
+WHOLE = SimulationOptions(piece_bytes=math.inf)
+STORED = SimulationOptions(piece_bytes=math.inf, store_and_forward_bytes=math.inf, tick_seconds=1e-9)
 DIGITS = 1e-12  # the same whole number
 
 
@@ -54,7 +54,7 @@ def network(kind: str, gib_per_second: float = 50, nanoseconds: float = 500) -> 
     return parse(f"{kind},bandwidth={gib_per_second * GIB}B/s,latency={nanoseconds}ns")
 
 
-def _message(topology: Topology, options: Options) -> float:
+def _message(topology: Topology, options: SimulationOptions) -> float:
     """Nanoseconds of 1 MiB between the two ranks of a network: a broadcast among two."""
     return simulate(ALGORITHMS["broadcast", "binomial"].build(2), topology, MIB, options=options).seconds * 1e9
 
@@ -95,7 +95,7 @@ def _flowing() -> Iterator[Entry]:
 def _with_endpoints() -> Entry:
     """ASTRA-sim's full stack: four chunks one after the other, 10 ns at each end of each message."""
     name = "astra_sim_ring16_allgather_1MiB_4chunks_cycles"
-    options = Options(
+    options = SimulationOptions(
         piece_bytes=math.inf,
         store_and_forward_bytes=math.inf,
         tick_seconds=1e-9,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hocket.errors import ScheduleError
 from hocket.network import ShortestPath, Topology, lower_bound, parse
-from hocket.network.bounds import bounds, cuts
-from hocket.network.bounds.bounds import gathering_bytes_per_second
+from hocket.network.bounds import cuts, network_bound
+from hocket.network.bounds.network_bound import gathering_bytes_per_second
 from hocket.schedule import COLLECTIVES
 from tests.network import goldens_bounds, validation
 
@@ -154,7 +154,7 @@ def worst(topology: Topology, collective: str, root: int) -> float:
     for chosen in itertools.product((False, True), repeat=topology.num_nodes):
         before = np.array(chosen)
         ranks = float(before[:p].sum())
-        crossing = bounds._CROSSING[collective](np.array(ranks), p, np.array(before[root]))
+        crossing = network_bound._CROSSING[collective](np.array(ranks), p, np.array(before[root]))
         if 0 < ranks < p and crossing > 0:
             found = max(found, float(crossing) / p / cuts.make_cut(topology, before).bytes_per_second)
     return found
@@ -168,7 +168,7 @@ def test_the_worst_cut_is_found(collective: str, topology: Topology) -> None:
     bound = lower_bound(topology, collective, 1.0, root=root)
     # In sum, parts that only forward in between may bind more than any cut.
     assert bound.seconds >= worst(topology, collective, root) * (1 - 1e-9)
-    [searched, *_] = bounds._searched(topology, collective, root)
+    [searched, *_] = network_bound._searched(topology, collective, root)
     assert searched.seconds_per_byte / topology.num_ranks == pytest.approx(worst(topology, collective, root))
 
 
@@ -176,7 +176,7 @@ def test_the_worst_cut_is_found(collective: str, topology: Topology) -> None:
 @settings(max_examples=30, deadline=None)
 def test_all_to_all_counts_cuts_or_hops(topology: Topology) -> None:
     bound = lower_bound(topology, "all_to_all", 1.0).seconds
-    assert bound >= bounds.carried_seconds_per_byte(topology) * (1 - 1e-9)
+    assert bound >= network_bound.carried_seconds_per_byte(topology) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("text", ["torus:3x4", "hypercube:3", "ring:5", "mesh:3x3", "torus:4x4"])

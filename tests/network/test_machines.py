@@ -1,7 +1,7 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.simulation.machines import MACHINES, predict
+from hocket.network.simulation.calibrated_machines import MACHINES, predict
 from hocket.schedule import Schedule
 from tests.network.goldens_machines import Entry, entries
 

@@ -9,27 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network import Options, Topology, parse, traffic_of
+from hocket.network import SimulationOptions, Topology, parse, traffic_of
 from hocket.network.simulation.engine import run_events
 from hocket.network.simulation.jobs import make_job
 from hocket.network.simulation.periodic import never_contends
-from hocket.network.simulation.traffic import Floats, Pattern, Traffic
+from hocket.network.simulation.traffic import Floats, Traffic, TrafficPattern
 
 OPTIONS = {
-    "whole": Options(piece_bytes=math.inf),
-    "pieces": Options(piece_bytes=20000),
-    "work": Options(piece_bytes=20000, reduce_bytes_per_second=1e10),
-    "overheads": Options(
+    "whole": SimulationOptions(piece_bytes=math.inf),
+    "pieces": SimulationOptions(piece_bytes=20000),
+    "work": SimulationOptions(piece_bytes=20000, reduce_bytes_per_second=1e10),
+    "overheads": SimulationOptions(
         piece_bytes=30000, send_seconds=1e-7, receive_seconds=3e-7, reduce_bytes_per_second=1e10, launch_seconds=1e-6
     ),
-    "packets": Options(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
-    "ticks": Options(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
+    "packets": SimulationOptions(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
+    "ticks": SimulationOptions(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
 }
 FLOWS = [name for name, one in OPTIONS.items() if one.store_and_forward_bytes is None]
 CHUNK_BYTES = 90000.0
 
 
-def ends(traffic: Traffic, topology: Topology, options: Options, *, every: bool) -> Floats:
+def ends(traffic: Traffic, topology: Topology, options: SimulationOptions, *, every: bool) -> Floats:
     """When each rank has finished, by the event engine; where every message is recorded, no repetition is left out."""
     job = make_job(traffic, topology, CHUNK_BYTES * traffic.chunks_per_vector, options.launch_seconds)
     work = tuple(one.reduced / options.reduce_bytes_per_second for one in traffic.patterns)
@@ -55,7 +55,7 @@ def traffics(draw: st.DrawFn, num_ranks: int, most: int) -> Traffic:
     """A round through all ranks and a few messages more, repeated, then another one."""
     random = np.random.default_rng(draw(st.integers(0, 9999)))
 
-    def pattern() -> Pattern:
+    def pattern() -> TrafficPattern:
         order = random.permutation(num_ranks)
         more = random.integers(0, num_ranks, (2, draw(st.integers(0, 4))))
         pairs = np.concatenate((np.stack((order, np.roll(order, -1))), more), axis=1)
@@ -63,7 +63,7 @@ def traffics(draw: st.DrawFn, num_ranks: int, most: int) -> Traffic:
         apart = np.argsort(source * num_ranks + (target - source) % num_ranks)
         reduced = random.integers(0, 3, num_ranks)
         chunks = random.integers(1, 3, len(source))
-        return Pattern(source[apart], target[apart], chunks, reduced, np.zeros_like(reduced))
+        return TrafficPattern(source[apart], target[apart], chunks, reduced, np.zeros_like(reduced))
 
     patterns = (pattern(), pattern())
     blocks = tuple((number % 2, draw(st.integers(1, most))) for number in range(draw(st.integers(1, 3))))
@@ -104,7 +104,7 @@ def test_the_plain_engine_that_leaves_out_nothing_says_the_same(
 
 @pytest.mark.parametrize("options", [pytest.param(OPTIONS[name], id=name) for name in FLOWS])
 @pytest.mark.parametrize("slow", [False, True])
-def test_a_contended_ring_that_nobody_could_go_through(options: Options, *, slow: bool) -> None:
+def test_a_contended_ring_that_nobody_could_go_through(options: SimulationOptions, *, slow: bool) -> None:
     topology, num_ranks = transposed(16), 16
     if slow:
         up = tuple(topology.node_names[int(column[3])] for column in (topology.link_source, topology.link_target))
@@ -132,7 +132,7 @@ def test_paces_that_differ_by_little_are_not_taken_for_one() -> None:
     topology, nothing = parse("fully-connected:4"), np.zeros(4, np.int64)
     slow = 1 - 1e-8 * ((topology.link_source >= 2) & (topology.link_target >= 2))
     topology = replace(topology, bytes_per_second=topology.bytes_per_second * slow)
-    pairs = Pattern(np.arange(4), np.arange(4) ^ 1, np.ones(4, np.int64), nothing, nothing)
+    pairs = TrafficPattern(np.arange(4), np.arange(4) ^ 1, np.ones(4, np.int64), nothing, nothing)
     few, more, most = (
         ends(Traffic(4, (pairs,), ((0, repeat),), 4), topology, OPTIONS["whole"], every=False)
         for repeat in (1, 1001, 3_000_001)

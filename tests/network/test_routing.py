@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hocket.errors import TopologyError
 from hocket.network import ShortestPath, parse, shortest
-from hocket.network.hashing import mix
+from hocket.network.flow_hash import mix
 from hocket.network.reach import components, distances
 from hocket.network.routing import NOWHERE, Supplied, fill
 from tests.network.ways import all_ways, hops

@@ -10,37 +10,37 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, TopologyError
-from hocket.network import Options, Topology, parse, simulate, traffic_of
+from hocket.network import SimulationOptions, Topology, parse, simulate, traffic_of
 from hocket.network.simulation.engine import run_events
 from hocket.network.simulation.jobs import make_job
 from hocket.network.simulation.simulate import LEVELS, Run, simulate_together
-from hocket.network.simulation.traffic import Pattern, Traffic
+from hocket.network.simulation.traffic import Traffic, TrafficPattern
 from hocket.network.topology import Ints
 from hocket.schedule import Builder, Schedule, lower_all
 from hocket.schedule.lowering.dependencies import REMOTE
 
 MIB = 2.0**20
-WHOLE = Options(piece_bytes=math.inf)
+WHOLE = SimulationOptions(piece_bytes=math.inf)
 LINK = "bandwidth=10e9B/s,latency=1us"
 BETA, ALPHA = 1e-10, 1e-6
 KINDS = ("ring:8", "torus:3x3", "fat-tree:8,radix=4,oversubscription=2", "fully-connected:5", "dragonfly:2,1,1,3")
 
 
 OPTIONS = {
-    "pieces": Options(piece_bytes=20000),
+    "pieces": SimulationOptions(piece_bytes=20000),
     "whole": WHOLE,
-    "overheads": Options(
+    "overheads": SimulationOptions(
         piece_bytes=math.inf, send_seconds=1e-7, receive_seconds=3e-7, reduce_bytes_per_second=1e10, launch_seconds=1e-6
     ),
-    "everything": Options(
+    "everything": SimulationOptions(
         piece_bytes=40000,
         send_seconds=1e-7,
         receive_seconds=3e-7,
         reduce_bytes_per_second=1e10,
         copy_bytes_per_second=3e10,
     ),
-    "packets": Options(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
-    "ticks": Options(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
+    "packets": SimulationOptions(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
+    "ticks": SimulationOptions(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
 }
 
 
@@ -68,7 +68,7 @@ def has_one_transfer_per_step(schedule: Schedule) -> bool:
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 8, 16, 31, 64])
 def test_levels_agree_with_the_registry_where_steps_are_alike(num_ranks: int) -> None:
     topology = parse(f"fully-connected:{num_ranks},{LINK}")
-    options = Options(piece_bytes=math.inf, reduce_bytes_per_second=5e9)
+    options = SimulationOptions(piece_bytes=math.inf, reduce_bytes_per_second=5e9)
     gamma, checked = 1 / 5e9, 0
     for (collective, name), algorithm in ALGORITHMS.items():
         if not algorithm.allows(num_ranks) or algorithm.steps is None or algorithm.sent is None:
@@ -139,7 +139,7 @@ SOME = ("ring", "halving_doubling", "direct", "double_tree", "pairwise", "nonuni
 @pytest.mark.parametrize("options", [pytest.param(one, id=name) for name, one in OPTIONS.items()])
 @pytest.mark.parametrize("kind", ["torus:3x2", "fat-tree:8,radix=4,oversubscription=2", "fully-connected:4"])
 def test_compiled_collapsed_or_neither_all_say_the_same(
-    kind: str, options: Options, monkeypatch: pytest.MonkeyPatch
+    kind: str, options: SimulationOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = parse(kind)
     schedules = built(topology.num_ranks, *SOME)
@@ -180,7 +180,7 @@ def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
 
 def sent_by(traffic: Traffic, kind: str, *, engine: str, reduces: float = math.inf) -> list[tuple[float, ...]]:
     """Start, source, target, step and piece of all that is sent, in two pieces per chunk, each of 1 KiB: by start."""
-    topology, options = parse(kind), Options(piece_bytes=1024.0)
+    topology, options = parse(kind), SimulationOptions(piece_bytes=1024.0)
     job = make_job(traffic, topology, 2048.0 * traffic.chunks_per_vector)
     work = tuple(one.reduced / reduces for one in traffic.patterns)
     with pytest.MonkeyPatch.context() as patched:
@@ -192,9 +192,10 @@ def sent_by(traffic: Traffic, kind: str, *, engine: str, reduces: float = math.i
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def message(source: int, target: int, chunks: int, reducing: int = 0) -> Pattern:
+def message(source: int, target: int, chunks: int, reducing: int = 0) -> TrafficPattern:
     """A step of one message, after which rank 0 reduces chunks."""
-    return Pattern(*(np.array([one]) for one in (source, target, chunks)), np.array([reducing, 0, 0]), np.zeros(3, int))
+    columns = [np.array([one]) for one in (source, target, chunks)]
+    return TrafficPattern(*columns, np.array([reducing, 0, 0]), np.zeros(3, int))
 
 
 @pytest.mark.parametrize("engine", ["compiled", "plain"])
@@ -277,11 +278,13 @@ def test_pieces_make_a_chain_as_fast_as_its_links() -> None:
 def test_reduction_and_overheads_are_paid_for_each_step() -> None:
     topology = parse(f"fully-connected:2,{LINK}")
     schedule = ALGORITHMS["all_reduce", "ring"].build(2)
-    options = Options(launch_seconds=5e-6, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e9)
+    options = SimulationOptions(
+        launch_seconds=5e-6, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e9
+    )
     half = MIB / 2
     expected = 5e-6 + 2 * (2e-6 + ALPHA + half * BETA + 3e-6) + half / 1e9
     for level in LEVELS:
-        whole = Options(**(vars(options) | {"piece_bytes": math.inf}))
+        whole = SimulationOptions(**(vars(options) | {"piece_bytes": math.inf}))
         found = simulate(schedule, topology, MIB, level=level, options=whole)
         assert found.seconds == pytest.approx(expected, rel=1e-9)
         assert found.parts.latency + found.parts.bandwidth + found.parts.reduction == pytest.approx(expected)
@@ -302,7 +305,9 @@ def up_and_down(num_pieces: int) -> tuple[Schedule, Topology]:
 @pytest.mark.parametrize("level", ["steps", "events"])
 def test_a_switch_that_reduces_does_so_while_data_passes(level: str) -> None:
     schedule, topology = up_and_down(1)
-    options = Options(piece_bytes=math.inf, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e6)
+    options = SimulationOptions(
+        piece_bytes=math.inf, send_seconds=2e-6, receive_seconds=3e-6, reduce_bytes_per_second=1e6
+    )
     found = simulate(schedule, topology, MIB, level=level, options=options)
     assert found.seconds == pytest.approx(2e-6 + 2 * (ALPHA + MIB * BETA) + 3e-6) and found.parts.reduction == 0
 
@@ -347,8 +352,8 @@ def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(64)
     costs = {"receive_seconds": 1e-7, "send_seconds": 2e-7, "reduce_bytes_per_second": 1e10}
     for options in (
-        *(Options(size) for size in (math.inf, 3000)),
-        *(Options(size, **costs) for size in (math.inf, 5000)),
+        *(SimulationOptions(size) for size in (math.inf, 3000)),
+        *(SimulationOptions(size, **costs) for size in (math.inf, 5000)),
     ):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("hocket.network.simulation.simulate.run_events", None)
@@ -361,7 +366,7 @@ def test_where_early_pieces_overtake_late_ones_the_events_decide() -> None:
     """Adding is slow here, and ends with the first half of the steps, in which only some pieces are by then."""
     topology = parse("fat-tree:16,radix=8")
     schedule = ALGORITHMS["all_reduce", "ring"].build(16)
-    options = Options(piece_bytes=10000, reduce_bytes_per_second=1e9)
+    options = SimulationOptions(piece_bytes=10000, reduce_bytes_per_second=1e9)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("hocket.network.simulation.simulate.run_events", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -405,7 +410,7 @@ def test_what_cannot_be_simulated_is_refused(arguments, message: str) -> None:
 @pytest.mark.parametrize("name", ["chain", "binomial", "direct"])
 def test_a_size_whose_pieces_could_not_be_held_is_refused_before_they_are(name: str) -> None:
     topology, schedule = parse("ring:3"), ALGORITHMS["broadcast", name].build(3)
-    for arguments in ({}, {"record": True}, {"options": Options(reduce_bytes_per_second=1e9)}):
+    for arguments in ({}, {"record": True}, {"options": SimulationOptions(reduce_bytes_per_second=1e9)}):
         if name == "direct" and "record" not in arguments:
             assert simulate(schedule, topology, 1e16, **arguments).seconds > 0
             continue
@@ -423,7 +428,9 @@ def test_more_pieces_than_can_be_numbered_are_refused_by_the_compiled_engine() -
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("hocket.network.simulation.jobs._MOST_PIECES", 1 << 60)
         with pytest.raises(ValueError, match=r"fewer pieces in all than 2\^31"):
-            run_events([replace(job, chunk_bytes=1e15)], parse("ring:3").seconds, Options(), [(np.zeros(3),) * 2])
+            run_events(
+                [replace(job, chunk_bytes=1e15)], parse("ring:3").seconds, SimulationOptions(), [(np.zeros(3),) * 2]
+            )
 
 
 def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,7 +456,7 @@ def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_options_that_make_no_sense_are_refused(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Options(**options)
+        SimulationOptions(**options)
 
 
 def test_several_collectives_name_the_rank_that_there_is_not() -> None:

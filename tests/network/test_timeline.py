@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network import Options, parse, simulate
+from hocket.network import SimulationOptions, parse, simulate
 from hocket.network.simulation.timeline import chrome_trace, write
 
 
 def recorded(kind, collective, name, **options):
     topology = parse(kind)
     schedule = ALGORITHMS[collective, name].build(topology.num_ranks)
-    return simulate(schedule, topology, 4e6, options=Options(**options), record=True)
+    return simulate(schedule, topology, 4e6, options=SimulationOptions(**options), record=True)
 
 
 def lanes(trace, process):

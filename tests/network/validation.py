@@ -60,10 +60,10 @@ The published numbers are times of NCCL and MSCCL, in microseconds. The H100 row
 repository, the A100 rows from vTrain. The H200 rows and all others are from issues of nccl-tests and nccl; their bus
 bandwidth is converted to time.
 
-One rule predicts all of them (`network/simulation/machines.py`). It simulates the schedule of every algorithm with
-every protocol, uses the constants of NCCL's own cost model, and takes the shortest time. The last column shows which
-algorithm and protocol it chose. The allowed error is 15 % from 16 MiB on, and 35 % below. Times of training iterations
-are not compared.
+One rule predicts all of them (`network/simulation/calibrated_machines.py`). It simulates the schedule of every
+algorithm with every protocol, uses the constants of NCCL's own cost model, and takes the shortest time. The last column
+shows which algorithm and protocol it chose. The allowed error is 15 % from 16 MiB on, and 35 % below. Times of training
+iterations are not compared.
 
 Not all constants are NCCL's:
 

@@ -9,7 +9,7 @@ import pytest
 import hocket
 from hocket import testing
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime import discover, world
+from hocket.runtime import discover
 from hocket.schedule import reference
 from hocket.testing import (
     assert_same_bits,
@@ -19,6 +19,7 @@ from hocket.testing import (
     random_inputs,
     run_ranks,
 )
+from tests.runtime import world
 
 
 def in_threads(transports: list[Any]) -> None:

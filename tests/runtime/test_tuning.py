@@ -16,7 +16,7 @@ from hocket.errors import CommunicationError
 from hocket.runtime import Policy, choose, discover, run_ranks
 from hocket.runtime.choice.tuner_file import read, write
 from hocket.runtime.tuning import tuner
-from hocket.runtime.tuning.timed_ranks import Job, Rounds, _cells, _worth_trying, exact_bytes, measure
+from hocket.runtime.tuning.timed_ranks import Rounds, TimedJob, _cells, _worth_trying, exact_bytes, measure
 from hocket.runtime.tuning.tuner import COLLECTIVES, Tuning, candidates, job_of, load, store, tune
 from hocket.schedule import find_collective
 
@@ -77,7 +77,7 @@ def test_a_job_has_the_default_for_each_size(shares_cores: bool, monkeypatch: py
 
 
 def test_all_algorithms_are_tried_at_two_sizes_first() -> None:
-    job = Job("all_reduce", (8, 4096, 1 << 20, 4 << 20, 64 << 20), ("a",), ("a",) * 5)
+    job = TimedJob("all_reduce", (8, 4096, 1 << 20, 4 << 20, 64 << 20), ("a",), ("a",) * 5)
     assert [size for _, size, _ in _cells([job])] == [8, 4 << 20, 4096, 1 << 20, 64 << 20]
 
 
@@ -113,7 +113,7 @@ def test_ranks_that_do_not_agree_fail_and_do_not_hang() -> None:
     """As whatever goes wrong in a rank does: an error of the communicator ends all of them."""
 
     def differ() -> None:
-        measure([Job("all_reduce", (8 << discover().rank,), ("direct",), ("direct",))], 60.0)
+        measure([TimedJob("all_reduce", (8 << discover().rank,), ("direct",), ("direct",))], 60.0)
 
     before = threading.active_count()
     with pytest.raises(CommunicationError):
@@ -130,10 +130,10 @@ class Machine:
     """Times by a made-up law instead of ranks: the ring is the quickest from 64 KiB on, at first."""
 
     def __init__(self, again: float) -> None:
-        self.again, self.calls = again, list[tuple[Sequence[Job], bool]]()
+        self.again, self.calls = again, list[tuple[Sequence[TimedJob], bool]]()
 
     def __call__(
-        self, num_ranks: int, jobs: Sequence[Job], seconds: float, *, screen: bool = True
+        self, num_ranks: int, jobs: Sequence[TimedJob], seconds: float, *, screen: bool = True
     ) -> dict[tuple[str, int], Rounds]:
         self.calls.append((jobs, screen))
         ring = 0.5 if screen else self.again
@@ -200,7 +200,7 @@ def test_a_line_does_not_reach_towards_a_clear_loss_of_the_second_measurement(
 ) -> None:
     first, second = Machine(again=0.5), {256 << 10: Machine(again=0.5), 1 << 20: Machine(again)}
 
-    def time_algorithms(num_ranks: int, jobs: Sequence[Job], seconds: float, *, screen: bool = True) -> Any:
+    def time_algorithms(num_ranks: int, jobs: Sequence[TimedJob], seconds: float, *, screen: bool = True) -> Any:
         if screen:
             return first(num_ranks, jobs, seconds)
         return {

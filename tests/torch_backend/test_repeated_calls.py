@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-from hocket.torch_backend.options import _VALUES, place_of
+from hocket.torch_backend.options import _VALUES, offset_of
 from tests.torch_backend.ranks import run
 
 TURNS = 4
@@ -220,15 +220,15 @@ def test_errors_are_those_of_the_backend() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_are_found_in_memory(name: str) -> None:
     kind: Any = getattr(distributed_c10d, f"{name}Options")
-    places = [place_of(kind, one) for one in _VALUES if hasattr(kind, one)]
-    assert len(places) >= 2 and None not in places
-    assert len({place[0] for place in places if place}) == len(places)
+    offsets = [offset_of(kind, one) for one in _VALUES if hasattr(kind, one)]
+    assert len(offsets) >= 2 and None not in offsets
+    assert len({offset[0] for offset in offsets if offset}) == len(offsets)
 
 
 def test_options_that_lie_elsewhere_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     class Elsewhere:
         timeout = None
 
-    assert place_of(Elsewhere, "timeout") is None
+    assert offset_of(Elsewhere, "timeout") is None
     monkeypatch.setattr("hocket.torch_backend.options._MAX_BYTES", 32)  # before it
-    assert place_of(distributed_c10d.AllreduceOptions, "timeout") is None
+    assert offset_of(distributed_c10d.AllreduceOptions, "timeout") is None

@@ -160,7 +160,7 @@ def test_steps_stand_side_by_side_where_there_is_room(
     for width, together in (("80", ["start", "step 0"]), ("120", ["start", "step 0", "step 1"])):
         monkeypatch.setenv("COLUMNS", width)
         _, text = show(capsys, "ring")
-        assert re.findall(r"start|step \d+(?=  )", text.splitlines()[5]) == together
+        assert re.findall(r"start|step \d+(?=  )", text.splitlines()[6]) == together
     monkeypatch.delenv("COLUMNS")
     _, text = show(capsys, "ring")
     assert "start   c0 c1 c2 c3\n" in text

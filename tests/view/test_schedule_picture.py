@@ -4,13 +4,13 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
-from tests.cli.test_chunk_matrix import BROKEN
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
 from hocket.view import name_counts
 from hocket.view.schedules.rank_layout import RADIUS, Curves, on_circle, on_grid
 from tests.cli.test_show import LAID_OUT
+from tests.view.test_chunk_matrix import BROKEN
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]

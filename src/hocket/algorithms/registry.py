@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
+from hocket.algorithms.promise import Formula, Promise, parse
 from hocket.algorithms.user_code import (
     blamed_on,
     check_arguments,
@@ -220,9 +221,9 @@ on_replaced: list[Callable[[], None]] = []
 def algorithm(
     *collectives: str,
     name: str,
-    chunks: Parameter | None = None,
-    steps: Parameter | None = None,
-    sent: Parameter | None = None,
+    chunks: Promise | None = None,
+    steps: Promise | None = None,
+    sent: Promise | None = None,
     labels: tuple[str, ...] = (),
     ranks: Constraint | None = None,
     groups: Parameter | None = None,
@@ -247,8 +248,9 @@ def algorithm(
         find_collective(collective)
     if not collectives:
         raise ScheduleError(f"{source}: expected a collective, one of {', '.join(COLLECTIVES)}; found none")
-    parameters = {"chunks": chunks, "steps": steps, "sent": sent, "groups": groups, "dims": dims}
-    check_arguments(source, {"name": name, "doc": doc}, parameters, labels, ranks)
+    formulas = {"chunks": chunks, "steps": steps, "sent": sent}
+    promises = {key: parse(key, one, source) if isinstance(one, str) else one for key, one in formulas.items()}
+    check_arguments(source, {"name": name, "doc": doc}, promises, {"groups": groups, "dims": dims}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
         made = [
@@ -257,17 +259,18 @@ def algorithm(
                 name=name,
                 doc=doc or one.doc,
                 source=source,
-                chunks=chunks,
-                steps=steps,
-                sent=sent,
+                chunks=promises["chunks"],
+                steps=promises["steps"],
+                sent=promises["sent"],
                 labels=frozenset(labels),
                 ranks=ranks or one.ranks,
                 groups=groups or one.groups,
                 dims=dims or one.dims,
             )
-            for one in (_made_of(program, collective, name, chunks, source) for collective in collectives)
+            for one in (_made_of(program, collective, name, promises["chunks"], source) for collective in collectives)
         ]
         for one in made:
+            _check_needs(one)
             before = ALGORITHMS.get((one.collective, name))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
@@ -301,6 +304,17 @@ def _made_of(
         return builder.finish()
 
     return Algorithm(collective, name, write.__doc__ or "", source, produce, write)
+
+
+def _check_needs(one: Algorithm) -> None:
+    """ScheduleError if a formula uses groups or a grid that the algorithm does not take."""
+    for name in ("chunks", "steps", "sent"):
+        promise = getattr(one, name)
+        for needed in sorted(promise.needs) if isinstance(promise, Formula) else ():
+            if getattr(one, needed) is None:
+                raise ScheduleError(
+                    f"{one.source}: expected {needed}=, which {name}={promise.text!r} needs; found none"
+                )
 
 
 def tell_replaced() -> None:

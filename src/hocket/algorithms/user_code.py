@@ -99,6 +99,7 @@ def default_partition(name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
 def check_arguments(
     source: str,
     texts: Mapping[str, object],
+    promises: Mapping[str, object],
     parameters: Mapping[str, object],
     labels: Collection[object],
     ranks: object,
@@ -110,10 +111,16 @@ def check_arguments(
     for name, text in texts.items():
         if not isinstance(text, str | None) or (name == "name" and not text):
             raise ScheduleError(f"{source}: expected {name}= to be a text; found {text!r}")
+    for name, promise in promises.items():
+        if promise is not None and not callable(promise):
+            raise ScheduleError(
+                f'{source}: expected {name}= to be a formula, such as "2 * (P - 1)", or a function of the rank count; '
+                f"found {promise!r}"
+            )
     for name, parameter in parameters.items():
         if parameter is not None and not callable(parameter):
             raise ScheduleError(
-                f"{source}: expected {name}= to be a function of the rank count, as `lambda p: {parameter!r}`; "
+                f"{source}: expected {name}= to be a function of the rank count, such as `lambda p: {parameter!r}`; "
                 f"found {parameter!r}"
             )
     if not set(labels) <= set(LABELS):

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.network import Options, Topology
+    from hocket.network import SimulationOptions, Topology
 
 _PLACEHOLDER = "N"
 
@@ -58,14 +58,14 @@ def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "T
     return topology.place(range(num_ranks))
 
 
-def options_of(reduce: str, overhead: str = "") -> "Options":
+def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
     """What --reduce and --overhead say. ValueError for what is no bandwidth, or no time."""
     from dataclasses import replace
 
     from hocket.errors import TopologyError
-    from hocket.network import Options, links
+    from hocket.network import SimulationOptions, links
 
-    options = Options()
+    options = SimulationOptions()
     try:
         if reduce:
             options = replace(options, reduce_bytes_per_second=links.bytes_per_second(reduce))

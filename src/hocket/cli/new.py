@@ -21,9 +21,9 @@ import numpy as np
 @hocket.algorithm(
     "all_reduce",
     name="{name}",
-    chunks=lambda p: p,  # into how many the vector is cut, for p ranks
-    steps=lambda p: 2 * (p - 1),
-    sent=lambda p: 2 * (p - 1) / p,  # by each rank; 1 is the whole vector
+    chunks="P",  # the number of parts of the vector, for P ranks
+    steps="2 * (P - 1)",
+    sent="2 * (P - 1) / P",  # by each rank; 1 is the whole vector
 )
 def {name}(schedule):
     """Each rank adds up one chunk for all, and then sends all others the sum."""
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the file and says what to do next. ValueError, which is exit code 2, if there is such a file already."""
     file: Path = arguments.file
     if file.suffix != ".py":
-        raise ValueError(f"expected the name of a new file, as my_algorithm.py; found {str(file)!r}")
+        raise ValueError(f"expected the name of a new file, such as my_algorithm.py; found {str(file)!r}")
     if file.stem in sys.stdlib_module_names or file.stem in _IMPORTED:
         raise ValueError(f"expected another name than {file.name}, which would hide the module {file.stem}")
     name, path = _name(file.stem), shlex.quote(str(file))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hocket.runtime import Result, Rule
+    from hocket.runtime import Rule, TuningResult
 
 _DEFAULT_FILE = "hocket_tuner.conf"  # tuner_file's, which is not loaded for --help
 _FEW_RANKS = (2, 4, 8)
@@ -107,7 +107,7 @@ def _check_alone(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--measure times no algorithm and writes no tuner file: expected no {', '.join(given)}")
 
 
-def _older(result: "Result", stayed: "Sequence[Rule]") -> list[str]:
+def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
     """Of the rules that stayed, those that decide at a size that was timed, as no new one does."""
     from hocket.view import name_bytes
 
@@ -164,7 +164,7 @@ def _collectives(text: str | None) -> list[str]:
     return names
 
 
-def _print(result: "Result", output: Path, kept: Path) -> None:
+def _print(result: "TuningResult", output: Path, kept: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -192,7 +192,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
     console.print(f"{kept}: times and costs, for `hocket explain`", markup=False)
 
 
-def _again(result: "Result", rule: "Rule") -> str:
+def _again(result: "TuningResult", rule: "Rule") -> str:
     """What the check said of a line."""
     from hocket.view import name_bytes
 
@@ -204,7 +204,7 @@ def _again(result: "Result", rule: "Rule") -> str:
     return ", ".join(found) or "not checked"
 
 
-def _remarks(result: "Result") -> list[str]:
+def _remarks(result: "TuningResult") -> list[str]:
     held = [one.ratio for one in result.comparisons if one.holds]
     remarks = []
     if result.comparisons:

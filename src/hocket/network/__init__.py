@@ -7,7 +7,7 @@ from hocket.lazy import lazy_names
 if TYPE_CHECKING:
     from hocket.network.affinity import LEGEND as LEGEND
     from hocket.network.affinity import affinity as affinity
-    from hocket.network.bounds.bounds import lower_bound as lower_bound
+    from hocket.network.bounds.network_bound import lower_bound as lower_bound
     from hocket.network.files.read import load as load
     from hocket.network.kinds.by_name import KINDS as KINDS
     from hocket.network.kinds.by_name import parse as parse
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hocket.network.kinds.switch_tree import switch_tree as switch_tree
     from hocket.network.routing import DimensionOrder as DimensionOrder
     from hocket.network.routing import ShortestPath as ShortestPath
-    from hocket.network.simulation.options import Options as Options
     from hocket.network.simulation.pipelined import all_reduce_in_switches as all_reduce_in_switches
     from hocket.network.simulation.pipelined import all_reduce_in_tree as all_reduce_in_tree
-    from hocket.network.simulation.simulate import Result as Result
+    from hocket.network.simulation.simulate import SimulationResult as SimulationResult
     from hocket.network.simulation.simulate import simulate as simulate
+    from hocket.network.simulation.simulation_options import SimulationOptions as SimulationOptions
     from hocket.network.simulation.traffic import traffic_of as traffic_of
     from hocket.network.topology import Topology as Topology
 else:
@@ -27,14 +27,14 @@ else:
         __name__,
         {
             "affinity": ["LEGEND", "affinity"],
-            "bounds.bounds": ["lower_bound"],
+            "bounds.network_bound": ["lower_bound"],
             "files.read": ["load"],
             "kinds.by_name": ["KINDS", "parse"],
             "kinds.switch_tree": ["SwitchTree", "switch_tree"],
             "routing": ["DimensionOrder", "ShortestPath"],
-            "simulation.options": ["Options"],
+            "simulation.simulation_options": ["SimulationOptions"],
             "simulation.pipelined": ["all_reduce_in_switches", "all_reduce_in_tree"],
-            "simulation.simulate": ["Result", "simulate"],
+            "simulation.simulate": ["SimulationResult", "simulate"],
             "simulation.traffic": ["traffic_of"],
             "topology": ["Topology"],
         },

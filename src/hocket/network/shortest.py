@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network import compiled
-from hocket.network.hashing import mix
+from hocket.network.flow_hash import mix
 from hocket.network.reach import different, distances
 
 Ints = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import TopologyError
-from hocket.network.hashing import mix
+from hocket.network.flow_hash import mix
 from hocket.network.reach import unreached
 
 Ints = npt.NDArray[np.int64]

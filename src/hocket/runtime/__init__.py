@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from hocket.runtime.tuning.machine_costs import MachineCosts as MachineCosts
     from hocket.runtime.tuning.tuner import Entry as Entry
     from hocket.runtime.tuning.tuner import Measured as Measured
-    from hocket.runtime.tuning.tuner import Result as Result
     from hocket.runtime.tuning.tuner import Sample as Sample
+    from hocket.runtime.tuning.tuner import TuningResult as TuningResult
     from hocket.runtime.tuning.tuner import sample_of as sample_of
     from hocket.runtime.vocabulary import DTYPES as DTYPES
     from hocket.runtime.vocabulary import OPS as OPS
@@ -80,7 +80,7 @@ else:
             "traces.trace": ["span", "trace"],
             "tuning.fit": ["Costs", "Traits"],
             "tuning.machine_costs": ["MachineCosts"],
-            "tuning.tuner": ["Entry", "Measured", "Result", "Sample", "sample_of"],
+            "tuning.tuner": ["Entry", "Measured", "TuningResult", "Sample", "sample_of"],
             "vocabulary": ["DTYPES", "OPS"],
         },
     )

@@ -1,8 +1,10 @@
-"""The names behind the numbers that Python and the core exchange: the number of a name is its index in the tuple."""
+"""The names behind the numbers that Python and the core exchange.
 
-from hocket import _core
-from hocket.schedule import COLLECTIVES
+The position of a name in its tuple is its number. A test compares DTYPES and OPS with those of the core."""
+
+from hocket.schedule import COLLECTIVES, DTYPES, REDUCTIONS
+
+__all__ = ["DTYPES", "KINDS", "OPS"]
 
 KINDS = tuple(COLLECTIVES)
-DTYPES: tuple[str, ...] = _core.DTYPES
-OPS: tuple[str, ...] = _core.OPS
+OPS = REDUCTIONS

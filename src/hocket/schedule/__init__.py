@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hocket.schedule.collective import Collective as Collective
     from hocket.schedule.collective import find_collective as find_collective
     from hocket.schedule.collective import in_place_offset as in_place_offset
+    from hocket.schedule.dtypes import DTYPE_TABLE as DTYPE_TABLE
     from hocket.schedule.dtypes import DTYPES as DTYPES
     from hocket.schedule.dtypes import EXTENSION_DTYPES as EXTENSION_DTYPES
     from hocket.schedule.dtypes import ITEM_BYTES as ITEM_BYTES
@@ -49,7 +50,7 @@ else:
         {
             "builder": ["Builder"],
             "collective": ["COLLECTIVES", "Collective", "find_collective", "in_place_offset"],
-            "dtypes": ["DTYPES", "EXTENSION_DTYPES", "ITEM_BYTES", "numpy_dtype"],
+            "dtypes": ["DTYPES", "DTYPE_TABLE", "EXTENSION_DTYPES", "ITEM_BYTES", "numpy_dtype"],
             "interpreter": ["run_plans"],
             "ir": ["Block", "Buffer", "COLUMNS", "Schedule", "Step"],
             "lowering.lower": ["lower", "lower_all"],

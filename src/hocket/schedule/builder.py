@@ -20,7 +20,7 @@ _ALL_REPETITIONS_CHECKED_TO = 1024
 _SAMPLED_REPETITIONS = 64
 
 
-class Places(TypedDict, total=False):
+class RowArguments(TypedDict, total=False):
     """Where a row reads and writes, beside ranks: see Builder.reduce."""
 
     src_chunk: npt.ArrayLike
@@ -114,13 +114,13 @@ class Builder:
         self._repeating = ""
 
     def copy(
-        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **where: Unpack[RowArguments]
     ) -> None:
         """Rows that put src's chunk in the place of dst's; arguments as for reduce."""
-        self._add("copy", src, dst, chunk, **places)
+        self._add("copy", src, dst, chunk, **where)
 
     def reduce(
-        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **places: Unpack[Places]
+        self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **where: Unpack[RowArguments]
     ) -> None:
         """Rows that fold src's chunk into dst's, for the integers or integer arrays src, dst and chunk.
 
@@ -130,7 +130,7 @@ class Builder:
         that write the same chunk are folded in the order written, and only the first of them may be a copy; if it is
         none, the old content comes first.
         """
-        self._add("reduce", src, dst, chunk, **places)
+        self._add("reduce", src, dst, chunk, **where)
 
     def include(self, schedule: Schedule) -> None:
         """All steps of a schedule for the same ranks and chunks, here."""
@@ -184,24 +184,24 @@ class Builder:
         src: npt.ArrayLike,
         dst: npt.ArrayLike,
         chunk: npt.ArrayLike | None,
-        **places: Unpack[Places],
+        **where: Unpack[RowArguments],
     ) -> None:
         site = _site()
-        unknown = set(places).difference(Places.__annotations__)
+        unknown = set(where).difference(RowArguments.__annotations__)
         if unknown:
-            known, found = ", ".join(("src", "dst", "chunk", *Places.__annotations__)), ", ".join(sorted(unknown))
+            known, found = ", ".join(("src", "dst", "chunk", *RowArguments.__annotations__)), ", ".join(sorted(unknown))
             raise ScheduleError(f"{site}: {method}: expected arguments among {known}; found {found}")
         if self._calls is None:
             raise ScheduleError(
                 f"{site}: rows belong to a step; write `with schedule.step():` or schedule.repeat() around"
             )
-        src_chunk, dst_chunk = places.get("src_chunk", chunk), places.get("dst_chunk", chunk)
+        src_chunk, dst_chunk = where.get("src_chunk", chunk), where.get("dst_chunk", chunk)
         if src_chunk is None or dst_chunk is None:
             raise ScheduleError(f"{site}: expected chunk=, or src_chunk= and dst_chunk=; found neither for one side")
-        names = places.get("src_buffer", "data"), places.get("dst_buffer", "data")
+        names = where.get("src_buffer", "data"), where.get("dst_buffer", "data")
         buffers = [_buffer(name, site) for name in names]
         named = {"src": src, "dst": dst, "src_chunk": src_chunk, "dst_chunk": dst_chunk}
-        named |= {"count": places.get("count", 1), "stride": places.get("stride", 1)}
+        named |= {"count": where.get("count", 1), "stride": where.get("stride", 1)}
         arrays = {name: _integers(name, value, site) for name, value in named.items()}
         try:
             shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))

@@ -28,7 +28,7 @@ _KEPT, _MOST_KEPT_ROWS = 64, 1 << 14  # schedules whose patterns are remembered,
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class FoldPattern:
     """What all repetitions of a block share: how its row groups fold, and where its reads and writes lie.
 
     Group g folds the operands starts[g] to starts[g] + counts[g], the old content of its place first unless its first
@@ -57,7 +57,7 @@ class Fold:
     number: int
     reads: Indices
     writes: Indices
-    pattern: Pattern
+    pattern: FoldPattern
     block: Block
     offset: int
     num_chunks: int
@@ -97,7 +97,7 @@ class Places:
         self.begins = np.cumsum([0, *sizes[:-1]])
         self.width = max(sum(sizes), 1)
         self.count = self.width * self.num_ranks
-        self._patterns: dict[int, Pattern] | None = {} if schedule.num_rows <= _MOST_KEPT_ROWS else None
+        self._patterns: dict[int, FoldPattern] | None = {} if schedule.num_rows <= _MOST_KEPT_ROWS else None
 
     def require_memory(self, bytes_each: int) -> None:
         """ResourceError if so much for every place is too much: to be asked before any of it is allocated."""
@@ -129,7 +129,7 @@ class Places:
                 yield Fold(number, reads, writes, pattern, block, offset, num_chunks)
                 number += 1
 
-    def _reads(self, pattern: Pattern, offset: int) -> Indices:
+    def _reads(self, pattern: FoldPattern, offset: int) -> Indices:
         num_chunks, moves = self.schedule.num_chunks, pattern.read_moves
         if self.symmetry is None:
             return _moved(pattern.read_base, pattern.read_chunk, moves, offset, num_chunks)
@@ -147,7 +147,7 @@ class Places:
         uses_data = self.schedule.uses_data
         return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
 
-    def _pattern_of(self, index: int, step: Step) -> Pattern:
+    def _pattern_of(self, index: int, step: Step) -> FoldPattern:
         """That of the block with this index, kept if it is small."""
         found = self._patterns.get(index) if self._patterns is not None else None
         if found is None:
@@ -157,7 +157,7 @@ class Places:
                 self._patterns[index] = found
         return found
 
-    def _pattern(self, step: Step) -> Pattern:
+    def _pattern(self, step: Step) -> FoldPattern:
         assert step.group is not None
         first = np.flatnonzero(np.diff(step.group, prepend=-1))
         old = step.reduce[first]  # Groups whose first operand is what their place holds already.
@@ -185,7 +185,7 @@ class Places:
         read_base, read_chunk, read_moves, read_turns = map(reads, src, dst)
         starts = first + np.cumsum(old) - old
         counts = np.diff(starts, append=len(read_base))
-        return Pattern(
+        return FoldPattern(
             step=step,
             row_of_read=row_of_read,
             starts=starts,

@@ -52,14 +52,14 @@ Wide = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 
-class Homes:
-    """To which rank each chunk of a buffer belongs: homes[rank, i] is the rank's i-th chunk, and every chunk is one."""
+class ChunkOwners:
+    """The owner of each chunk of a buffer. chunks[rank, i] is the i-th chunk of a rank; each chunk stands there once."""
 
-    def __init__(self, homes: npt.NDArray[Any]) -> None:
-        self.homes = homes.astype(np.int64)
-        self.rank, self.index = (np.empty(homes.size, np.int64) for _ in range(2))
-        self.rank[homes] = np.arange(len(homes))[:, None]
-        self.index[homes] = np.arange(homes.shape[1])
+    def __init__(self, chunks: npt.NDArray[Any]) -> None:
+        self.chunks = chunks.astype(np.int64)
+        self.rank, self.index = (np.empty(chunks.size, np.int64) for _ in range(2))
+        self.rank[chunks] = np.arange(len(chunks))[:, None]
+        self.index[chunks] = np.arange(chunks.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Symmetry:
 
     period: int
     num_ranks: int
-    homes: tuple[Homes | None, ...]
+    owners: tuple[ChunkOwners | None, ...]
 
     def turned(self, buffer: npt.ArrayLike, chunk: npt.NDArray[Any], times: npt.ArrayLike) -> Wide:
         """Where this many turns, possibly below 0, take chunks of a buffer; arguments broadcast. Chunks below 0 stay.
@@ -77,13 +77,13 @@ class Symmetry:
         """
         buffers, chunks, turns = np.broadcast_arrays(np.asarray(buffer), np.asarray(chunk, np.int64), times)
         moved: Wide = chunks
-        for one, homes in enumerate(self.homes):
-            turning = np.flatnonzero((buffers == one) & (chunks >= 0)) if homes else ()
-            if homes is None or not len(turning):
+        for one, owners in enumerate(self.owners):
+            turning = np.flatnonzero((buffers == one) & (chunks >= 0)) if owners else ()
+            if owners is None or not len(turning):
                 continue
             everything = len(turning) == moved.size and moved.ndim == 1
             at, by = (chunks, turns) if everything else (chunks.ravel()[turning], turns.ravel()[turning])
-            there: Wide = homes.homes[(homes.rank[at] + by * self.period) % self.num_ranks, homes.index[at]]
+            there: Wide = owners.chunks[(owners.rank[at] + by * self.period) % self.num_ranks, owners.index[at]]
             if everything:
                 return there
             moved = moved.copy()
@@ -92,9 +92,9 @@ class Symmetry:
 
     def orbit(self, chunk: npt.NDArray[Any]) -> Wide:
         """Of the chunks of `data` that turns take to one another, the one that stands for all: shaped like chunk."""
-        homes = self.homes[Buffer.DATA]
-        assert homes is not None
-        found: Wide = homes.homes[homes.rank[chunk] % self.period, homes.index[chunk]]
+        owners = self.owners[Buffer.DATA]
+        assert owners is not None
+        found: Wide = owners.chunks[owners.rank[chunk] % self.period, owners.index[chunk]]
         return found
 
 
@@ -123,25 +123,25 @@ def _candidates(schedule: Schedule) -> Iterator[Symmetry]:
     if kind.rooted or not periods:
         return
     require_memory(_BYTES * width, f"comparing {p} ranks of {kind.name} in {schedule.num_chunks} chunks")
-    data = _homes(schedule)
+    data = _chunk_owners(schedule)
     if data is None:
         return
-    own = Homes(np.arange(p * k).reshape(p, k)) if kind.blocks == "pair" else None
+    own = ChunkOwners(np.arange(p * k).reshape(p, k)) if kind.blocks == "pair" else None
     ends = (data if extent == "whole" else own for extent in (kind.input, kind.output))
-    homes = (data, *ends, None)
+    owners = (data, *ends, None)
     for period in periods:
-        yield Symmetry(period, p, homes)
+        yield Symmetry(period, p, owners)
 
 
-def _homes(schedule: Schedule) -> Homes | None:
+def _chunk_owners(schedule: Schedule) -> ChunkOwners | None:
     """To which rank each chunk of `data` belongs; None if that cannot be said."""
     p, k, num_chunks = schedule.num_ranks, schedule.chunks_per_block, schedule.num_chunks
     if schedule.kind.blocks == "rank":
-        return Homes(np.arange(num_chunks).reshape(p, k))
+        return ChunkOwners(np.arange(num_chunks).reshape(p, k))
     if schedule.kind.blocks == "pair":
         rank = np.arange(p)[:, None]
         blocks = rank * p + (rank + np.arange(p)) % p
-        return Homes((blocks[:, :, None] * k + np.arange(k)).reshape(p, p * k))
+        return ChunkOwners((blocks[:, :, None] * k + np.arange(k)).reshape(p, p * k))
     for block in schedule.blocks:
         if num_chunks % p == 0 and block.step.count.sum() == num_chunks:
             step, _ = block.step.spread()
@@ -149,7 +149,7 @@ def _homes(schedule: Schedule) -> Homes | None:
             chunk = step.dst_chunk[order]
             alike = (step.dst[order] == np.arange(num_chunks) // (num_chunks // p)).all()
             if alike and (step.dst_buffer != Buffer.SCRATCH).all() and len(np.unique(chunk)) == num_chunks:
-                return Homes(chunk.reshape(p, -1))
+                return ChunkOwners(chunk.reshape(p, -1))
     return None
 
 
@@ -187,13 +187,13 @@ class _Sums:
 
     def agree(self, step: Step, *, of_rank_0: bool = False) -> bool:
         """Whether every rank's rows in this step, or rank 0's, turned, are those of the rank a period further on."""
-        index, homes = step.row_groups()[0], self.symmetry.homes
+        index, owners = step.row_groups()[0], self.symmetry.owners
         ahead = step.src_chunk.astype(np.int64) - step.dst_chunk
         # Where both ends of a range turn alike, one end says where the other is.
         whole = np.zeros(len(step), bool)
         for one in np.unique(step.dst_buffer).tolist():
-            alike = [other for other in Buffer if homes[other] is homes[one]]
-            near = True if homes[one] is None else ahead == 0
+            alike = [other for other in Buffer if owners[other] is owners[one]]
+            near = True if owners[one] is None else ahead == 0
             whole |= (step.dst_buffer == one) & np.isin(step.src_buffer, alike) & near
         if whole.all():
             sums = self.of(step, index, ahead - ahead.min(), None)

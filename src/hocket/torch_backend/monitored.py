@@ -8,8 +8,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from hocket.torch_backend.handles import BackendError
 from hocket.torch_backend.meeting import SHORTEST_WAIT_SECONDS
-from hocket.torch_backend.work import BackendError
 
 _OK = b"ok"
 

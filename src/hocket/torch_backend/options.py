@@ -23,7 +23,7 @@ _VALUES: dict[str, tuple[int, dict[int, Any]]] = {
 """Each field that a call may depend on: its size in bytes, and two values; keys are what is read from memory."""
 
 
-def place_of(kind: type, name: str) -> tuple[int, int] | None:
+def offset_of(kind: type, name: str) -> tuple[int, int] | None:
     """Returns offset and size in bytes of an attribute in options of this type; None if it is not as expected."""
     if type(kind).__name__ != "pybind11_type":
         return None
@@ -48,8 +48,8 @@ def learn_options() -> None:
     """Tells the core how to read the options of the collectives that it may repeat."""
     for name in ("Allreduce", "Broadcast", "Reduce", "Allgather", "ReduceScatter", "AllToAll", "Barrier"):
         kind = getattr(distributed_c10d, f"{name}Options")
-        places = {name: place_of(kind, name) for name in _VALUES if hasattr(kind, name)}
-        asynchronous = places.pop("asyncOp", None)
-        fields = [place for place in places.values() if place is not None]
-        if asynchronous is not None and len(fields) == len(places):
+        offsets = {name: offset_of(kind, name) for name in _VALUES if hasattr(kind, name)}
+        asynchronous = offsets.pop("asyncOp", None)
+        fields = [offset for offset in offsets.values() if offset is not None]
+        if asynchronous is not None and len(fields) == len(offsets):
             read_options(kind, asynchronous, fields)

@@ -20,16 +20,23 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
 from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
-from hocket.torch_backend.arguments import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching
+from hocket.torch_backend.handles import (
+    FinishedWork,
+    Futures,
+    RunningWork,
+    backend_error,
+    raise_to_torch,
+    told_to_torch,
+)
 from hocket.torch_backend.meeting import Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
+from hocket.torch_backend.operands import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.options import learn_options
-from hocket.torch_backend.reductions import reduction_of
+from hocket.torch_backend.reduce_ops import reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
-from hocket.torch_backend.work import FinishedWork, Futures, RunningWork, backend_error, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
 _GRACE_SECONDS = 5.0  # for operations without a waiter, when a group is left
@@ -42,27 +49,27 @@ _groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
 class ProcessGroup(dist.ProcessGroup):
     """One rank's side of a process group, with a communicator of its own. Ranks are ranks of the group.
 
-    place: torch.distributed's _DistributedBackendOptions. Bad arguments raise ValueError or TypeError before anything
+    given: torch.distributed's _DistributedBackendOptions. Bad arguments raise ValueError or TypeError before anything
     is sent. All later errors raise BackendError, a dist.DistBackendError; the group can then only be destroyed.
     """
 
-    def __init__(self, place: Any, options: Options | None) -> None:
-        super().__init__(place.group_rank, place.group_size)
-        self._store = place.store
-        self._seconds = place.timeout.total_seconds()
+    def __init__(self, given: Any, options: Options | None) -> None:
+        super().__init__(given.group_rank, given.group_size)
+        self._store = given.store
+        self._seconds = given.timeout.total_seconds()
         with told_to_torch:
-            self._comm, store = meet(place.store, place.group_rank, place.group_size, self._seconds, options)
+            self._comm, store = meet(given.store, given.group_rank, given.group_size, self._seconds, options)
         if options is not None and options.timeout is not None:
             self._seconds = options.timeout
         # For C++ code of PyTorch that looks beyond these methods: this backend has a name, and refuses every operation.
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
-        anchor = FakeProcessGroup._create_internal(place.group_rank, place.group_size, refusing)
+        anchor = FakeProcessGroup._create_internal(given.group_rank, given.group_size, refusing)
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, anchor)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._futures = Futures()
-        self._monitored_barrier = MonitoredBarrier(store, place.group_rank, place.group_size)
+        self._monitored_barrier = MonitoredBarrier(store, given.group_rank, given.group_size)
         self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
         self._sequence = 0  # number of calls that reached Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
@@ -474,10 +481,7 @@ learn_options()
 
 @at_process_end
 def _leave_all(error: BaseException | None) -> None:
-    """Aborts operations without a waiter, so that exit cannot hang.
-
-    After an uncaught exception it aborts at once; the other ranks get the exception as the reason.
-    """
+    """Aborts operations without a waiter, so that exit cannot hang; at once, with the reason, after an exception."""
     deadline, groups = time.monotonic() + _GRACE_SECONDS, list(_groups)
     for group in groups:
         if error is None:

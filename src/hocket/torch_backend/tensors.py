@@ -30,14 +30,14 @@ def target(name: str, tensor: Any) -> tuple[Any, Finish]:
     return _array(written), None if written is tensor else lambda: _copy(tensor, written)
 
 
-def source_of(name: str, tensors: Sequence[Any], result: Any = None, place: int = 0) -> Any:
+def source_of(name: str, tensors: Sequence[Any], result: Any = None, index: int = 0) -> Any:
     """Returns an array with the values of tensors of one dtype, one after the other.
 
-    result: the tensor that the operation writes; it may be tensors[place].
+    result: the tensor that the operation writes; it may be tensors[index].
     """
     tensors = [_checked(name, tensor) for tensor in tensors]
     _check_dtypes(name, tensors)
-    joined = _joined(tensors, result, place)
+    joined = _joined(tensors, result, index)
     if tensors[0].is_cuda:
         return staged(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
     if joined is None:
@@ -47,15 +47,15 @@ def source_of(name: str, tensors: Sequence[Any], result: Any = None, place: int 
     return _array(joined)
 
 
-def target_of(name: str, tensors: Sequence[Any], input: Any = None, place: int = 0) -> tuple[Any, Finish]:
+def target_of(name: str, tensors: Sequence[Any], input: Any = None, index: int = 0) -> tuple[Any, Finish]:
     """Returns an array for a result whose parts are these tensors, of one dtype, one after the other.
 
-    input: the tensor that the operation reads; it may be tensors[place].
+    input: the tensor that the operation reads; it may be tensors[index].
     """
     tensors = [_check_apart(name, _checked(name, tensor)) for tensor in tensors]
     _check_dtypes(name, tensors)
     torch._C._increment_version(tensors)
-    joined = _joined(tensors, input, place)
+    joined = _joined(tensors, input, index)
     if joined is not None:
         return _array(joined), None
     counts = [tensor.numel() for tensor in tensors]
@@ -140,10 +140,10 @@ def _array(tensor: Any) -> Any:
     return tensor if type(tensor) is torch.Tensor and not tensor.requires_grad else tensor.detach()
 
 
-def _joined(tensors: Sequence[Any], other: Any, place: int) -> Any:
+def _joined(tensors: Sequence[Any], other: Any, index: int) -> Any:
     """Returns one tensor over all of them if each begins where the previous one ends; else None.
 
-    Also returns None if `other` shares memory with them but is not tensors[place]: no in-place call allows that.
+    Also returns None if `other` shares memory with them but is not tensors[index]: no in-place call allows that.
     """
     first = tensors[0]
     if first.is_cuda:
@@ -161,7 +161,7 @@ def _joined(tensors: Sequence[Any], other: Any, place: int) -> Any:
         address += tensor.nbytes
     if other is not None:
         start = _plain(other).data_ptr()
-        if start != tensors[place].data_ptr() and start < address and first.data_ptr() < start + other.nbytes:
+        if start != tensors[index].data_ptr() and start < address and first.data_ptr() < start + other.nbytes:
             return None
     return first.detach().as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
 

@@ -10,13 +10,11 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-@algorithm("all_gather", name="bruck", chunks=lambda p: p, steps=rounds, sent=lambda p: (p - 1) / p)
+@algorithm("all_gather", name="bruck", chunks="P", steps="ceil(log2(P))", sent="(P - 1) / P")
 def bruck_all_gather(schedule: Builder) -> None:
     """In round k each rank gives the 2**k blocks that it has to the rank 2**k before it: its own and those of the ranks
     that follow. In the last round it gives what is still missing there.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N, any number of ranks; the largest messages go farthest, against which there is `pat`
     Ranks: any
     Reference: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
@@ -31,13 +29,11 @@ def bruck_all_gather(schedule: Builder) -> None:
 bruck_reduce_scatter = algorithm(
     "reduce_scatter",
     name="bruck",
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""Bruck's all_gather run backwards: far ranks first, and half as many blocks with every step.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N, any number of ranks, each message one range of blocks
     Ranks: any
     Reference: Bruck and Ho, "Efficient global combine operations in multi-port message-passing systems", 1993
@@ -48,13 +44,11 @@ bruck_reduce_scatter = algorithm(
 bruck_all_reduce = algorithm(
     "all_reduce",
     name="bruck",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * ceil(log2(P))",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""Reduce_scatter, then all_gather of Bruck.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N
     Best: small and medium N, any number of ranks, each message one range of chunks
     Ranks: any
     Reference: Bruck and Ho, "Efficient global combine operations in multi-port message-passing systems", 1993
@@ -62,18 +56,21 @@ bruck_all_reduce = algorithm(
 )(bruck_reduce_scatter.then(bruck_all_gather))
 
 
+def _sent_to_all(p: int) -> float:
+    """1 / P**2 for each bit that is set in 1, 2 ... P - 1: about log2(P) / (2 * P)"""
+    return sum(distance.bit_count() for distance in range(p)) / p**2
+
+
 @algorithm(
     "all_to_all",
     name="bruck",
-    chunks=lambda p: p * p,
-    steps=lambda p: max(rounds(p), 1),
-    sent=lambda p: sum(distance.bit_count() for distance in range(p)) / p**2,
+    chunks="P * P",
+    steps="max(ceil(log2(P)), 1)",
+    sent=_sent_to_all,
 )
 def bruck_all_to_all(schedule: Builder) -> None:
     """A block that is d ranks from home goes 2**k ranks on in round k if bit k of d is set.
 
-    Steps: max(ceil(log2(P)), 1)
-    Sent: N / P for each bit that is set in 1, 2 ... P - 1: about N / 2 * log2(P)
     Best: blocks so small that the number of messages is what counts
     Ranks: any
     Reference: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in

@@ -4,12 +4,10 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-@algorithm("broadcast", name="chain", chunks=lambda p: 1, steps=lambda p: p - 1, sent=lambda p: min(p - 1, 1))
+@algorithm("broadcast", name="chain", chunks="1", steps="P - 1", sent="min(P - 1, 1)")
 def chain_broadcast(schedule: Builder) -> None:
     """The root gives the vector to its next neighbour, that one to its own, and so on round to the one before the root.
 
-    Steps: P - 1
-    Sent: min(P - 1, 1) * N
     Best: very large N, of which many pieces are on their way at once; links between neighbours only
     Ranks: any
     Reference: folklore; Open MPI calls it chain, or pipeline; NCCL's broadcast on a ring
@@ -23,13 +21,11 @@ def chain_broadcast(schedule: Builder) -> None:
 chain_reduce = algorithm(
     "reduce",
     name="chain",
-    steps=lambda p: p - 1,
-    sent=lambda p: min(p - 1, 1),
+    steps="P - 1",
+    sent="min(P - 1, 1)",
     labels=("same_on_all_ranks", "size_invariant"),
     doc="""The broadcast run backwards: the sum grows from neighbour to neighbour until it reaches the root.
 
-    Steps: P - 1
-    Sent: min(P - 1, 1) * N
     Best: very large N, of which many pieces are on their way at once; links between neighbours only
     Ranks: any
     Reference: folklore; Open MPI calls it chain, or pipeline

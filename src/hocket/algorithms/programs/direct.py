@@ -12,16 +12,10 @@ from hocket.schedule import Builder
 _BITS = ("same_on_all_ranks", "rank_order", "size_invariant")
 
 
-def _one_step(p: int) -> int:
-    return min(p - 1, 1)
-
-
-@algorithm("all_reduce", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1, labels=_BITS)
+@algorithm("all_reduce", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1", labels=_BITS)
 def direct_all_reduce(schedule: Builder) -> None:
     """One shot: everyone reads everyone's whole vector and folds them all itself, from rank 0 upwards.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) * N
     Best: small N, where the number of steps is what counts, and few ranks
     Ranks: any
     Reference: folklore; the "allpairs" of microsoft/msccl, one-shot elsewhere
@@ -39,16 +33,14 @@ def direct_all_reduce(schedule: Builder) -> None:
     "reduce_scatter",
     "reduce_scatter_v",
     name="direct",
-    chunks=lambda p: p,
-    steps=_one_step,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="min(P - 1, 1)",
+    sent="(P - 1) / P",
     labels=_BITS,
 )
 def direct_reduce_scatter(schedule: Builder) -> None:
     """Everyone reads its own block from everyone and folds them, from rank 0 upwards.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) / P * N
     Best: all pairs of ranks have links of their own, as in shared memory or behind a switch; on other networks the
       P - 1 messages at once get in each other's way
     Ranks: any
@@ -63,12 +55,10 @@ def direct_reduce_scatter(schedule: Builder) -> None:
             schedule.reduce(src=rank[1:, None], dst=rank, chunk=rank)
 
 
-@algorithm("all_gather", "all_gather_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: (p - 1) / p)
+@algorithm("all_gather", "all_gather_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="(P - 1) / P")
 def direct_all_gather(schedule: Builder) -> None:
     """Everyone gives its block to everyone, its next neighbour first, so that no rank is the first goal of all.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) / P * N
     Best: all pairs of ranks have links of their own, as in shared memory or behind a switch
     Ranks: any
     Reference: folklore; the Mesh of HCCL
@@ -79,12 +69,10 @@ def direct_all_gather(schedule: Builder) -> None:
         schedule.copy(src=rank, dst=(rank + distance) % p, chunk=rank)
 
 
-@algorithm("barrier", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1)
+@algorithm("barrier", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1")
 def direct_barrier(schedule: Builder) -> None:
     """Everyone tells everyone, and goes on when it has heard from all.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) * N
     Best: few ranks, and more ranks than cores, where each further step is a further turn of every rank on its core
     Ranks: any
     Reference: folklore; the "central counter" of textbooks, with a flag of its own for each pair
@@ -100,13 +88,11 @@ def direct_barrier(schedule: Builder) -> None:
 direct_two_shot = algorithm(
     "all_reduce",
     name="direct_two_shot",
-    steps=lambda p: 2 * _one_step(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * min(P - 1, 1)",
+    sent="2 * (P - 1) / P",
     labels=_BITS,
     doc="""Two shots: direct reduce_scatter, in which each rank folds one chunk for all, then direct all_gather.
 
-    Steps: 2 * min(P - 1, 1)
-    Sent: 2 * (P - 1) / P * N
     Best: medium and large N where all pairs of ranks have links of their own, as in shared memory or behind a switch;
       no algorithm sends less
     Ranks: any
@@ -117,12 +103,10 @@ direct_two_shot = algorithm(
 )(direct_reduce_scatter.then(direct_all_gather))
 
 
-@algorithm("broadcast", name="direct", chunks=lambda p: 1, steps=_one_step, sent=lambda p: p - 1)
+@algorithm("broadcast", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1")
 def direct_broadcast(schedule: Builder) -> None:
     """The root gives the vector to everyone, its next neighbour first.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) * N
     Best: few ranks, and where all can read the root's memory at once
     Ranks: any
     Reference: folklore; the Star of HCCL
@@ -131,12 +115,10 @@ def direct_broadcast(schedule: Builder) -> None:
         schedule.copy(src=schedule.root, dst=_others(schedule), chunk=0)
 
 
-@algorithm("reduce", name="direct", chunks=lambda p: 1, steps=_one_step, sent=_one_step, labels=_BITS)
+@algorithm("reduce", name="direct", chunks="1", steps="min(P - 1, 1)", sent="min(P - 1, 1)", labels=_BITS)
 def direct_reduce(schedule: Builder) -> None:
     """The root reads everyone's whole vector and folds them all itself, from rank 0 upwards.
 
-    Steps: min(P - 1, 1)
-    Sent: min(P - 1, 1) * N
     Best: few ranks, or where the order of reduction must be that of the ranks
     Ranks: any
     Reference: folklore; the Star of HCCL
@@ -150,12 +132,10 @@ def direct_reduce(schedule: Builder) -> None:
             schedule.reduce(src=rank[1:], dst=root, chunk=0)
 
 
-@algorithm("gather", "gather_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: _one_step(p) / p)
+@algorithm("gather", "gather_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="min(P - 1, 1) / P")
 def direct_gather(schedule: Builder) -> None:
     """Everyone gives its block to the root.
 
-    Steps: min(P - 1, 1)
-    Sent: min(P - 1, 1) / P * N
     Best: few ranks, large blocks, shared memory; elsewhere all messages reach the root at once
     Ranks: any
     Reference: folklore; the Star of HCCL
@@ -167,12 +147,10 @@ def direct_gather(schedule: Builder) -> None:
         schedule.copy(src=others, dst=schedule.root, chunk=others)
 
 
-@algorithm("scatter", "scatter_v", name="direct", chunks=lambda p: p, steps=_one_step, sent=lambda p: (p - 1) / p)
+@algorithm("scatter", "scatter_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="(P - 1) / P")
 def direct_scatter(schedule: Builder) -> None:
     """The root gives everyone its block, its next neighbour first.
 
-    Steps: min(P - 1, 1)
-    Sent: (P - 1) / P * N
     Best: few ranks, large blocks, shared memory
     Ranks: any
     Reference: folklore; the Star of HCCL
@@ -188,15 +166,13 @@ def direct_scatter(schedule: Builder) -> None:
     "all_to_all",
     "all_to_all_v",
     name="direct",
-    chunks=lambda p: p * p,
-    steps=lambda p: 1,
-    sent=lambda p: (p - 1) / p**2,
+    chunks="P * P",
+    steps="1",
+    sent="(P - 1) / P**2",
 )
 def direct_all_to_all(schedule: Builder) -> None:
     """Everyone gives everyone the block for it, its next neighbour first, so that no rank is the first goal of all.
 
-    Steps: 1
-    Sent: (P - 1) / P * N
     Best: few ranks, and shared memory; on a network all messages are under way at once
     Ranks: any
     Reference: folklore; scattered in MPICH, without its windows

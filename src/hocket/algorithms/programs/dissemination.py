@@ -7,15 +7,13 @@ from hocket.schedule import Builder
 @algorithm(
     "barrier",
     name="dissemination",
-    chunks=lambda p: 1,
-    steps=lambda p: (p - 1).bit_length(),
-    sent=lambda p: (p - 1).bit_length(),
+    chunks="1",
+    steps="ceil(log2(P))",
+    sent="ceil(log2(P))",
 )
 def dissemination_barrier(schedule: Builder) -> None:
     """After round k each rank has heard from the 2**(k + 1) - 1 before it, so that after the last from all.
 
-    Steps: ceil(log2(P))
-    Sent: ceil(log2(P)) * N
     Best: any number of ranks; no barrier takes fewer steps
     Ranks: any
     Reference: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988

@@ -8,14 +8,12 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-@algorithm("broadcast", name="double_tree", chunks=lambda p: 2, steps=rounds, sent=lambda p: min(p - 1, 1))
+@algorithm("broadcast", name="double_tree", chunks="2", steps="ceil(log2(P))", sent="min(P - 1, 1)")
 def double_tree_broadcast(schedule: Builder) -> None:
     """The root gives half of the data to the top of each of two binary trees of all others, which pass it down. Numbers
     of nodes run in order of place, so that even ones are inner nodes and odd ones leaves; in the second tree ranks have
     other numbers, mirrored or moved by one, so that nobody is an inner node of both.
 
-    Steps: ceil(log2(P))
-    Sent: min(P - 1, 1) * N
     Best: all N, sent in pieces: logarithmic, and nobody sends more than N
     Ranks: any
     Reference: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
@@ -50,13 +48,11 @@ def _tree(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 double_tree_reduce = algorithm(
     "reduce",
     name="double_tree",
-    steps=rounds,
-    sent=lambda p: min(p - 1, 1),
+    steps="ceil(log2(P))",
+    sent="min(P - 1, 1)",
     labels=("same_on_all_ranks",),
     doc="""The broadcast run backwards: each half of the data is summed on its way up one of the two trees.
 
-    Steps: ceil(log2(P))
-    Sent: min(P - 1, 1) * N
     Best: all N, sent in pieces: logarithmic, and nobody receives more than N
     Ranks: any
     Reference: Sanders, Speck and Traeff 2009
@@ -66,13 +62,11 @@ double_tree_reduce = algorithm(
 double_tree_all_reduce = algorithm(
     "all_reduce",
     name="double_tree",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: {1: 0, 2: 1, 3: 1.5}.get(p, 2),
+    steps="2 * ceil(log2(P))",
+    sent="min(P - 1, P / 2, 2)",
     labels=("same_on_all_ranks",),
     doc="""Up both trees and down again: reduce to rank 0, then broadcast from it.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: up to 2 N
     Best: all N at scale, sent in pieces: logarithmic, at nearly full bandwidth
     Ranks: any
     Reference: Sanders, Speck and Traeff 2009; NCCL 2.4

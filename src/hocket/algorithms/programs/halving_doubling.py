@@ -7,6 +7,7 @@ from hocket.schedule import Builder
 
 
 def _sent(p: int) -> float:
+    """2 * (P - 1) / P for a power of two; 2 - 1 / B for a sum of two, where B is the larger one; else 2"""
     largest = 1 << p.bit_length() - 1
     return {1: 2 - 2 / p, 2: 2 - 1 / largest}.get(p.bit_count(), 2.0)
 
@@ -14,8 +15,8 @@ def _sent(p: int) -> float:
 @algorithm(
     "all_reduce",
     name="halving_doubling",
-    chunks=lambda p: 2 ** (p.bit_length() - 1),
-    steps=lambda p: 2 * (p - 1).bit_length(),
+    chunks="2**floor(log2(P))",
+    steps="2 * ceil(log2(P))",
     sent=_sent,
     labels=("same_on_all_ranks", "balanced_tree", "size_invariant"),
 )
@@ -23,8 +24,6 @@ def halving_doubling(schedule: Builder) -> None:
     """Ranks form blocks of falling powers of two (7 = 4 + 2 + 1). In a block partners 1, 2, 4 ... apart halve between
     them what they still sum; a finished block adds its chunks to those of the next larger one. Then all of it back.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N for a power of two; (2 - 1 / B) * N for a sum of two, of which B is the larger; else 2 * N
     Best: medium N
     Ranks: any
     Reference: Rabenseifner, "Optimization of collective reduction operations", 2004; binary blocks: Thakur,
@@ -66,9 +65,9 @@ def halving_doubling(schedule: Builder) -> None:
 @algorithm(
     "reduce_scatter",
     name="halving_doubling",
-    chunks=lambda p: p,
-    steps=lambda p: p.bit_length() - 1,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="log2(P)",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks", "balanced_tree", "size_invariant"),
     ranks=("a power of two", lambda p: p.bit_count() == 1, "tree"),
 )
@@ -76,8 +75,6 @@ def halving_reduce_scatter(schedule: Builder) -> None:
     """Partners 1, 2, 4 ... apart halve between them the blocks that they still sum: a rank keeps those whose numbers
     have the same last bits as its own.
 
-    Steps: log2(P)
-    Sent: (P - 1) / P * N
     Best: small and medium N; the largest messages go to the nearest ranks
     Ranks: a power of two; tree takes any number
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
@@ -97,12 +94,10 @@ def halving_reduce_scatter(schedule: Builder) -> None:
 doubling_all_gather = algorithm(
     "all_gather",
     name="halving_doubling",
-    steps=lambda p: p.bit_length() - 1,
-    sent=lambda p: (p - 1) / p,
+    steps="log2(P)",
+    sent="(P - 1) / P",
     doc="""The reduce_scatter of this name run backwards: a single block goes farthest, half of all to the nearest rank.
 
-    Steps: log2(P)
-    Sent: (P - 1) / P * N
     Best: small and medium N, where near ranks have faster links; `recursive_doubling` has near ranks first
     Ranks: a power of two; bruck takes any number
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005

@@ -11,7 +11,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def _sent(p: int, groups: tuple[int, ...]) -> float:
-    """Of each rank: what it gives to others of its group, and what it then sends across for all of it."""
+    """(2 - 1 / G - 1 / M) / P for groups of equal size: what crosses by way of another rank is sent twice"""
+    # Each rank first gives to others of its group, then sends to other groups what its whole group has for them.
     sizes = np.array(groups)
     most = 0
     for size in groups:
@@ -24,8 +25,8 @@ def _sent(p: int, groups: tuple[int, ...]) -> float:
 @algorithm(
     "all_to_all",
     name="hierarchical",
-    chunks=lambda p: p * p,
-    steps=lambda p, groups: min(len(groups), 2),
+    chunks="P * P",
+    steps="min(G, 2)",
     sent=_sent,
     groups=near_square,
 )
@@ -33,8 +34,6 @@ def hierarchical_all_to_all(schedule: Builder) -> None:
     """Each rank gives what it has for a rank elsewhere to the one in its group that has the same number there; these
     then send across what their whole group has for the other.
 
-    Steps: min(G, 2)
-    Sent: 2 - 1 / G - 1 / M times N for groups of equal size: what does not stay or cross at once is sent twice
     Best: small N and many groups: G - 1 messages leave a rank for other groups, each M times as large
     Ranks: any
     Reference: "2DH" in Hwang et al., "Tutel: adaptive mixture-of-experts at scale", 2022, and in MSCCL,

@@ -17,17 +17,15 @@ def _is_power_of_two(p: int) -> bool:
 @algorithm(
     "all_gather",
     name="hypercube",
-    chunks=lambda p: p * max(_dims(p), 1),
-    steps=_dims,
-    sent=lambda p: (p - 1) / p,
+    chunks="P * max(log2(P), 1)",
+    steps="log2(P)",
+    sent="(P - 1) / P",
     ranks=("a power of two", _is_power_of_two, "bruck"),
 )
 def hypercube_all_gather(schedule: Builder) -> None:
     """Partners differ in one bit of their numbers, and exchange what they have. In each step part i of every block goes
     along another dimension than the others, so that all links of a rank are busy all the time.
 
-    Steps: log2(P)
-    Sent: (P - 1) / P * N
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; bruck takes any number
     Reference: Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989
@@ -52,13 +50,11 @@ def hypercube_all_gather(schedule: Builder) -> None:
 hypercube_reduce_scatter = algorithm(
     "reduce_scatter",
     name="hypercube",
-    steps=_dims,
-    sent=lambda p: (p - 1) / p,
+    steps="log2(P)",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The hypercube's all_gather run backwards: part i of every block is summed along one dimension after another.
 
-    Steps: log2(P)
-    Sent: (P - 1) / P * N
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; bruck takes any number
     Reference: Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989
@@ -69,14 +65,12 @@ hypercube_reduce_scatter = algorithm(
 hypercube_all_reduce = algorithm(
     "all_reduce",
     name="hypercube",
-    steps=lambda p: 2 * _dims(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * log2(P)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     ranks=("a power of two", _is_power_of_two, "halving_doubling"),
     doc="""Reduce_scatter, then all_gather of the hypercube.
 
-    Steps: 2 * log2(P)
-    Sent: 2 * (P - 1) / P * N
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; halving_doubling takes any number
     Reference: Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989

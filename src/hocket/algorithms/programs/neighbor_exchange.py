@@ -9,17 +9,15 @@ _RANKS = ("an even number of", lambda p: p == 1 or p % 2 == 0, "ring")
 @algorithm(
     "all_gather",
     name="neighbor_exchange",
-    chunks=lambda p: p,
-    steps=lambda p: p // 2,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="P // 2",
+    sent="(P - 1) / P",
     ranks=_RANKS,
 )
 def neighbor_exchange_all_gather(schedule: Builder) -> None:
     """Pairs of neighbours swap their blocks. Then each rank swaps, with the neighbour on the one side and the other in
     turn, the two blocks that it got last.
 
-    Steps: P // 2
-    Sent: (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
     Reference: Chen, Zhang, Zhang and Yuan, "Performance evaluation of allgather algorithms on terascale Linux
@@ -41,13 +39,11 @@ def neighbor_exchange_all_gather(schedule: Builder) -> None:
 neighbor_exchange_reduce_scatter = algorithm(
     "reduce_scatter",
     name="neighbor_exchange",
-    steps=lambda p: p // 2,
-    sent=lambda p: (p - 1) / p,
+    steps="P // 2",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather of this name run backwards: sums of two blocks at a time come in from both sides in turn.
 
-    Steps: P // 2
-    Sent: (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
     Reference: Chen, Zhang, Zhang and Yuan 2005, for all_gather
@@ -58,14 +54,12 @@ neighbor_exchange_reduce_scatter = algorithm(
 neighbor_exchange_all_reduce = algorithm(
     "all_reduce",
     name="neighbor_exchange",
-    steps=lambda p: 2 * (p // 2),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (P // 2)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     ranks=_RANKS,
     doc="""Reduce_scatter, then all_gather of this name.
 
-    Steps: 2 * (P // 2)
-    Sent: 2 * (P - 1) / P * N
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
     Reference: Chen, Zhang, Zhang and Yuan 2005, for all_gather

@@ -50,16 +50,14 @@ def _scatter(schedule: Builder, direction: int) -> None:
 @algorithm(
     "all_gather",
     name="nonuniform_hierarchical_ring",
-    chunks=lambda p: p,
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
 )
 def hierarchical_ring_all_gather(schedule: Builder) -> None:
     """P trees, one for each block, moved on by a rank each. The distance halves with every step: a single block goes
     far away, and half of all blocks go to the next rank, where links are fast.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its AllGatherNHR
@@ -72,14 +70,12 @@ def hierarchical_ring_all_gather(schedule: Builder) -> None:
 hierarchical_ring_reduce_scatter = algorithm(
     "reduce_scatter",
     name="nonuniform_hierarchical_ring",
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather of this name run backwards: half of all blocks are folded with the next rank's, then a quarter
     with those two ranks away, at last one block with that of a rank far away.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its ReduceScatterNHR
@@ -90,17 +86,15 @@ hierarchical_ring_reduce_scatter = algorithm(
 @algorithm(
     "all_reduce",
     name="nonuniform_hierarchical_ring",
-    chunks=lambda p: p,
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    chunks="P",
+    steps="2 * ceil(log2(P))",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
 )
 def hierarchical_ring_all_reduce(schedule: Builder) -> None:
     """Reduce_scatter, then all_gather of this name, with chunks renumbered: those of even ranks before those of odd
     ones, and so on in each half, as long as halves are equal. So what is sent at once lies together.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its AllReduceNHR
@@ -150,16 +144,14 @@ def _lying_together(p: int, goal: _Ints, k: int) -> tuple[_Ints, _Ints, _Ints, i
 @algorithm(
     "scatter",
     name="nonuniform_hierarchical_ring",
-    chunks=lambda p: p,
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
 )
 def hierarchical_ring_scatter(schedule: Builder) -> None:
     """The tree of one root: it gives every second block to the rank before it, then both every fourth two ranks back,
     until each has one block left, its own.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N and many ranks, where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its ScatterNHR
@@ -170,12 +162,10 @@ def hierarchical_ring_scatter(schedule: Builder) -> None:
 hierarchical_ring_broadcast = algorithm(
     "broadcast",
     name="nonuniform_hierarchical_ring",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * ceil(log2(P))",
+    sent="2 * (P - 1) / P",
     doc="""Scatter, then all_gather of this name.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N
     Best: medium and large N, many ranks, also where they are no power of two
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring)
@@ -188,16 +178,14 @@ hierarchical_ring_broadcast = algorithm(
 @algorithm(
     "all_gather",
     name="nonuniform_bruck",
-    chunks=lambda p: p,
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
 )
 def nonuniform_bruck_all_gather(schedule: Builder) -> None:
     """Reduce_scatter of this name run backwards. Unlike Bruck's, far ranks are first: the distance halves with every
     step while the number of blocks grows, from one to half of them all.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)
@@ -210,14 +198,12 @@ def nonuniform_bruck_all_gather(schedule: Builder) -> None:
 nonuniform_bruck_reduce_scatter = algorithm(
     "reduce_scatter",
     name="nonuniform_bruck",
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""For k from 0, each rank sends floor((P - 1 + 2**k) / 2**(k + 1)) blocks over the distance 2**k, those that
     belong an odd number of times 2**k ranks on: half of all blocks to the next rank, a single one far away.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck), and its ReduceScatterNB
@@ -228,13 +214,11 @@ nonuniform_bruck_reduce_scatter = algorithm(
 nonuniform_bruck_all_reduce = algorithm(
     "all_reduce",
     name="nonuniform_bruck",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * ceil(log2(P))",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""Reduce_scatter, then all_gather of this name.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N
     Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)
@@ -245,16 +229,14 @@ nonuniform_bruck_all_reduce = algorithm(
 @algorithm(
     "scatter",
     name="nonuniform_bruck",
-    chunks=lambda p: p,
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
 )
 def nonuniform_bruck_scatter(schedule: Builder) -> None:
     """The tree of one root: it gives every second block to the rank after it, then both every fourth two ranks on,
     until each has one block left, its own.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N and many ranks, where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck), and its ScatterNB
@@ -265,12 +247,10 @@ def nonuniform_bruck_scatter(schedule: Builder) -> None:
 nonuniform_bruck_broadcast = algorithm(
     "broadcast",
     name="nonuniform_bruck",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * ceil(log2(P))",
+    sent="2 * (P - 1) / P",
     doc="""Scatter, then all_gather of this name.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: 2 * (P - 1) / P * N
     Best: medium and large N, many ranks, also where they are no power of two
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)

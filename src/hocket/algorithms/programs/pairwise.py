@@ -14,15 +14,13 @@ _WINDOW = 8  # Messages of a rank that are under way at once, where they are spr
     "all_to_all",
     "all_to_all_v",
     name="pairwise",
-    chunks=lambda p: p * p,
-    steps=lambda p: max(p - 1, 1),
-    sent=lambda p: (p - 1) / p**2,
+    chunks="P * P",
+    steps="max(P - 1, 1)",
+    sent="(P - 1) / P**2",
 )
 def pairwise_all_to_all(schedule: Builder) -> None:
     """In step d everyone gives the rank d further on the block for it, and so gets one from the rank d before.
 
-    Steps: max(P - 1, 1)
-    Sent: (P - 1) / P * N
     Best: large blocks on networks, where messages that arrive together get in each other's way
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
@@ -36,15 +34,13 @@ def pairwise_all_to_all(schedule: Builder) -> None:
     "all_to_all",
     "all_to_all_v",
     name="spread_out",
-    chunks=lambda p: p * p,
-    steps=lambda p: max(-(-(p - 1) // _WINDOW), 1),
-    sent=lambda p: (p - 1) / p**2,
+    chunks="P * P",
+    steps="max(ceil((P - 1) / 8), 1)",
+    sent="(P - 1) / P**2",
 )
 def spread_out_all_to_all(schedule: Builder) -> None:
     """As pairwise, with windows of 8 distances in one step.
 
-    Steps: max(ceil((P - 1) / 8), 1)
-    Sent: (P - 1) / P * N
     Best: medium blocks, and networks with flow control of their own
     Ranks: any
     Reference: MPICH, its alltoall "scattered"
@@ -64,15 +60,13 @@ def _exchange(schedule: Builder, windows: Sequence[int]) -> None:
 @algorithm(
     "all_gather",
     name="pairwise",
-    chunks=lambda p: p,
-    steps=lambda p: p - 1,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="P - 1",
+    sent="(P - 1) / P",
 )
 def pairwise_all_gather(schedule: Builder) -> None:
     """In step d everyone gives its own block to the rank d further on. No rank passes anything on.
 
-    Steps: P - 1
-    Sent: (P - 1) / P * N
     Best: large blocks on networks where all pairs of ranks are equally near
     Ranks: any
     Reference: HCCL, documentation of Pairwise; Thakur, Rabenseifner and Gropp 2005
@@ -86,14 +80,12 @@ def pairwise_all_gather(schedule: Builder) -> None:
 pairwise_reduce_scatter = algorithm(
     "reduce_scatter",
     name="pairwise",
-    steps=lambda p: p - 1,
-    sent=lambda p: (p - 1) / p,
+    steps="P - 1",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather of this name run backwards: a rank's block comes in from one rank after the other, whose own
     contribution it is, and is folded there.
 
-    Steps: P - 1
-    Sent: (P - 1) / P * N
     Best: large blocks on networks where all pairs of ranks are equally near
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005

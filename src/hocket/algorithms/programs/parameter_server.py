@@ -6,23 +6,17 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-def _num_servers(p: int) -> int:
-    return max(p // 4, 1)
-
-
 @algorithm(
     "all_reduce",
     name="parameter_server",
-    chunks=_num_servers,
-    steps=lambda p: 2 * min(p - 1, 1),
-    sent=lambda p: (_num_servers(p) + p - 2) / _num_servers(p),
+    chunks="max(P // 4, 1)",
+    steps="2 * min(P - 1, 1)",
+    sent="(max(P // 4, 1) + P - 2) / max(P // 4, 1)",
     labels=("same_on_all_ranks", "rank_order", "size_invariant"),
 )
 def parameter_server_all_reduce(schedule: Builder) -> None:
     """Every fourth rank is a server of one chunk: all push it there, the server folds in rank order, and all pull it.
 
-    Steps: 2 * min(P - 1, 1)
-    Sent: (max(P // 4, 1) + P - 2) / max(P // 4, 1) * N by a server; at most N by other ranks
     Best: where some ranks have links that are several times as fast as those of the others; medium N in shared memory
       where ranks share cores, as few messages go round
     Ranks: any

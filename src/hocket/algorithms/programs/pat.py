@@ -15,13 +15,17 @@ def _steps(p: int) -> int:
     return min((p - 1).bit_length(), _AGGREGATED.bit_length() - 1) + _trees(p) - 1
 
 
-@algorithm("all_gather", name="pat", chunks=lambda p: p, steps=_steps, sent=lambda p: (p - 1) / p)
+@algorithm(
+    "all_gather",
+    name="pat",
+    chunks="P",
+    steps="min(ceil(log2(P)), 3) + max(2**ceil(log2(P)) / 8, 1) - 1",
+    sent="(P - 1) / P",
+)
 def pat_all_gather(schedule: Builder) -> None:
     """Each block goes down a binomial tree, far ranks first, until 8 ranks at equal distances have it. From these it is
     handed on through what lies between, a tree each, in depth-first order: 8 blocks, one for each tree, in one message.
 
-    Steps: min(ceil(log2(P)), 3) + max(2 ** ceil(log2(P)) / 8, 1) - 1
-    Sent: (P - 1) / P * N
     Best: small N and many ranks, where far links are slow or shared, and little memory can be had
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
@@ -53,14 +57,12 @@ def _hand_on(schedule: Builder, goal: int, distance: int, stride: int) -> None:
 pat_reduce_scatter = algorithm(
     "reduce_scatter",
     name="pat",
-    steps=_steps,
-    sent=lambda p: (p - 1) / p,
+    steps="min(ceil(log2(P)), 3) + max(2**ceil(log2(P)) / 8, 1) - 1",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""PAT's all_gather run backwards: trees of near ranks are summed in depth-first order, so that few sums wait
     unfinished, then their roots' sums from far away.
 
-    Steps: min(ceil(log2(P)), 3) + max(2 ** ceil(log2(P)) / 8, 1) - 1
-    Sent: (P - 1) / P * N
     Best: small N and many ranks, where far links are slow or shared, and little memory can be had
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
@@ -75,13 +77,11 @@ pat_reduce_scatter = algorithm(
 pat_all_reduce = algorithm(
     "all_reduce",
     name="pat",
-    steps=lambda p: 2 * _steps(p),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (min(ceil(log2(P)), 3) + max(2**ceil(log2(P)) / 8, 1) - 1)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""Reduce_scatter, then all_gather of PAT.
 
-    Steps: 2 * (min(ceil(log2(P)), 3) + max(2 ** ceil(log2(P)) / 8, 1) - 1)
-    Sent: 2 * (P - 1) / P * N
     Best: small N and many ranks, where far links are slow or shared
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025

@@ -6,28 +6,18 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-def _steps(p: int) -> int:
-    return p.bit_length() - 1 + 2 * (p.bit_count() > 1)
-
-
-def _sent(p: int) -> int:
-    return p.bit_length() - 1 + (p.bit_count() > 1)
-
-
 @algorithm(
     "all_reduce",
     name="recursive_doubling",
-    chunks=lambda p: 1,
-    steps=_steps,
-    sent=_sent,
+    chunks="1",
+    steps="floor(log2(P)) + 2 * (ceil(log2(P)) - floor(log2(P)))",
+    sent="ceil(log2(P))",
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def recursive_doubling_all_reduce(schedule: Builder) -> None:
     """Partners 1, 2, 4 ... apart exchange their sums, so that in each step twice as many ranks have been summed. Where
     P is 2**k + r, the first 2 * r ranks add up in pairs before, and get the result after.
 
-    Steps: floor(log2(P)) + 2 * (ceil(log2(P)) - floor(log2(P)))
-    Sent: ceil(log2(P)) * N
     Best: small N
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
@@ -50,12 +40,16 @@ def recursive_doubling_all_reduce(schedule: Builder) -> None:
         schedule.copy(src=folded, dst=folded + 1, chunk=0)
 
 
-@algorithm("barrier", name="recursive_doubling", chunks=lambda p: 1, steps=_steps, sent=_sent)
+@algorithm(
+    "barrier",
+    name="recursive_doubling",
+    chunks="1",
+    steps="floor(log2(P)) + 2 * (ceil(log2(P)) - floor(log2(P)))",
+    sent="ceil(log2(P))",
+)
 def recursive_doubling_barrier(schedule: Builder) -> None:
     """The all_reduce of this name, of one token.
 
-    Steps: floor(log2(P)) + 2 * (ceil(log2(P)) - floor(log2(P)))
-    Sent: ceil(log2(P)) * N
     Best: powers of two; otherwise `dissemination` takes one step less
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
@@ -66,16 +60,14 @@ def recursive_doubling_barrier(schedule: Builder) -> None:
 @algorithm(
     "all_gather",
     name="recursive_doubling",
-    chunks=lambda p: p,
-    steps=lambda p: p.bit_length() - 1,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="log2(P)",
+    sent="(P - 1) / P",
     ranks=("a power of two", lambda p: p.bit_count() == 1, "bruck"),
 )
 def recursive_doubling_all_gather(schedule: Builder) -> None:
     """Partners 1, 2, 4 ... apart exchange all blocks that they have, one range of them.
 
-    Steps: log2(P)
-    Sent: (P - 1) / P * N
     Best: small and medium N; the largest messages go farthest
     Ranks: a power of two; bruck takes any number
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005

@@ -20,9 +20,9 @@ def _full_levels(p: int) -> int:
 @algorithm(
     "all_reduce",
     name="knomial",
-    chunks=lambda p: 1,
-    steps=lambda p: _full_levels(p) + 2 * (p != _RADIX ** _full_levels(p)),
-    sent=lambda p: (_RADIX - 1) * _full_levels(p) + (p - 1) // _RADIX ** _full_levels(p),
+    chunks="1",
+    steps="floor(log2(P) / 2) + 2 * (ceil(log2(P) / 2) - floor(log2(P) / 2))",
+    sent="3 * floor(log2(P) / 2) + (P - 1) // 4**floor(log2(P) / 2)",
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def knomial_all_reduce(schedule: Builder) -> None:
@@ -30,8 +30,6 @@ def knomial_all_reduce(schedule: Builder) -> None:
 
     Ranks beyond the largest power of 4 give theirs to one below it before, and get the result after.
 
-    Steps: floor(log4 P), and 2 more if P is no power of 4
-    Sent: N for each message, up to 3 floor(log4 P) + 3
     Best: small N where several messages go out together: shared memory, many ports
     Ranks: any
     Reference: MPICH, recursive multiplying; UCC, k-nomial all_reduce
@@ -56,15 +54,13 @@ def knomial_all_reduce(schedule: Builder) -> None:
 @algorithm(
     "all_gather",
     name="knomial",
-    chunks=lambda p: p,
-    steps=lambda p: rounds(p, _RADIX),
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P) / 2)",
+    sent="(P - 1) / P",
 )
 def knomial_all_gather(schedule: Builder) -> None:
     """In round i everybody takes the blocks that the ranks 4**i, 2 * 4**i and 3 * 4**i further on have, at once.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: (P - 1) / P * N
     Best: small N where several messages go out together
     Ranks: any
     Reference: MPICH, Bruck's algorithm of radix k (k-brucks); Bruck et al. 1997
@@ -81,13 +77,11 @@ def knomial_all_gather(schedule: Builder) -> None:
 knomial_reduce_scatter = algorithm(
     "reduce_scatter",
     name="knomial",
-    steps=lambda p: rounds(p, _RADIX),
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P) / 2)",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather run backwards: far away first, three messages of partial sums to and from each rank.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: (P - 1) / P * N
     Best: small N where several messages go out together
     Ranks: any
     Reference: MPICH, Bruck's algorithm of radix k (k-brucks), backwards

@@ -8,16 +8,14 @@ from hocket.schedule import Builder
     "reduce_scatter",
     "reduce_scatter_v",
     name="ring",
-    chunks=lambda p: p,
-    steps=lambda p: p - 1,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="P - 1",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
 )
 def ring_reduce_scatter(schedule: Builder) -> None:
     """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.
 
-    Steps: P - 1
-    Sent: (P - 1) / P * N
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
     Reference: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009
@@ -33,15 +31,13 @@ def ring_reduce_scatter(schedule: Builder) -> None:
     "all_gather",
     "all_gather_v",
     name="ring",
-    chunks=lambda p: p,
-    steps=lambda p: p - 1,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="P - 1",
+    sent="(P - 1) / P",
 )
 def ring_all_gather(schedule: Builder) -> None:
     """Each rank's block travels once round the ring: in each step a rank passes on what it has just received.
 
-    Steps: P - 1
-    Sent: (P - 1) / P * N
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
     Reference: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009
@@ -54,13 +50,11 @@ def ring_all_gather(schedule: Builder) -> None:
 ring_all_reduce = algorithm(
     "all_reduce",
     name="ring",
-    steps=lambda p: 2 * (p - 1),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (P - 1)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""Two laps of the ring: reduce_scatter, which leaves each rank one finished chunk, then all_gather.
 
-    Steps: 2 * (P - 1)
-    Sent: 2 * (P - 1) / P * N
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
     Reference: Patarasuk and Yuan 2009; made known for training by Gibiansky, "Bringing HPC techniques to deep
@@ -73,14 +67,12 @@ ring_all_reduce = algorithm(
     "all_gather",
     name="bidirectional_ring",
     chunks=lambda p: p if p % 2 else 2 * p,
-    steps=lambda p: p // 2,
-    sent=lambda p: (p - 1) / p,
+    steps="P // 2",
+    sent="(P - 1) / P",
 )
 def bidirectional_ring_all_gather(schedule: Builder) -> None:
     """Each rank's block travels both ways round the ring at once, and so half as far.
 
-    Steps: P // 2
-    Sent: (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
     Reference: folklore; bi-directional all-gather of CTRAN (Meta)
@@ -99,13 +91,11 @@ def bidirectional_ring_all_gather(schedule: Builder) -> None:
 bidirectional_ring_reduce_scatter = algorithm(
     "reduce_scatter",
     name="bidirectional_ring",
-    steps=lambda p: p // 2,
-    sent=lambda p: (p - 1) / p,
+    steps="P // 2",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather run backwards: contributions come home from both sides, collecting others on the way.
 
-    Steps: P // 2
-    Sent: (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
     Reference: folklore, as for all_gather
@@ -115,13 +105,11 @@ bidirectional_ring_reduce_scatter = algorithm(
 bidirectional_ring_all_reduce = algorithm(
     "all_reduce",
     name="bidirectional_ring",
-    steps=lambda p: 2 * (p // 2),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (P // 2)",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""reduce_scatter and then all_gather, both of them in both directions of the ring.
 
-    Steps: 2 * (P // 2)
-    Sent: 2 * (P - 1) / P * N
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
     Reference: folklore, as for all_gather

@@ -4,21 +4,17 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
 
-def _steps(p: int) -> int:
-    return p.bit_length() - (p < 3)
-
-
-def _sent(p: int) -> float:
-    return 1.5 if p > 5 else min(p - 1, 1)
-
-
-@algorithm("broadcast", name="split_binary", chunks=lambda p: 2 if p > 2 else 1, steps=_steps, sent=_sent)
+@algorithm(
+    "broadcast",
+    name="split_binary",
+    chunks=lambda p: 2 if p > 2 else 1,
+    steps="floor(log2(P)) + min(P // 3, 1)",
+    sent="min(P - 1, 1) + min(P // 6, 1) / 2",
+)
 def split_binary_broadcast(schedule: Builder) -> None:
     """Two binary trees hang from the root, of equally many ranks; one passes the first half of the data down, the other
     the second. In the last step every rank of one gives its half to its like in the other.
 
-    Steps: floor(log2(P)) + min(P // 3, 1)
-    Sent: (min(P - 1, 1) + min(P // 6, 1) / 2) * N
     Best: medium N, which is sent in pieces
     Ranks: any
     Reference: Pjesivac-Grbovic, Angskun, Bosilca, Fagg, Gabriel and Dongarra, "Performance analysis of MPI collective
@@ -46,13 +42,11 @@ def split_binary_broadcast(schedule: Builder) -> None:
 split_binary_reduce = algorithm(
     "reduce",
     name="split_binary",
-    steps=_steps,
-    sent=lambda p: min(p - 1, 1),
+    steps="floor(log2(P)) + min(P // 3, 1)",
+    sent="min(P - 1, 1)",
     labels=("same_on_all_ranks",),
     doc="""The broadcast run backwards: pairs exchange halves, and each half is summed on its way up one of the trees.
 
-    Steps: floor(log2(P)) + min(P // 3, 1)
-    Sent: min(P - 1, 1) * N
     Best: medium N, which is sent in pieces
     Ranks: any
     Reference: as for broadcast

@@ -24,10 +24,6 @@ def grid(p: int, num_dims: int) -> Dims:
     return tuple(sorted((shortest, *grid(p // shortest, num_dims - 1)), reverse=True))
 
 
-def _steps(p: int, dims: Dims) -> int:
-    return sum(dims) - len(dims)
-
-
 def _num_shares(p: int, dims: Dims) -> int:
     """How many axes go anywhere; 1 if none does."""
     return max(sum(length > 1 for length in dims), 1)
@@ -60,15 +56,13 @@ def _gathered(dims: Dims) -> Schedule:
     "all_gather",
     name="torus",
     chunks=lambda p, dims: p * _num_shares(p, dims),
-    steps=_steps,
-    sent=lambda p: (p - 1) / p,
+    steps="sum(dims) - len(dims)",
+    sent="(P - 1) / P",
     dims=lambda p: grid(p, 2),
 )
 def torus_all_gather(schedule: Builder) -> None:
     """Rings along one axis, then rings along the next one, in which all that came before goes on.
 
-    Steps: X - 1 + Y - 1
-    Sent: (P - 1) / P * N
     Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010
@@ -95,13 +89,11 @@ def torus_all_gather(schedule: Builder) -> None:
 torus_reduce_scatter = algorithm(
     "reduce_scatter",
     name="torus",
-    steps=_steps,
-    sent=lambda p: (p - 1) / p,
+    steps="sum(dims) - len(dims)",
+    sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""The all_gather run backwards: rings along one axis add up what is for the others of each line, and so on.
 
-    Steps: X - 1 + Y - 1
-    Sent: (P - 1) / P * N
     Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010
@@ -125,14 +117,12 @@ torus_all_reduce = algorithm(
     "all_reduce",
     name="torus",
     chunks=lambda p, dims: p * _num_shares(p, dims),
-    steps=lambda p, dims: 2 * _steps(p, dims),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (sum(dims) - len(dims))",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     dims=lambda p: grid(p, 2),
     doc="""reduce_scatter along x, all_reduce of what that leaves each rank along y, all_gather along x; all by rings.
 
-    Steps: 2 * (X - 1 + Y - 1)
-    Sent: 2 * (P - 1) / P * N
     Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010;
@@ -148,14 +138,12 @@ torus_3d_all_reduce = algorithm(
     "all_reduce",
     name="torus_3d",
     chunks=lambda p, dims: p * _num_shares(p, dims),
-    steps=lambda p, dims: 2 * _steps(p, dims),
-    sent=lambda p: 2 * (p - 1) / p,
+    steps="2 * (sum(dims) - len(dims))",
+    sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     dims=lambda p: grid(p, 3),
     doc="""As on a torus of two dimensions, on one of three: in along x, y and z, and back along z, y and x.
 
-    Steps: 2 * (X - 1 + Y - 1 + Z - 1)
-    Sent: 2 * (P - 1) / P * N
     Best: large N on a torus of three dimensions
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010

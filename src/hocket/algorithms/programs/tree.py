@@ -17,15 +17,25 @@ _BITS = ("same_on_all_ranks", "balanced_tree", "size_invariant")
 _RADIX = 4  # of knomial
 
 
-def _children(p: int, radix: int) -> int:
-    """Of the root, which has most."""
-    return sum(min(radix - 1, (p - 1) // radix**level) for level in range(rounds(p, radix)))
+def _children(p: int) -> int:
+    """1 for each child of the root of a tree of radix 4: up to 3 * ceil(log2(P) / 2)"""
+    return sum(min(_RADIX - 1, (p - 1) // _RADIX**level) for level in range(rounds(p, _RADIX)))
 
 
 def largest_subtree(p: int, radix: int = 2) -> int:
     """Most ranks below one that is not the root, itself included."""
     width = radix ** (rounds(p, radix) - 1) if p > 1 else 0
     return max(min(width, p - width), width // radix) if p > 1 else 0
+
+
+def _share_of_subtree(p: int) -> float:
+    """the largest subtree below the root: up to 1 / 2"""
+    return largest_subtree(p) / p
+
+
+def _share_of_subtree_4(p: int) -> float:
+    """the largest subtree below the root: up to 1 / 2"""
+    return largest_subtree(p, _RADIX) / p
 
 
 def _broadcast(schedule: Builder, radix: int) -> None:
@@ -76,12 +86,10 @@ def _join(schedule: Builder, level: int, radix: int, root: int | Ranks, chunk: i
 # --- radix 2 -------------------------------------------------------------------------------------------------------
 
 
-@algorithm("broadcast", name="binomial", chunks=lambda p: 1, steps=rounds, sent=lambda p: rounds(p))
+@algorithm("broadcast", name="binomial", chunks="1", steps="ceil(log2(P))", sent="ceil(log2(P))")
 def binomial_broadcast(schedule: Builder) -> None:
     """Whoever has the vector gives it to one who has not: far away first, so that the halves then work on their own.
 
-    Steps: ceil(log2(P))
-    Sent: ceil(log2(P)) * N
     Best: small N
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
@@ -90,12 +98,10 @@ def binomial_broadcast(schedule: Builder) -> None:
     _broadcast(schedule, 2)
 
 
-@algorithm("reduce", name="binomial", chunks=lambda p: 1, steps=rounds, sent=lambda p: min(p - 1, 1), labels=_BITS)
+@algorithm("reduce", name="binomial", chunks="1", steps="ceil(log2(P))", sent="min(P - 1, 1)", labels=_BITS)
 def binomial_reduce(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks join; the sum of a group is held by its first rank, or by the root.
 
-    Steps: ceil(log2(P))
-    Sent: min(P - 1, 1) * N
     Best: small N
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
@@ -110,16 +116,14 @@ def binomial_reduce(schedule: Builder) -> None:
     "reduce_scatter",
     "reduce_scatter_v",
     name="tree",
-    chunks=lambda p: p,
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    chunks="P",
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
     labels=_BITS,
 )
 def tree_reduce_scatter(schedule: Builder) -> None:
     """For each rank's block the tree of binomial reduce with that rank as its root, all of them at once.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N, and where bits must be those of the balanced tree
     Ranks: any
     Reference: binomial reduce, as above
@@ -135,13 +139,11 @@ def tree_reduce_scatter(schedule: Builder) -> None:
 tree_all_reduce = algorithm(
     "all_reduce",
     name="tree",
-    steps=lambda p: 2 * rounds(p),
-    sent=lambda p: rounds(p),
+    steps="2 * ceil(log2(P))",
+    sent="ceil(log2(P))",
     labels=_BITS,
     doc="""Up the binomial tree and down again: reduce to rank 0, then broadcast from it.
 
-    Steps: 2 * ceil(log2(P))
-    Sent: ceil(log2(P)) * N
     Best: small N, which it never cuts into chunks
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
@@ -151,12 +153,10 @@ tree_all_reduce = algorithm(
 )(binomial_reduce.then(binomial_broadcast))
 
 
-@algorithm("gather", name="binomial", chunks=lambda p: p, steps=rounds, sent=lambda p: largest_subtree(p) / p)
+@algorithm("gather", name="binomial", chunks="P", steps="ceil(log2(P))", sent=_share_of_subtree)
 def binomial_gather(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks, counted from the root, join: the first rank takes all blocks of both.
 
-    Steps: ceil(log2(P))
-    Sent: the largest subtree below the root, up to N / 2
     Best: small N and many ranks: the root hears from ceil(log2 P) ranks only
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
@@ -169,12 +169,10 @@ def binomial_gather(schedule: Builder) -> None:
 binomial_scatter = algorithm(
     "scatter",
     name="binomial",
-    steps=rounds,
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P))",
+    sent="(P - 1) / P",
     doc="""Binomial gather run backwards: the first of a group gives half of the blocks to the first of that half.
 
-    Steps: ceil(log2(P))
-    Sent: (P - 1) / P * N
     Best: small N and many ranks: the root speaks to ceil(log2 P) ranks only
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
@@ -187,16 +185,10 @@ binomial_scatter = algorithm(
 # --- radix 4 -------------------------------------------------------------------------------------------------------
 
 
-def _quarter_rounds(p: int) -> int:
-    return rounds(p, _RADIX)
-
-
-@algorithm("broadcast", name="knomial", chunks=lambda p: 1, steps=_quarter_rounds, sent=lambda p: _children(p, _RADIX))
+@algorithm("broadcast", name="knomial", chunks="1", steps="ceil(log2(P) / 2)", sent=_children)
 def knomial_broadcast(schedule: Builder) -> None:
     """Whoever has the vector gives it to three who have not, at once: a tree of radix 4.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: N for each child of the root, up to 3 ceil(log4 P)
     Best: small N where several messages go out together: shared memory, many ports
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees
@@ -207,16 +199,14 @@ def knomial_broadcast(schedule: Builder) -> None:
 @algorithm(
     "reduce",
     name="knomial",
-    chunks=lambda p: 1,
-    steps=_quarter_rounds,
-    sent=lambda p: min(p - 1, 1),
+    chunks="1",
+    steps="ceil(log2(P) / 2)",
+    sent="min(P - 1, 1)",
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def knomial_reduce(schedule: Builder) -> None:
     """Neighbouring groups of 1, 4, 16 ... ranks join by fours; the sum is held by the first rank, or by the root.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: min(P - 1, 1) * N
     Best: small N where several messages come in together: shared memory, many ports
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees
@@ -229,15 +219,13 @@ def knomial_reduce(schedule: Builder) -> None:
 @algorithm(
     "gather",
     name="knomial",
-    chunks=lambda p: p,
-    steps=_quarter_rounds,
-    sent=lambda p: largest_subtree(p, _RADIX) / p,
+    chunks="P",
+    steps="ceil(log2(P) / 2)",
+    sent=_share_of_subtree_4,
 )
 def knomial_gather(schedule: Builder) -> None:
     """Groups of 1, 4, 16 ... ranks, counted from the root, join by fours: the first takes all blocks of the others.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: the largest subtree below the root, up to N / 2
     Best: small N and many ranks, where several messages come in together
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees
@@ -250,12 +238,10 @@ def knomial_gather(schedule: Builder) -> None:
 knomial_scatter = algorithm(
     "scatter",
     name="knomial",
-    steps=_quarter_rounds,
-    sent=lambda p: (p - 1) / p,
+    steps="ceil(log2(P) / 2)",
+    sent="(P - 1) / P",
     doc="""The gather run backwards: the first of a group gives the firsts of its quarters what is for them.
 
-    Steps: ceil(log2(P) / 2)
-    Sent: (P - 1) / P * N
     Best: small N and many ranks, where several messages go out together
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees

@@ -15,17 +15,15 @@ import numpy as np
 from hocket.cli.bench.bench_settings import reduction
 from hocket.runtime import Communicator, empty
 from hocket.runtime.tuning import host_bound
-from hocket.schedule import COLLECTIVES, Array, Collective, fold, in_place_offset, numpy_dtype
+from hocket.schedule import COLLECTIVES, DTYPE_TABLE, Array, Collective, fold, in_place_offset, numpy_dtype
 
 PERIOD = 16381  # a prime
 _POISON = 0x55  # in every byte of an output before the call
 _LARGEST = 1000
-# Up to 2 to this power, all integers are values of the type.
-_DIGITS = {"float8_e5m2": 3, "float8_e4m3fn": 4, "bfloat16": 8, "float16": 11}
-_MOST_DIGITS = 24
+_DIGITS = {dtype.name: min(dtype.digits, 24) for dtype in DTYPE_TABLE}  # of the whole numbers that are added
 
 
-class Case(Protocol):
+class BenchCase(Protocol):
     """One thing to measure. `call` is done again and again; it is `num_operations` of what is reported.
 
     num_bytes and count: as NCCL's tests print them, of the larger of input and output, and of what a call is given.
@@ -68,7 +66,7 @@ def make_case(
     root: int,
     *,
     in_place: bool,
-) -> Case | None:
+) -> BenchCase | None:
     """The case for a vector of num_elements in all; None where the collective has no such form."""
     if collective == host_bound.MESSAGE:
         return PingPong(comm, buffers, num_elements, dtype, in_place=in_place)
@@ -268,7 +266,7 @@ def _exact(random: np.random.Generator, op: str, dtype: str, rank: int, num_rank
     if op == "prod":  # of all ranks one has 2 or 1/2, the others 1; with any sign
         factors = random.choice([-2.0, -0.5, 0.5, 2.0], PERIOD)
         return np.where(places % num_ranks == rank, factors, np.sign(factors))
-    limit = 1 << _DIGITS.get(dtype, _MOST_DIGITS)
+    limit = 1 << _DIGITS[dtype]
     turns = -(-num_ranks // limit)  # where the type cannot count all ranks, some are silent
     most = max(1, min(_LARGEST, limit // num_ranks))
     values = random.integers(-most, most + 1, PERIOD).astype(np.float64)

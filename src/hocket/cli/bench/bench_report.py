@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket import __version__
-from hocket.cli.bench.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.bench.bench_settings import BenchSettings, as_config, op_in_nccl, type_in_nccl
 from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import host_bound, machine_costs
 from hocket.schedule import COLLECTIVES
@@ -72,7 +72,7 @@ class Row:
 class Report:
     """Prints as the rows come, or at the end where that is what the format needs. Used by rank 0."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
         self._costs: MachineCosts | None = None
         self._num_cores = 0

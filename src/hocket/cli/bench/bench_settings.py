@@ -9,6 +9,7 @@ from hocket.runtime import find_collective_name, plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (
     COLLECTIVES,
+    DTYPE_TABLE,
     DTYPES,
     ITEM_BYTES,
     REDUCTIONS,
@@ -21,20 +22,13 @@ from hocket.schedule import (
 ALL = "all"
 FACTOR = 2  # of premul_sum: a power of two is exact in every type
 
-# What NCCL calls them; the others have one name.
-_TYPES_OF_NCCL = {
-    "float16": "half",
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
-_OPS_OF_NCCL = {"premul_sum": "mulsum"}
+_TYPES_OF_NCCL = {dtype.name: dtype.nccl for dtype in DTYPE_TABLE}
+_OPS_OF_NCCL = {"premul_sum": "mulsum"}  # the other names are the same
 _OPS = tuple(name for name in REDUCTIONS if name != "custom")
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """One run of the bench. Sizes are bytes; iterations is None where the bench chooses."""
 
     collective: str
@@ -116,8 +110,8 @@ def reduction(op: str) -> str | Reduction:
 
 
 def type_in_nccl(dtype: str) -> str:
-    """NCCL's name of a type, or our own."""
-    return _TYPES_OF_NCCL.get(dtype, dtype)
+    """NCCL's name of a type."""
+    return _TYPES_OF_NCCL[dtype]
 
 
 def op_in_nccl(op: str) -> str:
@@ -155,7 +149,7 @@ def find_ops(text: str) -> tuple[str, ...]:
     return _OPS if ours == ALL else (ours,)
 
 
-def check(settings: Settings) -> None:
+def check(settings: BenchSettings) -> None:
     """ValueError for what does not go together, TypeError for a reduction without meaning, before any rank starts."""
     ranks = settings.num_ranks
     if settings.collective == host_bound.MESSAGE and ranks % 2:
@@ -210,7 +204,7 @@ def _is_installed(dtype: str) -> bool:
     return True
 
 
-def as_config(settings: Settings) -> dict[str, Any]:
+def as_config(settings: BenchSettings) -> dict[str, Any]:
     """The settings under the names that NCCL's tests have in their JSON, and ours for the rest."""
     step = {"step_factor": settings.step_factor} if settings.step_factor > 1 else {"step_bytes": settings.step_bytes}
     return {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket.cli.bench.bench_settings import Settings
+    from hocket.cli.bench.bench_settings import BenchSettings
 
 _FORMATS = ("nccl", "osu", "json", "csv")
 _ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.choice.select, which is not loaded for --help
@@ -109,8 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise
 
 
-def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
-    from hocket.cli.bench.bench_settings import Settings, find_collective, find_dtypes, find_ops
+def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
+    from hocket.cli.bench.bench_settings import BenchSettings, find_collective, find_dtypes, find_ops
     from hocket.cli.limits import check_ranks
     from hocket.runtime.tuning import host_bound
     from hocket.schedule import COLLECTIVES
@@ -125,7 +125,7 @@ def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
     dtypes = find_dtypes(arguments.datatype)
     if collective != host_bound.MESSAGE and not COLLECTIVES[collective].exactly_once:
         dtypes = ("uint8",)
-    return Settings(
+    return BenchSettings(
         collective=collective,
         num_ranks=ranks,
         min_bytes=arguments.minbytes,

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import hocket
-from hocket.cli.bench.bench_cases import Buffers, Case, make_case
+from hocket.cli.bench.bench_cases import BenchCase, Buffers, make_case
 from hocket.cli.bench.bench_report import Report, Row, Timing
-from hocket.cli.bench.bench_settings import Settings
+from hocket.cli.bench.bench_settings import BenchSettings
 from hocket.runtime import Communicator, discover
 from hocket.runtime.tuning import host_bound
 
@@ -30,7 +30,7 @@ _MOST_PERCENTILE_CALLS = 10_000
 _RANK0, _AVERAGE, _MIN = range(3)  # of -a; 3 is the maximum
 
 
-def run_as_rank(settings: Settings) -> int:
+def run_as_rank(settings: BenchSettings) -> int:
     """Measures all that the settings ask for; rank 0 prints. Returns, on every rank, how many elements were wrong.
 
     Raises ValueError where the ranks that are there are not as many as the settings say.
@@ -68,7 +68,7 @@ class _Times:
 class Bench:
     """One rank's measurements. `num_wrong` counts elements over all ranks, and grows with the rows."""
 
-    def __init__(self, settings: Settings, comm: Communicator) -> None:
+    def __init__(self, settings: BenchSettings, comm: Communicator) -> None:
         self._settings, self._comm = settings, comm
         self._book = comm.dup()  # before anything is configured
         self.num_wrong = 0
@@ -99,7 +99,7 @@ class Bench:
             modes.append(self._timing(case))
         return Row(size, num_bytes, param_count, dtype, op, root, modes[0], modes[1])
 
-    def _timing(self, case: Case) -> Timing:
+    def _timing(self, case: BenchCase) -> Timing:
         case.fill(0)
         call = self._call(case)
         for _ in range(self._settings.warm_up):
@@ -116,7 +116,7 @@ class Bench:
             num_wrong=self._wrong(case),
         )
 
-    def _call(self, case: Case) -> Callable[..., Any]:
+    def _call(self, case: BenchCase) -> Callable[..., Any]:
         """One iteration: -m operations launched together, and with -z a barrier behind."""
         call, barrier = case.call, self._book.barrier
         aggregated = self._settings.aggregated
@@ -171,7 +171,7 @@ class Bench:
         slowest = np.sort(self._book.all_reduce(np.diff(stamps), op="max")) / num_operations
         return tuple(float(slowest[math.ceil(share * len(slowest)) - 1]) for share in (0.5, 0.99))  # type: ignore[return-value]
 
-    def _wrong(self, case: Case) -> int | None:
+    def _wrong(self, case: BenchCase) -> int | None:
         """Of -c checks the first that finds something, over all ranks; None if there was none to make."""
         total: int | None = None
         for seed in range(1, self._settings.num_checks + 1):

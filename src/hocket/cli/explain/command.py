@@ -174,7 +174,7 @@ def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[
     from hocket.runtime.tuning import timed_ranks, tuner
 
     exact = timed_ranks.exact_bytes(collective, num_bytes, num_ranks)
-    job = timed_ranks.Job(collective, (exact,), names, names[:1])
+    job = timed_ranks.TimedJob(collective, (exact,), names, names[:1])
     found = tuner.time_algorithms(num_ranks, [job], _MEASURE_SECONDS)
     return {name: sample_of(exact, rounds) for name, rounds in found.get((collective, exact), {}).items()}
 

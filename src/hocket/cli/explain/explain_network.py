@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.simulate.case import Case, candidates, check_collective
+from hocket.cli.simulate.case import SimulationCase, candidates, check_collective
 
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
@@ -24,7 +24,7 @@ def run_on_network(arguments: argparse.Namespace) -> int:
         expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
     size, links = arguments.bytes or 1, tuple(arguments.link)
-    call = Case(
+    call = SimulationCase(
         arguments.collective,
         "",
         size,
@@ -44,7 +44,7 @@ def run_on_network(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def explain_on_network(call: Case) -> dict[str, Any]:
+def explain_on_network(call: SimulationCase) -> dict[str, Any]:
     """The rows of all candidates, the fastest first; the steps of the fastest; and where another is, size by size.
 
     `call` says all but the algorithm.
@@ -67,7 +67,7 @@ def explain_on_network(call: Case) -> dict[str, Any]:
     }
 
 
-def _fastest(call: Case, num_bytes: int, busy: dict[str, float]) -> str:
+def _fastest(call: SimulationCase, num_bytes: int, busy: dict[str, float]) -> str:
     """The fastest at a size. busy: of each algorithm, the seconds for each byte that its busiest link needs anyway."""
     best = (math.inf, "")
     for name in sorted(busy, key=lambda name: busy[name]):
@@ -77,7 +77,7 @@ def _fastest(call: Case, num_bytes: int, busy: dict[str, float]) -> str:
     return best[1]
 
 
-def _with(call: Case, algorithm: str, num_bytes: int) -> Case:
+def _with(call: SimulationCase, algorithm: str, num_bytes: int) -> SimulationCase:
     return replace(call, algorithm=algorithm, num_bytes=num_bytes)
 
 

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         return shown
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
-    from hocket.algorithms import find, only
+    from hocket.algorithms import find, only, said
     from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
     from hocket.errors import VerifyError
@@ -105,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         "num_chunks": schedule.num_chunks,
         "num_steps": schedule.num_steps,
         "sent": float(schedule.sent().max()) / schedule.num_chunks,
+        "promised": {"steps": said(one.steps), "sent": said(one.sent)},
         "labels": labels,
         "source": one.source,
         "laws": laws,

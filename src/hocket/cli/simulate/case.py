@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
-    from hocket.network import Result, SwitchTree, Topology
+    from hocket.network import SimulationResult, SwitchTree, Topology
     from hocket.schedule import Schedule
 
 IN_SWITCHES = "in_switches"
@@ -23,7 +23,7 @@ _SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
 
 
 @dataclass(frozen=True)
-class Case:
+class SimulationCase:
     """One call to be simulated; small, so that it can be sent to another process.
 
     num_ranks: the first ones of the topology; None: all. links: what --link changes; reduce, overhead: what these
@@ -95,7 +95,7 @@ class Case:
             return all_reduce_in_tree(_tree(network).parents, pieces)
         return self._found().build(self.network().num_ranks, self.root)
 
-    def result(self, *, record: bool = False) -> "Result":
+    def result(self, *, record: bool = False) -> "SimulationResult":
         """Simulates it; record keeps what was sent when."""
         from hocket.cli.network_arguments import options_of
         from hocket.network import simulate
@@ -157,7 +157,7 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def cases_of(arguments: argparse.Namespace) -> list[Case]:
+def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
     """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
 
     ValueError for a collective that there is not, for a size or a root where there is none, and for a case that has no
@@ -177,7 +177,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
             placed = _network(topology, tuple(arguments.link), num_ranks)
             names = arguments.algorithm.split(",") if arguments.algorithm else candidates(arguments.collective, placed)
             cases += [
-                Case(
+                SimulationCase(
                     arguments.collective,
                     name,
                     num_bytes,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hocket.cli.simulate.case import Case
+from hocket.cli.simulate.case import SimulationCase
 from hocket.cli.writable import check_writable
 from hocket.view import saving
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument("--backend", choices=BACKENDS, help="where they run, by joblib (default loky: processes here)")
 
 
-def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
+def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
     """Runs the cases, with a bar on a terminal. ValueError where an extra is missing that was asked for."""
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
     return 0
 
 
-def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> Iterator[dict[str, Any]]:
+def sweep(cases: Sequence[SimulationCase], jobs: int = 1, backend: str | None = None) -> Iterator[dict[str, Any]]:
     """The row of each case, in their order, as they come.
 
     jobs: how many at once, -1 for one a core. backend: of joblib; within joblib.parallel_config(...) leave it out, and
@@ -78,7 +78,7 @@ def sweep(cases: Sequence[Case], jobs: int = 1, backend: str | None = None) -> I
         return iter(_side_by_side(cases, jobs))
 
 
-def _on_ray(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+def _on_ray(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
     """On the cluster that Ray is told of, or one that it starts on this machine."""
     import joblib
     from ray.util.joblib import register_ray
@@ -89,7 +89,7 @@ def _on_ray(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
             yield from _side_by_side(cases[first : first + _AT_ONCE], jobs)
 
 
-def _on_dask(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+def _on_dask(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
     """As long as rows come there is a client: of the cluster that Dask is told of, or of one on this machine."""
     import joblib
     from distributed import Client
@@ -98,14 +98,14 @@ def _on_dask(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
         yield from _side_by_side(cases, jobs)
 
 
-def _side_by_side(cases: Sequence[Case], jobs: int) -> Iterable[dict[str, Any]]:
+def _side_by_side(cases: Sequence[SimulationCase], jobs: int) -> Iterable[dict[str, Any]]:
     """The rows as they come, or all in the end where joblib's backend cannot do better."""
     import joblib
     from joblib.parallel import get_active_backend
 
     as_they_come = get_active_backend()[0].supports_return_generator
     found: Iterable[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator" if as_they_come else "list")(
-        joblib.delayed(Case.row)(case) for case in cases
+        joblib.delayed(SimulationCase.row)(case) for case in cases
     )
     return found
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from hocket.errors import TopologyError
 from hocket.network.files.astra import from_astra
-from hocket.network.files.description import from_description
 from hocket.network.files.simai import from_simai
 from hocket.network.files.slurm import from_slurm
+from hocket.network.files.topology_file import from_description
 from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hocket.errors import TopologyError
 from hocket.network.drawing import Drawing
-from hocket.network.hashing import mix
+from hocket.network.flow_hash import mix
 from hocket.network.links import Link
 from hocket.network.routing import NOWHERE, fill
 from hocket.network.topology import Ints, Topology

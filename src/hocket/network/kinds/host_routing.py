@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.hashing import mix
+from hocket.network.flow_hash import mix
 from hocket.network.routing import NOWHERE, ShortestPath, through
 from hocket.network.topology import Ints, Topology
 

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.simulation.jobs import Job
-from hocket.network.simulation.traffic import Pattern, Traffic, pair_numbers
+from hocket.network.simulation.traffic import Traffic, TrafficPattern, pair_numbers
 from hocket.network.topology import Paths
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Work = tuple[Floats, ...]
+RankWork = tuple[Floats, ...]
 """Seconds of each rank in each pattern, for each byte of a chunk."""
 
 _MOST_SWAPPED = 1 << 22
@@ -35,7 +35,7 @@ _PROBED = 64
 """Messages of each pattern, before all are asked."""
 
 
-def collapsed(job: Job, link_seconds: Floats, work: Work, *, ordered: bool) -> tuple[Job, Work, Ints]:
+def collapsed(job: Job, link_seconds: Floats, work: RankWork, *, ordered: bool) -> tuple[Job, RankWork, Ints]:
     """The job among few ranks that stand for all, their work, and for each rank the number of the one that does.
 
     ordered: whether it matters in which order a rank sends what it sends at once; swaps do not keep that.
@@ -60,7 +60,7 @@ def collapsed(job: Job, link_seconds: Floats, work: Work, *, ordered: bool) -> t
     return _quotient(job, work, stand, found) if found else (job, work, ranks)
 
 
-def _image(job: Job, link_seconds: Floats, work: Work, moved: Ints) -> Ints | None:
+def _image(job: Job, link_seconds: Floats, work: RankWork, moved: Ints) -> Ints | None:
     """The link that a move takes each link to, or -1 where nothing passes; None if the job does not move so."""
     if not all(_may_move(*one, moved) for one in zip(job.traffic.patterns, job.channels, job.paths, strict=True)):
         return None
@@ -87,7 +87,7 @@ def _image(job: Job, link_seconds: Floats, work: Work, moved: Ints) -> Ints | No
     return image if alike.all() else None
 
 
-def _may_move(pattern: Pattern, pairs: Ints, paths: Paths, moved: Ints) -> bool:
+def _may_move(pattern: TrafficPattern, pairs: Ints, paths: Paths, moved: Ints) -> bool:
     """Whether a few messages have images whose ways are as long: most that are not symmetric are known by these."""
     if not len(pairs):
         return True
@@ -97,7 +97,7 @@ def _may_move(pattern: Pattern, pairs: Ints, paths: Paths, moved: Ints) -> bool:
     return bool((found >= 0).all() and (begins[found + 1] - begins[found] == begins[few + 1] - begins[few]).all())
 
 
-def _places(pattern: Pattern, pairs: Ints, messages: Ints | slice, moved: Ints) -> Ints:
+def _places(pattern: TrafficPattern, pairs: Ints, messages: Ints | slice, moved: Ints) -> Ints:
     """The number of the message that each of these becomes, or -1 if there is none."""
     there = pair_numbers(moved[pattern.source[messages]], moved[pattern.target[messages]], len(moved))
     found = np.minimum(np.searchsorted(pairs, there), len(pairs) - 1)
@@ -133,7 +133,7 @@ def _orbits(images: Sequence[Ints]) -> tuple[Ints, Ints]:
     return stands, np.bincount(stands[stands >= 0], minlength=len(stands))
 
 
-def _quotient(job: Job, work: Work, stand: Ints, images: Sequence[Ints]) -> tuple[Job, Work, Ints]:
+def _quotient(job: Job, work: RankWork, stand: Ints, images: Sequence[Ints]) -> tuple[Job, RankWork, Ints]:
     ranks, number = np.unique(stand, return_inverse=True)
     stands, sizes = _orbits(images)
     times = len(stand) // len(ranks)
@@ -146,7 +146,7 @@ def _quotient(job: Job, work: Work, stand: Ints, images: Sequence[Ints]) -> tupl
         crossed = message * len(stands) + stands[paths.links[entry]]
         crossed, crossings = np.unique(crossed, return_counts=True)
         message, links = np.divmod(crossed, len(stands))
-        few = Pattern(
+        few = TrafficPattern(
             number[pattern.source[kept]],
             number[pattern.target[kept]],
             pattern.chunks[kept],

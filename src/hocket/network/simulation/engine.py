@@ -10,14 +10,14 @@ import numpy.typing as npt
 from hocket.errors import ResourceError
 from hocket.network import compiled
 from hocket.network.simulation.jobs import Job, engine_arrays
-from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulation_options import SimulationOptions
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Messages:
+class MessageTimes:
     """What was sent when: one entry for each piece of each message, in the order of arrival.
 
     pattern, message: which of the job's messages. step: counted over all repetitions. started: when its first byte
@@ -38,11 +38,11 @@ class Messages:
 def run_events(
     jobs: Sequence[Job],
     link_seconds: Floats,
-    options: Options,
+    options: SimulationOptions,
     work_seconds: Sequence[tuple[Floats, ...]],
     *,
     record: bool = False,
-) -> tuple[list[Floats], Messages | None]:
+) -> tuple[list[Floats], MessageTimes | None]:
     """When each rank of each job has finished; and the messages, if they are to be recorded.
 
     work_seconds: of each job, pattern and rank, for each byte of a chunk. ValueError where there are too many pieces,
@@ -62,11 +62,11 @@ def run_events(
 def _run(
     jobs: Sequence[Job],
     link_seconds: Floats,
-    options: Options,
+    options: SimulationOptions,
     work_seconds: Sequence[tuple[Floats, ...]],
     *,
     record: bool,
-) -> tuple[list[Floats], Messages | None]:
+) -> tuple[list[Floats], MessageTimes | None]:
     arrays = engine_arrays(jobs, link_seconds, options, work_seconds)
     if compiled.simulator is None:
         from hocket.network.simulation.plain_engine import run
@@ -81,4 +81,4 @@ def _run(
     last = piece + 1 == arrays["job_pieces"][job]
     size = np.where(last, arrays["last_piece_bytes"][job], arrays["piece_bytes"][job]) * arrays["chunks"][message]
     source, target = arrays["source"][message], arrays["target"][message]
-    return ends, Messages(message, step, piece, source, target, size, started, sent, arrived)
+    return ends, MessageTimes(message, step, piece, source, target, size, started, sent, arrived)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.simulation.options import Options
-from hocket.network.simulation.traffic import Pattern, Traffic, pair_numbers
+from hocket.network.simulation.simulation_options import SimulationOptions
+from hocket.network.simulation.traffic import Traffic, TrafficPattern, pair_numbers
 from hocket.network.topology import Paths, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Job:
             for paths, weights in zip(self.paths, self.weights, strict=True)
         )
 
-    def patterns(self) -> Iterator[tuple[Pattern, Paths, Floats, Floats]]:
+    def patterns(self) -> Iterator[tuple[TrafficPattern, Paths, Floats, Floats]]:
         """Each pattern with its paths, their weights, and the rates of `alone`."""
         return zip(self.traffic.patterns, self.paths, self.weights, self.alone, strict=True)
 
@@ -124,7 +124,7 @@ def check_pieces(jobs: Sequence[Job], piece_bytes: float) -> None:
 
 
 def engine_arrays(
-    jobs: Sequence[Job], link_seconds: Floats, options: Options, work_seconds: Sequence[tuple[Floats, ...]]
+    jobs: Sequence[Job], link_seconds: Floats, options: SimulationOptions, work_seconds: Sequence[tuple[Floats, ...]]
 ) -> dict[str, npt.NDArray[Any]]:
     """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte.
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.simulation.jobs import Job, check_pieces, loads
-from hocket.network.simulation.options import Options
+from hocket.network.simulation.simulation_options import SimulationOptions
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ _SAME = 1e-13  # of the time so far: rounding
 _PROBED = 64  # messages, before all are asked
 
 
-def never_contends(job: Job, options: Options) -> bool:
+def never_contends(job: Job, options: SimulationOptions) -> bool:
     """Whether no link can be short, whatever ranks are early or late; False also where that is not known."""
     if options.store_and_forward_bytes is not None:
         return False
@@ -58,7 +58,7 @@ def never_contends(job: Job, options: Options) -> bool:
     return bool((load <= 1 + 1e-9).all())
 
 
-def ready_times(job: Job, options: Options, work_seconds: tuple[Floats, ...]) -> Floats | None:
+def ready_times(job: Job, options: SimulationOptions, work_seconds: tuple[Floats, ...]) -> Floats | None:
     """When each rank has finished, of a job that never contends: float64[num_ranks].
 
     None where something is not done in the order of steps and pieces. ValueError where there are too many pieces.
@@ -118,7 +118,9 @@ class _Views:
 class _Step:
     """One step of all ranks, as a function from the times at which they are ready to those at which they are next."""
 
-    def __init__(self, job: Job, number: int, options: Options, channel: Ints, work: Floats, views: _Views) -> None:
+    def __init__(
+        self, job: Job, number: int, options: SimulationOptions, channel: Ints, work: Floats, views: _Views
+    ) -> None:
         pattern, seconds, alone = job.traffic.patterns[number], job.paths[number].seconds, job.alone[number]
         self.source, self.target, self.channel, self.views = pattern.source, pattern.target, channel, views
         self.seconds = seconds

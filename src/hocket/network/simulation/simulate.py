@@ -23,12 +23,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.bounds.bounds import Bound, lower_bound
+from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
-from hocket.network.simulation.engine import Messages, run_events
+from hocket.network.simulation.engine import MessageTimes, run_events
 from hocket.network.simulation.jobs import Job, make_job
-from hocket.network.simulation.options import Options
 from hocket.network.simulation.periodic import never_contends, ready_times
+from hocket.network.simulation.simulation_options import SimulationOptions
 from hocket.network.simulation.traffic import traffic_of
 from hocket.network.topology import Topology
 from hocket.schedule import Schedule
@@ -54,7 +54,7 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class SimulationResult:
     """What a simulation says. Seconds; bytes per second; links by their number in the topology.
 
     num_bytes: the size of the call, that of the largest input or output of a rank. seconds: when the last rank has
@@ -72,7 +72,7 @@ class Result:
     link_bytes: Floats
     parts: Parts
     reduce_bytes_per_second: float = math.inf
-    messages: Messages | None = field(default=None, repr=False)
+    messages: MessageTimes | None = field(default=None, repr=False)
 
     @cached_property
     def bound(self) -> Bound:
@@ -139,9 +139,9 @@ def simulate(
     num_bytes: float,
     *,
     level: str = "events",
-    options: Options | None = None,
+    options: SimulationOptions | None = None,
     record: bool = False,
-) -> Result:
+) -> SimulationResult:
     """One collective alone on a network, among all ranks placed there.
 
     num_bytes: of the largest input or output of a rank (for a barrier: 1). record: keep what was sent when, at the
@@ -150,7 +150,7 @@ def simulate(
     """
     if level not in LEVELS:
         raise ValueError(f"expected a level, one of {', '.join(LEVELS)}; found {level!r}")
-    options = options or Options()
+    options = options or SimulationOptions()
     job = _job(Run(schedule, num_bytes), topology, options)
     if level == "closed":
         closed = _closed_form(job, options)
@@ -177,20 +177,22 @@ def simulate(
     return _result(Run(schedule, num_bytes), topology, job, level, found[stands], options)
 
 
-def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: Options) -> bool:
+def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: SimulationOptions) -> bool:
     """In one step without work, pieces of a message are sent one behind the other, and nobody waits for the first."""
     overheads = options.send_seconds or options.receive_seconds or options.store_and_forward_bytes is not None
     return job.traffic.num_steps <= 1 and not overheads and not any(seconds.any() for seconds in work)
 
 
-def simulate_together(topology: Topology, runs: Sequence[Run], options: Options | None = None) -> list[Result]:
+def simulate_together(
+    topology: Topology, runs: Sequence[Run], options: SimulationOptions | None = None
+) -> list[SimulationResult]:
     """Several collectives at once, at the level "events"; seconds of each count from its own start.
 
     Errors as simulate.
     """
     if not runs:
         return []
-    options = options or Options()
+    options = options or SimulationOptions()
     places = [topology if run.ranks is None else topology.place(run.ranks) for run in runs]
     jobs = [_job(run, place, options) for run, place in zip(runs, places, strict=True)]
     ends, _ = run_events(jobs, topology.seconds, options, [_work(job, options) for job in jobs])
@@ -200,7 +202,7 @@ def simulate_together(topology: Topology, runs: Sequence[Run], options: Options 
     ]
 
 
-def _job(run: Run, topology: Topology, options: Options) -> Job:
+def _job(run: Run, topology: Topology, options: SimulationOptions) -> Job:
     schedule, num_bytes = run.schedule, run.num_bytes
     if schedule.num_ranks != topology.num_ranks:
         raise ValueError(
@@ -215,7 +217,7 @@ def _job(run: Run, topology: Topology, options: Options) -> Job:
     return make_job(traffic_of(schedule), topology, num_bytes, start_seconds)
 
 
-def _work(job: Job, options: Options) -> tuple[Floats, ...]:
+def _work(job: Job, options: SimulationOptions) -> tuple[Floats, ...]:
     """Seconds that each rank works in each pattern, for each byte of a chunk; switches add while data passes."""
     patterns, works = job.traffic.patterns, ~job.switches
     return tuple(
@@ -235,7 +237,7 @@ class _Closed:
         return self.latency + self.bandwidth + self.reduction
 
 
-def _closed_form(job: Job, options: Options) -> _Closed:
+def _closed_form(job: Job, options: SimulationOptions) -> _Closed:
     """As if each message had its way for itself, and a rank sent one after the other."""
     latency = bandwidth = reduction = 0.0
     work = _work(job, options)
@@ -250,7 +252,7 @@ def _closed_form(job: Job, options: Options) -> _Closed:
     return _Closed(options.launch_seconds + latency, bandwidth, reduction)
 
 
-def _by_steps(job: Job, options: Options) -> float:
+def _by_steps(job: Job, options: SimulationOptions) -> float:
     """As if all ranks waited for each other after each step."""
     total, work = options.launch_seconds, _work(job, options)
     for repeat, (pattern, paths, _, _), (links, chunks), seconds in zip(
@@ -263,7 +265,7 @@ def _by_steps(job: Job, options: Options) -> float:
     return float(total)
 
 
-def _overheads(job: Job, options: Options, source: Ints, target: Ints) -> float:
+def _overheads(job: Job, options: SimulationOptions, source: Ints, target: Ints) -> float:
     """Of the rank that sends most messages, and the one that receives most."""
     if not (options.send_seconds or options.receive_seconds):
         return 0.0
@@ -277,12 +279,12 @@ def _result(
     job: Job,
     level: str,
     rank_seconds: Floats,
-    options: Options,
-    messages: Messages | None = None,
-) -> Result:
+    options: SimulationOptions,
+    messages: MessageTimes | None = None,
+) -> SimulationResult:
     seconds = float(rank_seconds.max())
     closed = _closed_form(job, options)
-    return Result(
+    return SimulationResult(
         schedule=run.schedule,
         topology=topology,
         num_bytes=run.num_bytes,

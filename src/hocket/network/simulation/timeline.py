@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.network.simulation.simulate import Result
+from hocket.network.simulation.simulate import SimulationResult
 
 Event = dict[str, Any]
 Slice = tuple[float, float, str, Event]
@@ -22,7 +22,7 @@ _RANKS, _LINKS = 1, 2
 _MICROSECONDS = 1e6
 
 
-def write(result: Result, file: str | Path) -> None:
+def write(result: SimulationResult, file: str | Path) -> None:
     """Writes the timeline of a result that was recorded, as JSON; compressed if the name ends in .gz."""
     content = json.dumps(chrome_trace(result)).encode()
     if str(file).endswith(".gz"):
@@ -32,14 +32,14 @@ def write(result: Result, file: str | Path) -> None:
     Path(file).write_bytes(content)
 
 
-def chrome_trace(result: Result) -> dict[str, Any]:
+def chrome_trace(result: SimulationResult) -> dict[str, Any]:
     """The timeline in the Trace Event Format, times in microseconds. ValueError unless messages were recorded."""
     if result.messages is None:
         raise ValueError('a timeline is made of messages: expected simulate(..., level="events", record=True)')
     return {"traceEvents": list(_events(result)), "displayTimeUnit": "ns"}
 
 
-def _events(result: Result) -> Iterator[Event]:
+def _events(result: SimulationResult) -> Iterator[Event]:
     messages, topology = result.messages, result.topology
     assert messages is not None
     columns = (messages.step, messages.piece, messages.source, messages.target, messages.num_bytes)

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class TrafficPattern:
     """The messages of one step, by source and of each to the next rank first, and the work of ranks: in chunks.
 
     source, target, chunks: int64[n], of messages between different ranks. reduced, copied: int64[num_ranks], what each
@@ -40,7 +40,7 @@ class Traffic:
     """
 
     num_ranks: int
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[TrafficPattern, ...]
     blocks: tuple[tuple[int, int], ...]
     chunks_per_vector: int
 
@@ -61,12 +61,12 @@ class Traffic:
 
 def traffic_of(schedule: Schedule) -> Traffic:
     """The traffic of a well-formed schedule; blocks of an uneven collective are taken as equally long."""
-    patterns: list[Pattern] = []
+    patterns: list[TrafficPattern] = []
     known: dict[tuple[bytes, ...], int] = {}
     blocks: list[tuple[int, int]] = []
     for block in schedule.blocks:
         pattern = _pattern_of(block.step, schedule.num_ranks)
-        key = tuple(getattr(pattern, column).tobytes() for column in Pattern.__dataclass_fields__)
+        key = tuple(getattr(pattern, column).tobytes() for column in TrafficPattern.__dataclass_fields__)
         number = known.setdefault(key, len(patterns))
         if number == len(patterns):
             patterns.append(pattern)
@@ -75,7 +75,7 @@ def traffic_of(schedule: Schedule) -> Traffic:
     return Traffic(schedule.num_ranks, tuple(patterns), tuple(blocks), per_vector)
 
 
-def _pattern_of(step: Step, num_ranks: int) -> Pattern:
+def _pattern_of(step: Step, num_ranks: int) -> TrafficPattern:
     away = step.src != step.dst
     ends = pair_numbers(step.src[away].astype(np.int64), step.dst[away].astype(np.int64), num_ranks)
     counts = step.count[away].astype(np.int64)
@@ -88,7 +88,7 @@ def _pattern_of(step: Step, num_ranks: int) -> Pattern:
         np.bincount(step.dst[rows], step.count[rows], num_ranks).astype(np.int64) for rows in (step.reduce, copies)
     )
     source, distance = np.divmod(pairs, num_ranks)
-    return Pattern(source, (source + distance) % num_ranks, chunks, reduced, copied)
+    return TrafficPattern(source, (source + distance) % num_ranks, chunks, reduced, copied)
 
 
 def pair_numbers(source: Ints, target: Ints, num_ranks: int) -> Ints:

@@ -169,15 +169,15 @@ def _write(path: str | Path, lines: Sequence[str]) -> None:
 class _Line:
     """One line that is no comment, and its position."""
 
-    def __init__(self, place: str, text: str) -> None:
-        self.place = place
+    def __init__(self, where: str, text: str) -> None:
+        self.where = where
         self.fields = [field.strip() for field in text.split(",")]
 
     def rule(self) -> Rule | str:
         """Returns the rule of the line; for an algorithm that only NCCL has, a text with its name and collective."""
         if not _NUM_REQUIRED <= len(self.fields) <= len(_FIELDS):
             raise ValueError(
-                f"{self.place}: expected {_NUM_REQUIRED} to {len(_FIELDS)} fields, {','.join(_FIELDS)}; "
+                f"{self.where}: expected {_NUM_REQUIRED} to {len(_FIELDS)} fields, {','.join(_FIELDS)}; "
                 f"found {len(self.fields)} in {','.join(self.fields)!r}"
             )
         collective = find_collective_name(self.fields[0])
@@ -222,4 +222,4 @@ class _Line:
         return int(text)
 
     def _wrong(self, index: int, expected: str) -> ValueError:
-        return ValueError(f"{self.place}: {_FIELDS[index]}: expected {expected}; found {self.fields[index]!r}")
+        return ValueError(f"{self.where}: {_FIELDS[index]}: expected {expected}; found {self.fields[index]!r}")

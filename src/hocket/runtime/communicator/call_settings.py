@@ -9,7 +9,7 @@ DEFAULT_OPERATION_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class CallSettings:
     """The defaults of one collective, or of all. `algorithm` "": select.choose decides. timeout is in seconds."""
 
     algorithm: str = ""

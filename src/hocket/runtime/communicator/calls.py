@@ -17,7 +17,7 @@ from hocket.runtime.communicator.arguments import (
     new_like,
     shape_of,
 )
-from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.plans import find, launched
@@ -58,8 +58,8 @@ class Calls(_core.Caller):
     _size: int
     topology: Cartesian
     _policy: Policy
-    _default: Settings
-    _settings: dict[str, Settings]
+    _default: CallSettings
+    _settings: dict[str, CallSettings]
     _plans: dict[tuple[Algorithm, str, int, bool], _core.Launched]
     _token: Any
     _works: InFlight
@@ -152,12 +152,12 @@ class Calls(_core.Caller):
             num_bytes = block * ITEM_BYTES[dtype] * (self._size if collective in _BLOCK_PER_RANK else 1)
             algorithm = choose(collective, self._size, num_bytes, order, self._policy)
         found = find(collective, algorithm)  # what the name means now: it may have been replaced
-        place = (found, algorithm, root, aliased)
-        planned = self._plans.get(place)
+        key = (found, algorithm, root, aliased)
+        planned = self._plans.get(key)
         if planned is None:
             grid = self.topology.shape if len(self.topology.axes) > 1 else None
             planned = launched(found, self._rank, self._size, root, aliased, grid)
-            planned = self._plans.setdefault(place, planned)  # another thread may have been faster
+            planned = self._plans.setdefault(key, planned)  # another thread may have been faster
         for labels in wanted:
             if not labels & planned.labels:
                 raise _lacks(collective, algorithm, self._size, labels, planned.labels)

@@ -97,8 +97,8 @@ class Cartesian:
     def group_of(self, rank: int, *axes: str) -> list[int]:
         """Returns this rank and all ranks that differ from it in these axes only, in rank order."""
         axes, coords = self._known(axes, at_least=1), self.coords(rank)
-        places = itertools.product(*(range(self.dims[axis]) for axis in axes))
-        return [self.rank_at(coords | dict(zip(axes, place, strict=True))) for place in places]
+        positions = itertools.product(*(range(self.dims[axis]) for axis in axes))
+        return [self.rank_at(coords | dict(zip(axes, position, strict=True))) for position in positions]
 
     def along(self, *axes: str) -> "Cartesian":
         """Returns the grid that one group of these axes forms by itself, as in MPI_Cart_sub."""

@@ -24,7 +24,7 @@ from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
-from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.collectives import Collectives
 from hocket.runtime.communicator.lower_face import LowerFace
@@ -200,7 +200,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         self._works = InFlight()
         self._token = np.zeros(1, np.uint8)  # what a barrier moves
         self._policy = Policy()
-        self._default, self._settings = Settings(), dict[str, Settings]()
+        self._default, self._settings = CallSettings(), dict[str, CallSettings]()
         self.topology = Cartesian({"rank": self._size})
         context._communicators.add(self)
         _known[id(self)] = self
@@ -274,7 +274,7 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         finally:  # also if the exception of a signal comes in between
             _core.forget_calls(self)
 
-    def _check_kept(self, name: str, settings: Settings) -> None:
+    def _check_kept(self, name: str, settings: CallSettings) -> None:
         """Raises ValueError if the fixed algorithm does not keep the fixed order."""
         if settings.algorithm and name in COLLECTIVES:
             reduces = COLLECTIVES[name].counts_contributions
@@ -329,10 +329,10 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return made
 
     def _made(self, members: list[int]) -> "Communicator":
-        place, timeout = members.index(self._rank), self._default.timeout
+        new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
         with groups.endpoints(self.context._core, self._usable(), members, self._rank, timeout) as endpoints:
-            made = Communicator(self.context, group, place, endpoints)
+            made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
         return made
 

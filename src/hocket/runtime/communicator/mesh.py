@@ -70,8 +70,8 @@ class Mesh:
 
     def __repr__(self) -> str:
         dims = " x ".join(f"{axis}={size}" for axis, size in self.topology.dims.items())
-        place = ", ".join(f"{axis} {along}" for axis, along in self.coords.items())
-        return f"<hocket.Mesh {dims}, this rank at {place}>"
+        coordinates = ", ".join(f"{axis} {along}" for axis, along in self.coords.items())
+        return f"<hocket.Mesh {dims}, this rank at {coordinates}>"
 
     def _make(self, axes: tuple[str, ...], made: ExitStack) -> None:
         """Makes the group of these axes. Each rank computes the members, so only the members exchange messages."""

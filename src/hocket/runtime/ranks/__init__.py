@@ -1,1 +1,1 @@
-"""The place of a rank: its number, its cores, the values that each rank has one of, and the end of its process."""
+"""A rank: its number, its cores, the values that each rank has one of, and the end of its process."""

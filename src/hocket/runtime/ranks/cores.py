@@ -90,7 +90,7 @@ def bound(rank: int, num_ranks: int) -> Iterator[None]:
     """
     usual = os.sched_getaffinity(0)
     cores = sorted(usual)
-    first, end = (place * len(cores) // num_ranks for place in (rank, rank + 1))
+    first, end = (position * len(cores) // num_ranks for position in (rank, rank + 1))
     with contextlib.suppress(OSError):  # a sandbox may refuse it: then Linux chooses the cores
         os.sched_setaffinity(0, cores[first : max(end, first + 1)])
     try:

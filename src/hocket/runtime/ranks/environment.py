@@ -29,7 +29,7 @@ _MPI_STARTERS = ("hydra_pmi_proxy", "orted", "prted", "prterun", "mpiexec", "mpi
 
 @dataclass(frozen=True)
 class Environment:
-    """The place of one rank in its group.
+    """The rank of a process, and its job.
 
     address: the name of an abstract Unix socket, without the leading NUL; source: what assigned the rank;
     timeout_seconds limits the rendezvous. cancel, if given, ends a rendezvous early (thread ranks share it).
@@ -45,18 +45,18 @@ class Environment:
     cancel: threading.Event | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        place = f"{self.source} assigned rank {self.rank} of {self.size}"
+        assigned = f"{self.source} assigned rank {self.rank} of {self.size}"
         if self.size < 1 or not 0 <= self.rank < self.size:
-            raise RendezvousError(f"{place}; expected a size of at least 1 and a rank from 0 to size - 1")
+            raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")
         if self.local_size != self.size:
             raise RendezvousError(
-                f"{place}, but only {self.local_size} ranks on this host: several hosts are not supported yet; "
+                f"{assigned}, but only {self.local_size} ranks on this host: several hosts are not supported yet; "
                 "start all ranks on one host"
             )
         length = len(self.address.encode())
         if not 0 < length <= MAX_ADDRESS_BYTES or "\0" in self.address:
             raise RendezvousError(
-                f"{place} at address {self.address!r}; expected 1 to {MAX_ADDRESS_BYTES} bytes without NUL"
+                f"{assigned} at address {self.address!r}; expected 1 to {MAX_ADDRESS_BYTES} bytes without NUL"
             )
 
 
@@ -68,7 +68,7 @@ def discover(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     variables: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Returns the place of the calling rank.
+    """Returns the rank of the caller, and its job.
 
     Give both rank and size, or neither. address alone replaces the discovered one, so that one job can meet several
     times. timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad
@@ -87,9 +87,9 @@ def discover(
         address = address or found.address
         return Environment(found.rank, found.size, address, found.source, found.rank, found.size, timeout, found.cancel)
     for read in (_from_hocket, _from_torchrun, _from_mpi, _from_slurm):
-        place = read(variables)
-        if place is not None:
-            source, rank, size, local_rank, local_size, name = place
+        assigned = read(variables)
+        if assigned is not None:
+            source, rank, size, local_rank, local_size, name = assigned
             return Environment(rank, size, address or name, source, local_rank, local_size, timeout)
     return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
 
@@ -117,8 +117,8 @@ def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
 
     port: a port of this host that stays free for rank 0's store.
     """
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    return {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    assigned = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    return {name: str(value) for name, value in assigned.items()} | {"MASTER_ADDR": "127.0.0.1"}
 
 
 def may_attach(variables: Mapping[str, str] | None = None) -> bool:
@@ -169,7 +169,7 @@ def link_here() -> tuple[float, float] | None:
     return float(bytes_per_second), float(seconds)
 
 
-# --- sources of the place: (source, rank, size, local rank, local size, address), or None -------------------------
+# --- sources of the rank: (source, rank, size, local rank, local size, address), or None --------------------------
 
 _Place = tuple[str, int, int, int, int, str] | None
 
@@ -292,11 +292,11 @@ class Scope:
         self.values: dict[Any, Any] = {}
 
 
-class _Here(threading.local):
+class _CurrentRank(threading.local):
     scope = Scope(None)  # the scope of the process, for all threads without a scope of their own
 
 
-here = _Here()
+here = _CurrentRank()
 """here.scope is the scope of the rank to which the calling thread belongs."""
 
 
@@ -311,7 +311,7 @@ def rank_scope(environment: Environment, *, whole_process: bool = False) -> Iter
 
     whole_process: all threads of the process without a scope of their own become this rank, too.
     """
-    scope, holder = Scope(environment), _Here if whole_process else here
+    scope, holder = Scope(environment), _CurrentRank if whole_process else here
     outer = vars(holder).get("scope")
     holder.scope = scope
     failure: BaseException | None = None

@@ -31,7 +31,7 @@ MESSAGE = "sendrecv"
 
 
 @dataclass(frozen=True)
-class Traffic:
+class HostTraffic:
     """The least work over all ranks: bytes, and hops one after the other."""
 
     loads: float
@@ -67,23 +67,23 @@ def lower_bound(
     return max(*seconds, traffic.hops * costs.hop_seconds)
 
 
-def traffic_of(collective: str, num_ranks: int, num_bytes: int, *, in_place: bool) -> Traffic:
+def traffic_of(collective: str, num_ranks: int, num_bytes: int, *, in_place: bool) -> HostTraffic:
     """Returns the counts that the module's docstring defines. Uneven blocks count as blocks of equal length."""
     if collective == MESSAGE:
         sent = num_ranks // 2 * num_bytes
-        return Traffic(sent, sent, 0 if in_place else sent, hops=1)
+        return HostTraffic(sent, sent, 0 if in_place else sent, hops=1)
     kind = find_collective(collective)
     hops = int(num_ranks > 1 and not kind.rooted)
     if not kind.exactly_once:  # nothing but a token
-        return Traffic(0, 0, 0, hops=hops)
+        return HostTraffic(0, 0, 0, hops=hops)
     inputs, outputs, moved, written = _blocks(collective, num_ranks, in_place)
     block = num_bytes / max(1, *(_most_blocks(collective, num_ranks)))
     if kind.reduces and num_ranks > 1:
         folds = kind.num_blocks(num_ranks) * block
-        return Traffic(inputs * block, outputs * block, 0, folds, (num_ranks - 1) * folds, hops)
+        return HostTraffic(inputs * block, outputs * block, 0, folds, (num_ranks - 1) * folds, hops)
     # If two blocks change places within one memory, a core may read both before it writes both.
     copies = 0 if in_place and kind.blocks == "pair" else min(moved, written)
-    return Traffic(moved * block, written * block, copies * block, hops=hops)
+    return HostTraffic(moved * block, written * block, copies * block, hops=hops)
 
 
 def _most_blocks(collective: str, num_ranks: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ _STEP_SECONDS, _TURN_SECONDS = 3e-7, 3e-6  # assumed: for a step, and for a rank
 
 
 @dataclass(frozen=True)
-class Work:
+class ScheduleWork:
     """The work of a schedule: its traits, and what each rank copies and adds, in the units of the traits."""
 
     traits: Traits
@@ -48,7 +48,7 @@ def rough_entries(collective: str, num_ranks: int, sizes: Iterable[int], machine
     }
 
 
-def rough_costs(work: Work, num_bytes: int, machine: MachineCosts) -> Costs:
+def rough_costs(work: ScheduleWork, num_bytes: int, machine: MachineCosts) -> Costs:
     """Returns the costs of a call of about `num_bytes`: the whole vector, or for all_to_all the input of a rank."""
     p, traits = len(work.moved), work.traits
     cores = min(p, machine.num_cores)
@@ -66,7 +66,7 @@ def rough_costs(work: Work, num_bytes: int, machine: MachineCosts) -> Costs:
     )
 
 
-def work_of(schedule: Schedule) -> Work:
+def work_of(schedule: Schedule) -> ScheduleWork:
     """Counts the work from the rows of the schedule."""
     p = schedule.num_ranks
     moved, added = np.zeros(p), np.zeros(p)
@@ -81,4 +81,4 @@ def work_of(schedule: Schedule) -> Work:
         moved += block.repeat * np.bincount(staged[:, 0], staged[:, 3], p)
         added += block.repeat * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
     whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
-    return Work(traits_of(schedule), moved / whole, added / whole)
+    return ScheduleWork(traits_of(schedule), moved / whole, added / whole)

@@ -33,7 +33,7 @@ Rounds = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Job:
+class TimedJob:
     """The times to measure for one collective: sizes and algorithms; defaults has one algorithm for each size."""
 
     collective: str
@@ -42,7 +42,7 @@ class Job:
     defaults: tuple[str, ...]
 
 
-def measure(jobs: Sequence[Job], seconds: float, screen: bool = True) -> dict[tuple[str, int], Rounds]:
+def measure(jobs: Sequence[TimedJob], seconds: float, screen: bool = True) -> dict[tuple[str, int], Rounds]:
     """Returns rounds by collective and size, the same on all ranks; sizes for which the time is too short are missing.
 
     Without `screen` all algorithms of a job are timed to the end. Every rank of a new group calls it.
@@ -72,10 +72,10 @@ def exact_bytes(collective: str, num_bytes: int, num_ranks: int) -> int:
     return max(1, num_bytes // unit) * unit
 
 
-def _cells(jobs: Sequence[Job]) -> list[tuple[Job, int, str]]:
+def _cells(jobs: Sequence[TimedJob]) -> list[tuple[TimedJob, int, str]]:
     """Returns the order of work: the smallest size, then _PIVOT, then upwards; the collectives take turns."""
 
-    def order(job: Job, size: int) -> tuple[int, int]:
+    def order(job: TimedJob, size: int) -> tuple[int, int]:
         pivot = max((one for one in job.sizes if one <= _PIVOT), default=0)
         return (0 if size == job.sizes[0] else 1 if size == pivot else 2, size)
 

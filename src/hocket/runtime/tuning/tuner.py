@@ -26,7 +26,7 @@ from hocket.runtime.launch.launcher import run_ranks
 from hocket.runtime.ranks.cores import shared_by
 from hocket.runtime.tuning.fit import Costs, Traits, fit, traits_of
 from hocket.runtime.tuning.rules import as_good, clear_winners, loses_clearly, merged, ratios, wins_again
-from hocket.runtime.tuning.timed_ranks import Job, Rounds, exact_bytes, measure
+from hocket.runtime.tuning.timed_ranks import Rounds, TimedJob, exact_bytes, measure
 
 COLLECTIVES = (
     "all_reduce",
@@ -132,7 +132,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Result:
+class TuningResult:
     """The result of `tune`: times, rules, the second measurement, and the sizes for which the time was too short."""
 
     entries: tuple[Entry, ...]
@@ -188,18 +188,18 @@ def sizes_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> tuple[int
     return tuple(sorted({exact_bytes(collective, size, num_ranks) for size in sizes}))
 
 
-def job_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> Job:
+def job_of(collective: str, num_ranks: int, sizes: Sequence[int]) -> TimedJob:
     """Returns the times to measure: all candidates, with the default table's choice for each size."""
     exact = sizes_of(collective, num_ranks, sizes)
     table = Policy(shares_cores=shared_by(num_ranks))
     chosen = [choose(collective, num_ranks, size, "fast", table) for size in exact]
     names = candidates(collective, num_ranks, chosen)
     stands_for = {twin: name for name, twins in names.items() for twin in (name, *twins)}
-    return Job(collective, exact, tuple(names), tuple(stands_for[name] for name in chosen))
+    return TimedJob(collective, exact, tuple(names), tuple(stands_for[name] for name in chosen))
 
 
 def time_algorithms(
-    num_ranks: int, jobs: Sequence[Job], seconds: float, *, screen: bool = True
+    num_ranks: int, jobs: Sequence[TimedJob], seconds: float, *, screen: bool = True
 ) -> dict[tuple[str, int], Rounds]:
     """Starts the ranks, which time the jobs (timed_ranks.measure). Raises HocketError if they fail."""
     arguments = (jobs, seconds, screen)
@@ -219,7 +219,7 @@ def timed_to_the_end(samples: Mapping[str, Sample]) -> dict[str, Sample]:
     return {name: one for name, one in samples.items() if one.num_rounds == most}
 
 
-def entries_of(num_ranks: int, jobs: Sequence[Job], found: dict[tuple[str, int], Rounds]) -> list[Entry]:
+def entries_of(num_ranks: int, jobs: Sequence[TimedJob], found: dict[tuple[str, int], Rounds]) -> list[Entry]:
     """Returns times and fitted costs, one entry for each collective."""
     date = time.strftime("%Y-%m-%d %H:%M:%S")
     samples: dict[tuple[str, str], list[Sample]] = {}
@@ -246,7 +246,7 @@ def tune(
     seconds: float = SECONDS,
     check: bool = True,
     tell: Callable[[str], None] = lambda _: None,
-) -> Result:
+) -> TuningResult:
     """Times all algorithms within about `seconds`, which the rank counts share in proportion to their ranks.
 
     Rank counts below the number of cores get the share of that number: fewer ranks are not faster to time. With
@@ -279,11 +279,11 @@ def tune(
             winners, alike = _confirmed(winners, alike, compared)
             comparisons += compared
         rules += _rules(num_ranks, winners, alike)
-    return Result(tuple(entries), tuple(rules), tuple(comparisons), tuple(missing), time.monotonic() - began)
+    return TuningResult(tuple(entries), tuple(rules), tuple(comparisons), tuple(missing), time.monotonic() - began)
 
 
 def _by_size(
-    pick: Callable[[Rounds, str], list[str]], job: Job, found: dict[tuple[str, int], Rounds]
+    pick: Callable[[Rounds, str], list[str]], job: TimedJob, found: dict[tuple[str, int], Rounds]
 ) -> dict[int, list[str]]:
     """Returns what `pick` selects from the rounds and the default, at each size that was timed."""
     return {
@@ -316,7 +316,7 @@ def _rules(num_ranks: int, winners: Names, alike: Names) -> list[Rule]:
     ]
 
 
-def _compare(num_ranks: int, jobs: Sequence[Job], rules: Sequence[Rule], seconds: float) -> list[Comparison]:
+def _compare(num_ranks: int, jobs: Sequence[TimedJob], rules: Sequence[Rule], seconds: float) -> list[Comparison]:
     """Times the choices of the rules against the default, at every size where they differ."""
     policy = Policy(tuple(rules), shares_cores=shared_by(num_ranks))
     pairs = {
@@ -325,7 +325,7 @@ def _compare(num_ranks: int, jobs: Sequence[Job], rules: Sequence[Rule], seconds
         for size, default in zip(job.sizes, job.defaults, strict=True)
     }
     differing = {key: pair for key, pair in pairs.items() if len(set(pair)) == 2}
-    again = [Job(key[0], (key[1],), pair, pair[1:]) for key, pair in differing.items()]
+    again = [TimedJob(key[0], (key[1],), pair, pair[1:]) for key, pair in differing.items()]
     if not again:
         return []
     found = time_algorithms(num_ranks, again, seconds, screen=False)

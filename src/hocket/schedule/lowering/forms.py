@@ -1,9 +1,10 @@
 """What of a rank's transfers its plan depends on, without names: most ranks, and most roots, do the same elsewhere.
 
-Peers, places and locations of a rank get numbers of their own, in the order in which the rank's transfers meet them;
+A *spot* is a chunk of a buffer of one rank; a *location* is where it lies in the memory of the rank (placement.py).
+Peers, spots and locations of a rank get numbers of their own, in the order in which the rank's transfers meet them;
 a message and a size class is called by the row that has it. What is left is the rank's *form*. Lowering sees a form and
 nothing else (lower.py), so ranks of equal forms share what it makes of it, the outline of a plan, and `Forms.plans`
-puts each rank's names in. No two places of a rank, no two locations, and no two peers get the same number. So all that
+puts each rank's names in. No two spots of a rank, no two locations, and no two peers get the same number. So all that
 lowering can ask of a name, whether it is equal to another, has the same answer of its number.
 """
 
@@ -24,7 +25,7 @@ SENDS, RECEIVES, OPENS, KEEPS, RAW, KEEPS_RAW, COMPLETING = (1 << i for i in ran
 """Marks of a row of a form: this rank is its source; its destination; and what Transfers says of it, if so."""
 
 NO_STEP = -1
-"""Step of the rows behind a form's transfers: output that no transfer writes, with its place as the source."""
+"""Step of the rows behind a form's transfers: output that no transfer writes, with its spot as the source."""
 
 _MOST_ENDS, _MOST_NAMES = 1 << 18, 1 << 22
 
@@ -32,14 +33,14 @@ _MOST_ENDS, _MOST_NAMES = 1 << 18, 1 << 22
 class Form(NamedTuple):
     """The transfers of a rank, in their order; hashable.
 
-    rows: int32[., 5] of step, marks, source, target (numbers of places, or -1 at the other end), peer (or -1). places:
+    rows: int32[., 5] of step, marks, source, target (numbers of spots, or -1 at the other end), peer (or -1). spots:
     int32[., 2] of where each lies first and where once it is written, as ``number of the location * 4 + space`` or
     NOWHERE. overlaps: explicit output, or what an exchange receives, lies in the same memory as the input. reads_at:
     the step in which the only rank reads the contributions that no row reads; else NO_STEP.
     """
 
     rows: bytes
-    places: bytes
+    spots: bytes
     overlaps: bool
     reads_at: int
 
@@ -74,10 +75,10 @@ class Ends:
         table = table[:, np.argsort(table[0].astype(np.min_scalar_type(len(ranks))), kind="stable")]
         owner, step, marks, source, target, self.peer, self.chunk, self.order = table
         self.starts = self.cuts(owner)
-        places, self.place_owner, self.places = self.numbers(owner, np.stack((source, target), axis=1), self.span)
-        self.place_starts = self.cuts(self.place_owner)
+        spots, self.spot_owner, self.spots = self.numbers(owner, np.stack((source, target), axis=1), self.span)
+        self.spot_starts = self.cuts(self.spot_owner)
         peers, _, _ = self.numbers(owner, self.peer[:, None], schedule.num_ranks)
-        lines = np.stack((step, marks, *places.T, peers[:, 0]), axis=1).astype(np.int32)
+        lines = np.stack((step, marks, *spots.T, peers[:, 0]), axis=1).astype(np.int32)
         self.rows = _bytes(lines, self.starts)
 
     def numbers(self, owner: Ints, names: Ints, span: int) -> tuple[Ints, Ints, Ints]:
@@ -123,9 +124,9 @@ class Forms:
     def __init__(self, ends: Ends, in_place: bool) -> None:
         self.ends, self.in_place = ends, in_place
         schedule, ranks = ends.schedule, np.arange(ends.ranks.start, ends.ranks.stop)
-        first, home = first_locations(schedule, in_place, ranks[ends.place_owner], ends.places)
-        locations = np.stack((first, home), axis=1)
-        numbers, location_owner, self._locations = ends.numbers(ends.place_owner, locations, ends.span)
+        first, final = first_locations(schedule, in_place, ranks[ends.spot_owner], ends.spots)
+        locations = np.stack((first, final), axis=1)
+        numbers, location_owner, self._locations = ends.numbers(ends.spot_owner, locations, ends.span)
         self._location_starts = ends.cuts(location_owner)
         codes = np.where(locations == NOWHERE, NOWHERE, numbers * 4 + (locations & 3))
         # One rank alone may have no rows: then its contribution is read where it becomes the output.
@@ -134,12 +135,12 @@ class Forms:
         overlaps = np.zeros(len(ranks), bool)
         if in_place and (schedule.kind.blocks == "pair" or not schedule.uses_data):
             overlaps = is_shared(schedule, ranks)
-        places = _bytes(codes.astype(np.int32), ends.place_starts)
-        self.forms = [Form(*parts, reads_at) for parts in zip(ends.rows, places, overlaps.tolist(), strict=True)]
+        spots = _bytes(codes.astype(np.int32), ends.spot_starts)
+        self.forms = [Form(*parts, reads_at) for parts in zip(ends.rows, spots, overlaps.tolist(), strict=True)]
 
-    def place(self, index: int, number: int) -> int:
-        """The place with this number in the form at this index."""
-        return int(self.ends.places[self.ends.place_starts[index] + number])
+    def spot(self, index: int, number: int) -> int:
+        """The spot with this number in the form at this index."""
+        return int(self.ends.spots[self.ends.spot_starts[index] + number])
 
     def plans(self, outlines: Sequence[Outline]) -> list[Plan]:
         """The plans of all ranks here, from the outlines of their forms."""
@@ -215,7 +216,7 @@ def _bytes(table: NDArray[np.int32], starts: Ints) -> list[bytes]:
 
 
 def _num_names(schedule: Schedule) -> int:
-    """A bound of the places of a rank, and of the locations in its input and output."""
+    """A bound of the spots of a rank, and of the locations in its input and output."""
     kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
     span = int(max(kind.num_input_blocks(p, root).max(), kind.num_output_blocks(p, root).max()))
     span *= schedule.chunks_per_block

@@ -1,8 +1,8 @@
 """From a schedule to plans: what one rank executes, as flat arrays. The native core is given these very arrays.
 
 A chunk of `data` lies in output memory if the output holds it; else in the input until it is first written, and from
-then on in scratch, whose slots are reused once dead. The first fold into a place reads the input and writes the new
-home, so no copy is made that a fold can absorb. In place, input and output are one memory under one name.
+then on in scratch, whose slots are reused once dead. The first fold into a spot reads the input and writes the final
+location, so no copy is made that a fold can absorb. In place, input and output are one memory under one name.
 
 All sources of a step are read before its destinations are written. Where a rank writes what it also sends in the step,
 the transport copies the source (STAGED); where a channel carries more than that one message, or another fold of the
@@ -91,9 +91,9 @@ def _plans(forms: Forms) -> list[Plan]:
             _FormLowering(form, writer).run()
         except _NothingHeld as error:
             index = forms.forms.index(form)
-            rank, place = forms.ends.ranks[index], forms.place(index, error.place)
-            text = f"rank {rank} reads {Buffer(place & 3).name.lower()}[{place >> 2}], which holds nothing yet"
-            raise VerifyError(text, law=2, step=error.step, rank=rank, chunk=place >> 2) from None
+            rank, spot = forms.ends.ranks[index], forms.spot(index, error.spot)
+            text = f"rank {rank} reads {Buffer(spot & 3).name.lower()}[{spot >> 2}], which holds nothing yet"
+            raise VerifyError(text, law=2, step=error.step, rank=rank, chunk=spot >> 2) from None
     known.update(zip(missing, writer.outlines(), strict=True))
     with _lock:
         _outlines.update((form, outline) for form, outline in known.items() if outline.sizes[0] <= _LONGEST_KEPT)
@@ -103,14 +103,14 @@ def _plans(forms: Forms) -> list[Plan]:
 
 
 class _NothingHeld(Exception):
-    """A form reads a place, called by its number, that holds nothing."""
+    """A form reads a spot, called by its number, that holds nothing."""
 
-    def __init__(self, place: int, step: int) -> None:
-        self.place, self.step = place, step
+    def __init__(self, spot: int, step: int) -> None:
+        self.spot, self.step = spot, step
 
 
 @dataclass(slots=True)
-class _Send:
+class _Publication:
     """Rows of one step that read one location for different peers: published once."""
 
     location: int
@@ -127,7 +127,7 @@ class _FormLowering:
         self.writer, self.overlaps, self.reads_at = writer, form.overlaps, form.reads_at
         table = np.frombuffer(form.rows, np.int32).reshape(-1, 5)
         transfers_end = int(np.count_nonzero(table[:, 0] != NO_STEP))
-        self.unwritten = list(enumerate(table[transfers_end:, 2].tolist(), transfers_end))  # row and place
+        self.unwritten = list(enumerate(table[transfers_end:, 2].tolist(), transfers_end))  # row and spot
         step, marks, source, target, peer = table[:transfers_end].T
         self.steps, self.peer = step.tolist(), peer.tolist()
         self.source, self.target = source.tolist(), target.tolist()
@@ -137,12 +137,12 @@ class _FormLowering:
         last_use: dict[int, int] = {}
         for read, written, at in zip(self.source, self.target, self.steps, strict=True):
             last_use[read] = last_use[written] = at
-        places = np.frombuffer(form.places, np.int32).reshape(-1, 2)
-        now, home = (
-            {place: location for place, location in enumerate(column) if location != NOWHERE}
-            for column in places.T.tolist()
+        spots = np.frombuffer(form.spots, np.int32).reshape(-1, 2)
+        now, final = (
+            {spot: location for spot, location in enumerate(column) if location != NOWHERE}
+            for column in spots.T.tolist()
         )
-        self.memory = Memory(now, home, last_use)
+        self.memory = Memory(now, final, last_use)
 
     def run(self) -> None:
         """Emit the whole outline."""
@@ -156,10 +156,10 @@ class _FormLowering:
             while end < size and self.steps[end] == step:
                 end += 1
             self.memory.begin(step)
-            for place, last_read, row in rescued.get(step, ()):
+            for spot, last_read, row in rescued.get(step, ()):
                 location = self.memory.slot(last_read)
-                self.writer.copy(step, row, self.memory.now[place], location)
-                self.memory.now[place] = location
+                self.writer.copy(step, row, self.memory.now[spot], location)
+                self.memory.now[spot] = location
             self.step(step, begin, end)
             if step == 0 and self.reads_at == NO_STEP:
                 self.fill_output(0)
@@ -171,22 +171,22 @@ class _FormLowering:
     def fill_output(self, step: int) -> None:
         """Copy to the output what it takes from the input unchanged; after step 0's sends, which others wait for."""
         raw = self.reads_at != NO_STEP
-        for row, place in self.unwritten:
-            source, home = self.read(place, step), self.memory.home[place]
-            if source != home or raw:
-                self.writer.copy(step, row, source, home, raw)
+        for row, spot in self.unwritten:
+            source, final = self.read(spot, step), self.memory.final[spot]
+            if source != final or raw:
+                self.writer.copy(step, row, source, final, raw)
 
     def overwritten_inputs(self) -> dict[int, list[tuple[int, int, int]]]:
-        """Input that is read after a row has overwritten its memory: (place, last read, row of its size), by that step.
+        """Input that is read after a row has overwritten its memory: (spot, last read, row of its size), by that step.
 
-        Such a row writes another place, which lies in the same memory: explicit output, or what an exchange receives.
+        Such a row writes another spot, which lies in the same memory: explicit output, or what an exchange receives.
         """
         found: dict[int, list[tuple[int, int, int]]] = {}
         memory = self.memory
         if not self.overlaps:
             return found
         overwritten: dict[int, int] = {}  # location -> the first step that does it
-        last_read: dict[int, tuple[int, int]] = {}  # place of an input -> step and row
+        last_read: dict[int, tuple[int, int]] = {}  # spot of an input -> step and row
         for row, step in enumerate(self.steps):
             source, target = self.source[row], self.target[row]
             if self.sends[row] and source in memory.now:
@@ -195,13 +195,13 @@ class _FormLowering:
                 continue
             if self.keeps[row] and target in memory.now:
                 last_read[target] = step, row
-            location = memory.home.get(target)
+            location = memory.final.get(target)
             if location is not None and memory.now.get(target) != location and not self.moves_nothing(row, location):
                 overwritten.setdefault(location, step)
-        for place, (last, row) in last_read.items():
-            first = overwritten.get(memory.now[place], last)
+        for spot, (last, row) in last_read.items():
+            first = overwritten.get(memory.now[spot], last)
             if first < last:
-                found.setdefault(first, []).append((place, last, row))
+                found.setdefault(first, []).append((spot, last, row))
         return found
 
     def moves_nothing(self, row: int, location: int) -> bool:
@@ -210,10 +210,10 @@ class _FormLowering:
         alone = last and self.opens[row] and not self.keeps[row] and self.sends[row]
         return alone and not self.raw[row] and self.memory.now.get(self.source[row]) == location
 
-    def read(self, place: int, step: int) -> int:
-        location = self.memory.now.get(place)
+    def read(self, spot: int, step: int) -> int:
+        location = self.memory.now.get(spot)
         if location is None:
-            raise _NothingHeld(place, step)
+            raise _NothingHeld(spot, step)
         return location
 
     def step(self, step: int, begin: int, end: int) -> None:
@@ -248,17 +248,17 @@ class _FormLowering:
         for row, operands, location in folds:
             self.fold(step, row, operands, location, moved)
 
-    def merge(self, outgoing: list[tuple[int, int]]) -> list[_Send]:
+    def merge(self, outgoing: list[tuple[int, int]]) -> list[_Publication]:
         """Group the rows that read one location for several peers, as far as no wait can point backwards."""
-        sends: list[_Send] = []
-        latest: dict[int, _Send] = {}  # by peer: the last send on that channel so far
-        open_sends: dict[int, _Send] = {}  # by location
+        sends: list[_Publication] = []
+        latest: dict[int, _Publication] = {}  # by peer: the last send on that channel so far
+        open_sends: dict[int, _Publication] = {}  # by location
         for row, location in outgoing:
             peer = self.peer[row]
             send, before = open_sends.get(location), latest.get(peer)
             joins = send is not None and not send.closed and before is not send
             if send is None or not joins or (before is not None and before.last > send.first):
-                send = open_sends[location] = _Send(location, row, row, [])
+                send = open_sends[location] = _Publication(location, row, row, [])
                 sends.append(send)
             send.readers.append((peer, row))
             send.last = row
@@ -268,7 +268,7 @@ class _FormLowering:
         return sends
 
     def rescue(
-        self, step: int, sends: list[_Send], folds: list[tuple[int, list[_Operand], int]], written: set[int]
+        self, step: int, sends: list[_Publication], folds: list[tuple[int, list[_Operand], int]], written: set[int]
     ) -> dict[int, int]:
         """Copy to scratch what is overwritten in this step and cannot be staged: location -> location of the copy."""
         needed: dict[int, int] = {}  # location -> a row with its size

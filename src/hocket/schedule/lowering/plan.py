@@ -60,7 +60,7 @@ class Plan:
 class Outline(NamedTuple):
     """A plan without names, for all ranks of one form (forms.py): arrays as in Plan, with numbers for what they name.
 
-    Size classes and messages are numbers of the form's rows, places in input and output numbers of locations.
+    Size classes and messages are numbers of the form's rows, spots in input and output numbers of locations.
     """
 
     sizes: tuple[int, int, int, int]

@@ -21,7 +21,7 @@ _SLAB = 1 << 18
 """Transfers held at once while streaming a repeated step."""
 
 _PLAIN_TO = 1 << 16
-"""Places of all ranks up to which looking for a symmetry costs more than following them all."""
+"""Spots of all ranks up to which looking for a symmetry costs more than following them all."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -31,7 +31,7 @@ Bools = NDArray[np.bool_]
 class Transfers:
     """Single-chunk rows, in schedule order; equal-length columns.
 
-    order is the row's index in its expanded step; source and target are *places*, ``chunk * 4 + buffer``; chunk is the
+    order is the row's index in its expanded step; source and target are *spots*, ``chunk * 4 + buffer``; chunk is the
     size class; raw says that the source holds its rank's untouched contribution. The row that opens a row group says
     for all of it whether the old content is the first operand (keeps), whether that is raw (keeps_raw), and whether the
     result is the first to hold all contributions (completes). Transfers of one rank say so of that rank's groups only.
@@ -124,7 +124,7 @@ def _expand(
 
 
 def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
-    """Places of one column in each repetition: int64[repetitions, rows]."""
+    """Spots of one column in each repetition: int64[repetitions, rows]."""
     moved = (chunk + shift[:, None]) % num_chunks
     if buffer.any():
         moved = np.where(buffer == Buffer.DATA, moved, chunk)
@@ -132,7 +132,7 @@ def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chu
 
 
 class _State:
-    """What places hold while the steps pass: how many contributions, an untouched one or not; of scratch, how long.
+    """What spots hold while the steps pass: how many contributions, an untouched one or not; of scratch, how long.
 
     All ranks are followed, `period` of them from rank `first` on, or none: for one rank's transfers, those that stand
     for all if the schedule is symmetric, or none if nothing has to be known.
@@ -193,10 +193,10 @@ class _State:
         turns, row = np.divmod(src[known] - self.first, self.period)
         row, target_row = row * self.width, (dst[first] - self.first) * self.width
         for i in range(len(source)):  # every repetition reads what the one before it wrote
-            place = source[i, known]
+            spot = source[i, known]
             if self.symmetry:
-                place = self.symmetry.turned(place & 3, place >> 2, -turns) * 4 + (place & 3)
-            read, written = row + place, target_row + target[i, first]
+                spot = self.symmetry.turned(spot & 3, spot >> 2, -turns) * 4 + (spot & 3)
+            read, written = row + spot, target_row + target[i, first]
             raw[i, known] = self.untouched[read]
             keeps_raw[i, first] = self.untouched[written] & keeping
             total = self.held[read]

@@ -9,35 +9,35 @@ import numpy as np
 
 from hocket.schedule.ir import Block, Buffer, Step
 
-Location = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
+ChunkPlace = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 
 
 @dataclass(eq=False)
-class Fold:
+class MscclFold:
     """What becomes one row group: the operands, folded in their order, into a location.
 
     An operand is a location and the fold whose result is there then, None for what is there from the start. `at` and
     `line` are of the instruction.
     """
 
-    into: Location
-    operands: "list[tuple[Location, Fold | None]]"
+    into: ChunkPlace
+    operands: "list[tuple[ChunkPlace, MscclFold | None]]"
     at: int
     line: int
 
 
-Value = tuple[Location, Fold | None]
+Value = tuple[ChunkPlace, MscclFold | None]
 
 
-def without_detours(folds: Sequence[Fold]) -> list[Fold]:
+def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
     """The folds without those whose result is in scratch for one use on the same rank; the values are the same.
 
     What is only copied to scratch is read where it comes from, and what is only copied on from there is folded where it
     goes. So a fold whose first operand arrives is one again.
     """
     uses = Counter(source for fold in folds for _, source in fold.operands)
-    made: dict[Fold, Fold] = {}
-    gone: set[Fold] = set()
+    made: dict[MscclFold, MscclFold] = {}
+    gone: set[MscclFold] = set()
     for fold in folds:
         operands: list[Value] = []
         for location, old in fold.operands:
@@ -51,11 +51,11 @@ def without_detours(folds: Sequence[Fold]) -> list[Fold]:
                 operands += source.operands
             else:
                 operands.append((location, source))
-        made[fold] = Fold(fold.into, operands, fold.at, fold.line)
+        made[fold] = MscclFold(fold.into, operands, fold.at, fold.line)
     return [fold for fold in made.values() if fold not in gone]
 
 
-def earliest_steps(folds: Sequence[Fold]) -> list[int] | None:
+def earliest_steps(folds: Sequence[MscclFold]) -> list[int] | None:
     """The earliest step of each fold; None if there are none, as a value is overwritten before it can be read."""
     edges, _ = _edges(folds)
     missing = [0] * len(folds)  # how many folds must be done in steps before
@@ -93,18 +93,18 @@ def earliest_steps(folds: Sequence[Fold]) -> list[int] | None:
     return steps if -1 not in steps else None
 
 
-def late(folds: Sequence[Fold]) -> set[int]:
+def late(folds: Sequence[MscclFold]) -> set[int]:
     """The instructions that use a value when a fold before theirs has overwritten it."""
     return _edges(folds)[1]
 
 
-def _edges(folds: Sequence[Fold]) -> tuple[list[tuple[int, int, int]], set[int]]:
+def _edges(folds: Sequence[MscclFold]) -> tuple[list[tuple[int, int, int]], set[int]]:
     """Pairs of folds, and whether the second must be a step later (1) or not earlier (0); and the late ones."""
     edges: list[tuple[int, int, int]] = []
     overdue: set[int] = set()
     number = {fold: i for i, fold in enumerate(folds)}
-    writer: dict[Location, Fold] = {}
-    readers: dict[Location, list[int]] = defaultdict(list)
+    writer: dict[ChunkPlace, MscclFold] = {}
+    readers: dict[ChunkPlace, list[int]] = defaultdict(list)
     overwriter: dict[Value, int] = {}
     for i, fold in enumerate(folds):
         for location, source in fold.operands:
@@ -124,13 +124,13 @@ def _edges(folds: Sequence[Fold]) -> tuple[list[tuple[int, int, int]], set[int]]
     return edges, overdue
 
 
-def blocks_of(folds: Sequence[Fold], steps: Sequence[int], source: str) -> tuple[tuple[Block, ...], int]:
+def blocks_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> tuple[tuple[Block, ...], int]:
     """The steps of a schedule with their rows, and how many chunks of scratch they use: as many as they name."""
     slots: dict[int, dict[int, int]] = defaultdict(dict)
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(max(steps, default=-1) + 1)]
     lines = [0] * len(rows)
 
-    def placed(location: Location) -> Location:
+    def placed(location: ChunkPlace) -> ChunkPlace:
         rank, buffer, chunk = location
         if buffer == Buffer.SCRATCH:
             chunk = slots[rank].setdefault(chunk, len(slots[rank]))

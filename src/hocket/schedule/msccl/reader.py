@@ -13,7 +13,7 @@ from pathlib import Path
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.msccl.folds import Fold, Location, Value, blocks_of, earliest_steps, late, without_detours
+from hocket.schedule.msccl.folds import ChunkPlace, MscclFold, Value, blocks_of, earliest_steps, late, without_detours
 from hocket.schedule.msccl.program import Flow, Node, Program, refuse, where
 from hocket.schedule.msccl.text import MAX_BYTES, parse
 from hocket.schedule.proof.verify import verify
@@ -128,11 +128,11 @@ class _Reader:
     def __init__(self, flow: Flow, staged: Collection[int] = ()) -> None:
         self.flow, self.program, self.staged = flow, flow.program, staged
         self.cells = Cells(flow.program)
-        self.folds: list[Fold] = []
-        self.writer: dict[Location, Fold] = {}
+        self.folds: list[MscclFold] = []
+        self.writer: dict[ChunkPlace, MscclFold] = {}
         self.num_writes: dict[Cell, int] = defaultdict(int)
         self.slots = list(self.program.num_scratch)
-        self.spare: dict[Cell, Location] = {}
+        self.spare: dict[Cell, ChunkPlace] = {}
         self.messages: dict[int, list[Value]] = {}  # by who sends
         self.uses = self._uses()
         receiver = {sent: received for received, sent in flow.sender.items()}
@@ -180,9 +180,9 @@ class _Reader:
                 leaving = [self._staged(i, value, self.flow.nodes[receiver].gpu) for value in leaving]
             self.messages[i] = leaving
 
-    def _fold(self, i: int, into: Location, operands: list[Value]) -> None:
+    def _fold(self, i: int, into: ChunkPlace, operands: list[Value]) -> None:
         if [location for location, _ in operands] != [into]:  # Input and output may be one memory.
-            self.writer[into] = Fold(into, operands, i, self.flow.nodes[i].instruction.line)
+            self.writer[into] = MscclFold(into, operands, i, self.flow.nodes[i].instruction.line)
             self.folds.append(self.writer[into])
 
     def _staged(self, i: int, value: Value, to: int) -> Value:
@@ -194,11 +194,11 @@ class _Reader:
         location = self._location(cell, self.num_writes[cell])
         return location, self.writer.get(location)
 
-    def _store(self, cell: Cell) -> Location:
+    def _store(self, cell: Cell) -> ChunkPlace:
         self.num_writes[cell] += 1
         return self._location(cell, self.num_writes[cell])
 
-    def _keep(self, cell: Cell) -> Location:
+    def _keep(self, cell: Cell) -> ChunkPlace:
         """Where a result goes that is sent and not stored: to its local operand if nobody needs that any more."""
         following = self.uses[cell][-1] if self.uses[cell] else None
         unread = not self._is_output(cell) if following is None else following[2] and not following[1]
@@ -211,7 +211,7 @@ class _Reader:
         kind = self.cells.kind
         return memory == "o" or kind.output != "own" or chunk // self.cells.block == gpu
 
-    def _location(self, cell: Cell, num_writes: int) -> Location:
+    def _location(self, cell: Cell, num_writes: int) -> ChunkPlace:
         """Where the content of a cell is, stored so often. No input is written: what would be goes to scratch."""
         gpu, memory, chunk = cell
         if memory == "d":
@@ -226,7 +226,7 @@ class _Reader:
             self.spare[cell] = self._slot(gpu)
         return self.spare[cell]
 
-    def _slot(self, gpu: int) -> Location:
+    def _slot(self, gpu: int) -> ChunkPlace:
         self.slots[gpu] += 1
         return gpu, Buffer.SCRATCH, self.slots[gpu] - 1
 
@@ -238,4 +238,4 @@ class _Reader:
             for chunk in range(self.program.num_chunks):
                 if not self.num_writes[gpu, "o", chunk]:
                     inside: Value = (gpu, Buffer.INPUT, chunk), None
-                    self.folds.append(Fold((gpu, Buffer.OUTPUT, chunk), [inside], -1, 1))
+                    self.folds.append(MscclFold((gpu, Buffer.OUTPUT, chunk), [inside], -1, 1))

@@ -161,7 +161,7 @@ def _words(entries: NDArray[np.int64]) -> str:
     )
 
 
-def place_name(location: int, num_ranks: int) -> str:
+def location_name(location: int, num_ranks: int) -> str:
     """A location of JointPlans.accesses in words, without its rank."""
     code = location // num_ranks
     return f"{SPACE_NAMES[code & 3]}[{code >> 2}]"

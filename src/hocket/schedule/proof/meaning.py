@@ -15,13 +15,13 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.lowering.dependencies import REMOTE, Ints
 from hocket.schedule.lowering.plan import COMPLETES
 from hocket.schedule.places import places_of
-from hocket.schedule.proof.joint import JointPlans, Reads, place_name
-from hocket.schedule.proof.waits import Messages
+from hocket.schedule.proof.joint import JointPlans, Reads, location_name
+from hocket.schedule.proof.waits import MatchedMessages
 
 Names = NDArray[np.uint64]
 
 
-def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, expected: Names) -> None:
+def check_meaning(joint: JointPlans, messages: MatchedMessages, reads: Reads, expected: Names) -> None:
     """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value than expected.
 
     expected: scheduled_outputs of all schedules whose plans are joined, one after the other.
@@ -31,7 +31,7 @@ def check_meaning(joint: JointPlans, messages: Messages, reads: Reads, expected:
         num_ranks, location = len(joint.plans), int(joint.wanted[wrong[0]])
         rank = location % num_ranks
         index = int(wrong[0]) - int(np.argmax(joint.wanted % num_ranks == rank))
-        text = f"the plans leave in {place_name(location, num_ranks)} of rank {rank} another value than the schedule"
+        text = f"the plans leave in {location_name(location, num_ranks)} of rank {rank} another value than the schedule"
         raise VerifyError(text, law=3, rank=rank, chunk=index % joint.plans[rank].chunks_per_block)
 
 
@@ -59,7 +59,7 @@ def scheduled_outputs(schedule: Schedule) -> Names:
     return np.where(untouched[place], _premultiplied(names[place]), names[place]) if p == 1 else names[place]
 
 
-def planned_outputs(joint: JointPlans, messages: Messages, reads: Reads) -> Names:
+def planned_outputs(joint: JointPlans, messages: MatchedMessages, reads: Reads) -> Names:
     """Names of the values that plans leave in the ranks' outputs, rank after rank and chunk by chunk."""
     n = joint.num_instructions
     values = np.zeros(n + len(joint.held), np.uint64)  # of every instruction, and then of all inputs

@@ -24,7 +24,7 @@ from hocket.schedule.lowering.dependencies import (
 )
 from hocket.schedule.lowering.lower import lower_all
 from hocket.schedule.lowering.plan import COMPLETES, STAGED, Plan
-from hocket.schedule.proof.joint import JointPlans, Reads, place_name
+from hocket.schedule.proof.joint import JointPlans, Reads, location_name
 from hocket.schedule.proof.meaning import Names, check_meaning, scheduled_outputs
 from hocket.schedule.proof.waits import Waits, match_messages
 
@@ -199,9 +199,9 @@ def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
         # Memory that was lent is read by other ranks' folds; everything else is over when the instruction has run.
         ends = waits.readers(earlier) if kind == WRITE_AFTER_READ and joint.lent[earlier] else [earlier]
         if not all(waits.happens_before(end, later) for end in ends):
-            place = place_name(int(found.location[index]), len(joint.plans))
+            where = location_name(int(found.location[index]), len(joint.plans))
             raise VerifyError(
-                f"race for {place}: {joint.describe(later)} {_KINDS[kind]} {joint.describe(earlier)};"
+                f"race for {where}: {joint.describe(later)} {_KINDS[kind]} {joint.describe(earlier)};"
                 " nothing orders the two",
                 **joint.where(later),
             )
@@ -212,13 +212,13 @@ def _check_contents(joint: JointPlans, touched: Accesses, reads: Reads) -> None:
     reader, location = touched.instruction[~touched.write], touched.location[~touched.write]
     empty = np.flatnonzero(reads.writer < 0)
     if len(empty):
-        instruction, place = int(reader[empty[0]]), place_name(int(location[empty[0]]), len(joint.plans))
-        text = f"{joint.describe(instruction)} reads {place} before anything is written there"
+        instruction, where = int(reader[empty[0]]), location_name(int(location[empty[0]]), len(joint.plans))
+        text = f"{joint.describe(instruction)} reads {where} before anything is written there"
         raise VerifyError(text, **joint.where(instruction))
     missing = joint.wanted[reads.output_writer < 0]
     if len(missing):
-        rank, place = int(missing[0]) % len(joint.plans), place_name(int(missing[0]), len(joint.plans))
-        raise VerifyError(f"rank {rank} never writes {place}, which belongs to its result", law=3, rank=rank)
+        rank, where = int(missing[0]) % len(joint.plans), location_name(int(missing[0]), len(joint.plans))
+        raise VerifyError(f"rank {rank} never writes {where}, which belongs to its result", law=3, rank=rank)
     written = np.flatnonzero(reads.writer < joint.num_instructions)
     differ = joint.chunk[reads.writer[written]] != joint.chunk[reader[written]]
     _refuse(joint, differ, "reads a chunk of another size class than was written", reader[written])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hocket.errors import VerifyError
 from hocket.schedule import symmetry
 from hocket.schedule.ir import Buffer
-from hocket.schedule.places import Fold, Pattern, Places
+from hocket.schedule.places import Fold, FoldPattern, Places
 
 _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
@@ -229,7 +229,7 @@ def _refuse_sum(rank: int, chunk: int, found: str) -> VerifyError:
     )
 
 
-def _counted(counts: npt.NDArray[np.int64], pattern: Pattern, num_ranks: int) -> npt.NDArray[np.int64]:
+def _counted(counts: npt.NDArray[np.int64], pattern: FoldPattern, num_ranks: int) -> npt.NDArray[np.int64]:
     """How many contributions folds of so many have, up to one more than any result may."""
     if pattern.max_count == 1:
         return counts

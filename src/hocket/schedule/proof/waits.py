@@ -15,7 +15,7 @@ from hocket.schedule.lowering.dependencies import REMOTE, Ints
 from hocket.schedule.proof.joint import JointPlans
 
 
-class Messages(NamedTuple):
+class MatchedMessages(NamedTuple):
     """Matched messages, sorted by channel and then by (step, order); equal-length columns."""
 
     send: Ints
@@ -24,7 +24,7 @@ class Messages(NamedTuple):
     entry: Ints  # of JointPlans.sources: where the fold reads it
 
 
-def match_messages(joint: JointPlans) -> Messages:
+def match_messages(joint: JointPlans) -> MatchedMessages:
     """Match sends and receives of every channel one to one. VerifyError (law 3) names what has no counterpart."""
     num_ranks = len(joint.plans)
     out, into = (np.flatnonzero(entries[:, 1] == REMOTE) for entries in (joint.destinations, joint.sources))
@@ -53,7 +53,7 @@ def match_messages(joint: JointPlans) -> Messages:
             earlier = joint.describe(int(end[follows[disorder[0]]]))
             text = f"{joint.describe(later)} carries a later message of the channel, but is not listed after {earlier}"
             raise VerifyError(f"pieces would pass a channel in another order: {text}", **joint.where(later))
-    return Messages(send, fold, follows, received_key[:, 5])
+    return MatchedMessages(send, fold, follows, received_key[:, 5])
 
 
 def _sorted_key(joint: JointPlans, instruction: Ints, channel: Ints, order: Ints, entry: Ints) -> Ints:
@@ -82,7 +82,7 @@ def _unmatched(joint: JointPlans, sent: Ints, received: Ints, index: int) -> Ver
 class Waits:
     """The graph of waits. Node i < n is instruction i running; node n + i is send i having been read by all."""
 
-    def __init__(self, joint: JointPlans, messages: Messages) -> None:
+    def __init__(self, joint: JointPlans, messages: MatchedMessages) -> None:
         self.joint, self.messages = joint, messages
         self._before: list[list[int]] | None = None
 

@@ -93,7 +93,7 @@ class Picture:
                 legend.append(" ").append(f" {along} ", f"black on {_COLOURS[along]}")
             console.print(legend)
 
-    # Sizes and places, in characters.
+    # Sizes and positions, in characters.
 
     def _row_lengths(self, long_axes: Sequence[str]) -> list[int]:
         """How many frames of a node may stand side by side, so that rows and columns each follow one axis."""
@@ -116,13 +116,13 @@ class Picture:
         return math.ceil(len(self._nodes) / boxes_per_line) * (height + 1)
 
     def _box_at(self, node: int) -> tuple[int, int]:
-        line, place = divmod(node, self._boxes_per_line)
-        return line * (self._box_height + 1), place * (self._box_width + self._box_gap)
+        line, position = divmod(node, self._boxes_per_line)
+        return line * (self._box_height + 1), position * (self._box_width + self._box_gap)
 
     def _frame_at(self, node: int, frame: int) -> tuple[int, int]:
         row, column = self._box_at(node)
-        line, place = divmod(frame, self._frames_per_row)
-        return row + 1 + line * (self._frame_height + 1), column + 2 + place * (self._frame_width + self._frame_gap)
+        line, position = divmod(frame, self._frames_per_row)
+        return row + 1 + line * (self._frame_height + 1), column + 2 + position * (self._frame_width + self._frame_gap)
 
     # Frames and cells.
 
@@ -155,8 +155,8 @@ class Picture:
         num_columns, step = min(len(frame), self._num_columns), self._cell_width + 1
         num_rows = math.ceil(len(frame) / num_columns)
         _rectangle(canvas, row, column, 1 + 3 * num_rows, num_columns * step + 1, "┏━┓┃┗┛", self._title(frame))
-        for place, rank in enumerate(frame):
-            down, across = divmod(place, num_columns)
+        for position, rank in enumerate(frame):
+            down, across = divmod(position, num_columns)
             top, left = row + 1 + 3 * down, column + 1 + across * step
             fill = self._fill(rank)
             canvas.write(top, left, str(rank).center(self._cell_width), f"bold {fill}".strip())

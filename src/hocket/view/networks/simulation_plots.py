@@ -9,7 +9,7 @@ import numpy as np
 from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
-    from hocket.network import Result
+    from hocket.network import SimulationResult
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links of a picture
@@ -30,7 +30,7 @@ def require_matplotlib() -> Any:
 
 
 def draw_all(
-    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "Result"]
+    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
 ) -> list[str]:
     """Draws what the rows have something for, and returns the files.
 
@@ -124,20 +124,20 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
     return saved(figure, file)
 
 
-def heat(file: str, result: "Result", title: str) -> str:
+def heat(file: str, result: "SimulationResult", title: str) -> str:
     """The network, its links as thick and red as they are busy."""
     pyplot = require_matplotlib()
     from matplotlib.collections import LineCollection
 
     network, busy = result.topology, result.link_seconds
-    places = positions(network)
+    points = positions(network)
     share = busy / result.seconds if result.seconds else busy
     figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
-    begin, end = places[network.link_source], places[network.link_target]
+    begin, end = points[network.link_source], points[network.link_target]
     # The two directions of a cable side by side: each a little to its right.
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
-    aside = 0.008 * np.ptp(places) * np.stack((along[:, 1], -along[:, 0]), axis=1) / length
+    aside = 0.008 * np.ptp(points) * np.stack((along[:, 1], -along[:, 0]), axis=1) / length
     order = np.argsort(share, kind="stable")
     lines = LineCollection(
         _curves(begin + aside, end + aside)[order],
@@ -149,10 +149,10 @@ def heat(file: str, result: "Result", title: str) -> str:
     axes.add_collection(lines)
     is_rank = np.zeros(network.num_nodes, bool)
     is_rank[network.ranks] = True
-    axes.scatter(*places[is_rank].T, s=36, color="#24292f", zorder=3)
-    axes.scatter(*places[~is_rank].T, s=30, marker="s", color="#8c959f", zorder=3)
+    axes.scatter(*points[is_rank].T, s=36, color="#24292f", zorder=3)
+    axes.scatter(*points[~is_rank].T, s=30, marker="s", color="#8c959f", zorder=3)
     if network.num_nodes <= _MOST_NAMED:
-        for (x, y), name in zip(places.tolist(), network.node_names, strict=True):
+        for (x, y), name in zip(points.tolist(), network.node_names, strict=True):
             axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=6)
     figure.colorbar(lines, label="busy, of the whole time", shrink=0.7)
     axes.set_title(f"{title} on {network.name}")
@@ -178,7 +178,7 @@ def positions(network: Any) -> Any:
     """
     from hocket.network import DimensionOrder
 
-    places = np.zeros((network.num_nodes, 2))
+    points = np.zeros((network.num_nodes, 2))
     is_grid = isinstance(network.routing, DimensionOrder)
     ranks = network.ranks
     if is_grid and len(network.routing.shape) >= 2:
@@ -189,18 +189,18 @@ def positions(network: Any) -> Any:
         angle = 2 * math.pi * np.arange(network.num_nodes) / network.num_nodes
         return np.stack((np.sin(angle), np.cos(angle)), axis=1)
     level = _levels(network)
-    places[ranks, 0] = np.arange(network.num_ranks)
+    points[ranks, 0] = np.arange(network.num_ranks)
     for height in range(1, int(level.max()) + 1):
         here = np.flatnonzero(level == height)
         below = level[network.link_target] == height - 1
         for node in here:
             under = network.link_target[below & (network.link_source == node)]
-            places[node, 0] = places[under, 0].mean() if len(under) else 0.0
-        order = here[np.argsort(places[here, 0], kind="stable")]
+            points[node, 0] = points[under, 0].mean() if len(under) else 0.0
+        order = here[np.argsort(points[here, 0], kind="stable")]
         spread = np.linspace(-0.5, network.num_ranks - 0.5, 2 * len(order) + 1)[1::2]
-        places[order, 0] = spread if height > 1 else 0.5 * (spread + places[order, 0])
-    places[:, 1] = level * max(1.0, network.num_ranks / 5)
-    return places
+        points[order, 0] = spread if height > 1 else 0.5 * (spread + points[order, 0])
+    points[:, 1] = level * max(1.0, network.num_ranks / 5)
+    return points
 
 
 def _levels(network: Any) -> Any:

@@ -8,13 +8,13 @@ import numpy as np
 from hocket.view.words import name_bytes, name_seconds
 
 if TYPE_CHECKING:
-    from hocket.network import Result
+    from hocket.network import SimulationResult
 
 _MOST_ROWS = 12  # links, or other algorithms
 _BINDING_SHARE = 0.5  # of the time; links that are busy for less are not what it waits for most
 
 
-def print_result(row: dict[str, Any], result: "Result", others: Sequence[dict[str, Any]]) -> None:
+def print_result(row: dict[str, Any], result: "SimulationResult", others: Sequence[dict[str, Any]]) -> None:
     """What came out for one call, its links, and how other algorithms fare."""
     from rich.markup import escape
 
@@ -74,7 +74,7 @@ def bandwidth(bytes_per_second: float | None) -> str:
     return f"{bytes_per_second / 1e3:.3g} kB/s"
 
 
-def _links(result: "Result") -> Any:
+def _links(result: "SimulationResult") -> Any:
     """Of each class of links, and of the busiest ones: what they carry, and how long they are busy."""
     from rich.markup import escape
     from rich.table import Table

@@ -102,13 +102,13 @@ class Curve:
 
 
 class Labels:
-    """Places for texts beside arrows, each where it hides least of ranks, bars and texts placed before it."""
+    """Positions for texts beside arrows, each where it hides least of ranks, bars and texts placed before it."""
 
     def __init__(self, layout: RankLayout, bar: Point) -> None:
         self._boxes = [(x, y, 2 * RADIUS, 2 * RADIUS) for x, y in layout.ranks]
         self._boxes += [(x, y, *bar) for x, y in layout.bars]
 
-    def place(self, curve: Curve, width: float, height: float) -> Point:
+    def position(self, curve: Curve, width: float, height: float) -> Point:
         """The centre of a text of this size; later ones stay away from it."""
         away = 2 + abs(curve.left[0]) * width / 2 + abs(curve.left[1]) * height / 2
         best, least = curve.point(0.5), math.inf

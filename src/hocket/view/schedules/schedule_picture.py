@@ -229,7 +229,7 @@ class _Picture:
         return y + 26
 
     def _signs(self) -> Iterator[tuple[_Sign, float, str]]:
-        """What the legend has: how to draw a sign at a place, its width, its meaning."""
+        """What the legend has: how to draw a sign at a position, its width, its meaning."""
         count, noun = self._contents.num_hues, "from rank" if self._schedule.kind.blocks == "pair" else "chunk"
         if count <= _MAX_NAMED:
             for number, colour in enumerate(self._colours):
@@ -257,7 +257,7 @@ class _Picture:
 def _draw_label(parent: Element, labels: Labels, line: Curve, text: str) -> None:
     """A text beside an arrow, readable also where others cross it."""
     width, height = 6.2 * len(text) + 2, 13.0
-    x, y = labels.place(line, width, height)
+    x, y = labels.position(line, width, height)
     label = add(parent, "g", kind="label")
     box = {"x": x - width / 2, "y": y - height / 2, "width": width, "height": height}
     add(label, "rect", **box, rx=3, fill=_PAPER, fill_opacity=0.8)

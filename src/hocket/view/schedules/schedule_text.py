@@ -42,6 +42,12 @@ def details(schedule: "Schedule", facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _promised(promised: dict[str, str]) -> str:
+    """A line with the promises of an algorithm as formulas or words; "" if there are none."""
+    told = [f"{name} = {text}" for name, text in promised.items() if text]
+    return f"promised for P ranks: {'; '.join(told)}" if told else ""
+
+
 def print_schedule(
     schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str], in_file: list[str]
 ) -> None:
@@ -61,6 +67,8 @@ def print_schedule(
         console.print(idea(doc), style="italic", markup=False)
     for line in details(schedule, facts):
         console.print(line)
+    if promised := _promised(facts["promised"]):
+        console.print(promised, markup=False)
     console.print()
     _print_steps(console, schedule)
     console.print(legend(schedule), style="dim")

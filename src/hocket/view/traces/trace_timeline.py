@@ -36,13 +36,13 @@ class Lane:
     rank: int
     number: int
     title: str = ""
-    place: int = 0
+    position: int = 0
     slices: list[Slice] = field(default_factory=list)
 
     @property
     def is_thread(self) -> bool:
         """Whether it is one of the program's threads, rather than a stream or a communicator."""
-        return self.place < trace_file.LANES_OF_A_KIND
+        return self.position < trace_file.LANES_OF_A_KIND
 
 
 @dataclass
@@ -73,12 +73,12 @@ class Timeline:
         first = min((event["ts"] for event in traced.events if event["ph"] == "X"), default=0.0)
         ends: dict[Any, dict[str, trace_file.Event]] = defaultdict(dict)
         for event in traced.events:
-            place = (event["pid"], event["tid"])
+            position = (event["pid"], event["tid"])
             phase = event["ph"]
             if phase in "sf":
                 ends[event["id"]][phase] = event
                 continue
-            lane = lanes.setdefault(place, Lane(*place))
+            lane = lanes.setdefault(position, Lane(*position))
             if phase == "X":
                 begin = (event["ts"] - first) / 1e6
                 end = begin + event["dur"] / 1e6
@@ -86,8 +86,10 @@ class Timeline:
             elif event["name"] == "thread_name":
                 lane.title = event["args"]["name"]
             elif event["name"] == "thread_sort_index":
-                lane.place = event["args"]["sort_index"]
-        shown = sorted((one for one in lanes.values() if one.slices), key=lambda one: (one.rank, one.place, one.number))
+                lane.position = event["args"]["sort_index"]
+        shown = sorted(
+            (one for one in lanes.values() if one.slices), key=lambda one: (one.rank, one.position, one.number)
+        )
         for lane in shown:
             _nest(lane)
         arrows = [
@@ -135,11 +137,11 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 def without(whole: list[Interval], parts: list[Interval]) -> list[Interval]:
     """The moments of `whole` that are in none of `parts`; both as union() returns them, as is the result."""
     left: list[Interval] = []
-    place = 0
+    position = 0
     for begin, end in whole:
-        while place < len(parts) and parts[place][1] <= begin:
-            place += 1
-        at = place
+        while position < len(parts) and parts[position][1] <= begin:
+            position += 1
+        at = position
         while at < len(parts) and parts[at][0] < end:
             if parts[at][0] > begin:
                 left.append((begin, parts[at][0]))

@@ -23,7 +23,7 @@ def write_page(timeline: Timeline, output: Path) -> Path:
 def _data(timeline: Timeline) -> dict[str, object]:
     names: dict[str, int] = {}
     categories: dict[str, int] = {}
-    places = {(lane.rank, lane.number): place for place, lane in enumerate(timeline.lanes)}
+    positions = {(lane.rank, lane.number): position for position, lane in enumerate(timeline.lanes)}
     lanes = []
     for lane in timeline.lanes:
         slices = [
@@ -39,9 +39,9 @@ def _data(timeline: Timeline) -> dict[str, object]:
         ]
         lanes.append({"rank": lane.rank, "title": lane.title, "slices": slices})
     arrows = [
-        [places[one.start], round(one.start_time, 9), places[one.end], round(one.end_time, 9)]
+        [positions[one.start], round(one.start_time, 9), positions[one.end], round(one.end_time, 9)]
         for one in timeline.arrows
-        if one.start in places and one.end in places
+        if one.start in positions and one.end in positions
     ]
     return {
         "seconds": timeline.seconds,

@@ -337,11 +337,11 @@ class _Turn:
         self._has_returned.set()
 
 
-class _Here(threading.local):
+class _CurrentTurn(threading.local):
     turn: _Turn | None = None  # the turn whose callbacks the thread runs
 
 
-_here = _Here()
+_here = _CurrentTurn()
 
 
 def _set(begun: Any, work: RunningWork, turn: _Turn) -> None:

@@ -47,8 +47,8 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
         topology = _composed(entries, name)
     else:
         topology = _drawn(entries, name)
-    for place, change in enumerate(_list(entries, "change", name)):
-        topology = _changed(topology, change, f"{name}: change[{place}]")
+    for index, change in enumerate(_list(entries, "change", name)):
+        topology = _changed(topology, change, f"{name}: change[{index}]")
     if reducing := _list(entries, "reducing", name):
         marked = np.isin(topology.node_names, _known(topology, reducing, f"{name}: reducing"))
         topology = replace(topology, reducing=marked)
@@ -105,8 +105,8 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
     numbers = {node: number for number, node in enumerate(names)}
     ends: list[tuple[int, int]] = []
     links: list[Link] = []
-    for place, entry in enumerate(_list(entries, "links", name)):
-        where = f"{name}: links[{place}]"
+    for index, entry in enumerate(_list(entries, "links", name)):
+        where = f"{name}: links[{index}]"
         both, link = _link(entry, where)
         for node in both:
             if node not in numbers:

@@ -8,7 +8,7 @@ PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class Options:
+class SimulationOptions:
     """Seconds and bytes per second of ranks. ValueError for what is negative, or 0 where nothing would ever end.
 
     piece_bytes: chunks move in pieces of so many bytes, pipelined; infinity: whole. launch_seconds: from a call to its
