@@ -17,11 +17,11 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench compare matrix backends algorithms validate docs-pictures core sanitize mutation exits streams format build size clean
+.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs-pictures core sanitize mutation exits streams format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." is handed on by demo, test, bench, compare, matrix, backends, mutation, exits and streams, as in: make test ARGS="-k ring -x"'
+	@echo '  ARGS="..." is handed on by demo, test, test-quick, bench, compare, matrix, backends, mutation, exits and streams, as in: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -29,14 +29,17 @@ demo: build ## Train a digit classifier on four processes; an algorithm proved j
 test: build $(STAMPS)/test ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-quick: $(STAMPS)/tools $(STAMPS)/test ## Run some of the tests that need nothing compiled and start no process: under a minute
+	@PYTHONPATH=src $(BIN)/python -m pytest tests/schedule tests/algorithms tests/network tests/view --quick $(ARGS)
+
 check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
 
-bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip install torch==2.13.0)
-	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+bench: build $(STAMPS)/test ## Time Hocket beside Gloo and hand-written code, in few sizes; make compare has more
+	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
 
 compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)

@@ -1,20 +1,71 @@
-"""What holds for all tests."""
+"""What holds for all tests: their rings, and what `--quick` leaves of the first one."""
 
+import multiprocessing.process
+import os
 import signal
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
 
 from hocket.algorithms import ALGORITHMS
 
+RINGS = {
+    "ring1": {"schedule", "algorithms", "network", "view"},
+    "ring2": {"runtime", "cli", "matrix", "examples", "benchmarks"},
+    "ring3": {"torch_backend", "training", "conformance"},
+}
+FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders}
+MAX_QUICK_CASES = 4
+"""So many cases of a parametrized test does `--quick` run: the first, and others at equal distances."""
+
 # Examples must not fail for being slow on a busy machine: pytest's time-out is the limit, and it names the test.
 hypothesis.settings.register_profile("hocket", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("hocket"), max_examples=20)
 hypothesis.settings.load_profile("hocket")
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="few cases of ring 1; whatever starts a process fails")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("quick"):
+        hypothesis.settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each test gets the ring of its folder, unless it is marked with another one; then the quick ones are chosen."""
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if folder in FOLDERS and not any(item.get_closest_marker(ring) for ring in RINGS):
+            item.add_marker(FOLDERS[folder])
+    if config.getoption("quick"):
+        kept = quick(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def quick(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of ring 1 what is not slow, and of each test at most MAX_QUICK_CASES cases."""
+    first = [item for item in items if item.get_closest_marker("ring1") and not item.get_closest_marker("slow")]
+    names = [item.nodeid.partition("[")[0] for item in first]
+    number, at = Counter(names), Counter[str]()
+    kept = set()
+    for item, name in zip(first, names, strict=True):
+        if at[name] % -(-number[name] // MAX_QUICK_CASES) == 0:
+            kept.add(item)
+        at[name] += 1
+    return kept
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +75,19 @@ def registry_as_before() -> Iterator[None]:
     yield
     ALGORITHMS.clear()
     ALGORITHMS.update(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--quick`, whatever starts a process fails."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a quick test starts no process: mark this one ring2")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("quick"):
+            patch.setattr(subprocess.Popen, "__init__", refuse)
+            patch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+            for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
+                patch.setattr(os, name, refuse)
+        yield

@@ -17,6 +17,7 @@ DOCUMENTS = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "tests/README.md",
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md") if "lab" not in path.parts),
 ]
 TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
@@ -114,6 +115,19 @@ def test_nothing_is_left_unfinished() -> None:
         for path in files()
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if words.search(line)
+    ]
+    assert found == []
+
+
+def test_every_sleep_of_a_test_has_its_reason() -> None:
+    """A test waits for a condition (tests/waiting.py). If time itself is the case, a comment on the line says why."""
+    sleep, reason = re.compile(r"\bsleep(?:_for)?\(|\btime\.sleep\b"), {".py": "#", ".cpp": "//", ".h": "//"}
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files()
+        if path.is_relative_to(ROOT / "tests") and path.suffix in reason and path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if sleep.search(line) and reason[path.suffix] not in line
     ]
     assert found == []
 

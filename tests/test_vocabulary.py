@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from hocket import _core, runtime
-from hocket.schedule import DTYPE_TABLE, DTYPES, REDUCTIONS, numpy_dtype
+from hocket.runtime.failures import Cause
+from hocket.schedule import (
+    COLLECTIVES,
+    DTYPE_TABLE,
+    DTYPES,
+    REDUCTIONS,
+    find_collective_name,
+    numpy_dtype,
+    plain_spelling,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hocket"
@@ -56,3 +65,17 @@ def test_digits_of_every_type_are_exact() -> None:
 
 def test_names_of_types_are_unique() -> None:
     assert len({row.name for row in DTYPE_TABLE}) == len({row.nccl for row in DTYPE_TABLE}) == len(DTYPE_TABLE)
+
+
+def test_a_collective_is_found_in_both_spellings() -> None:
+    for name in COLLECTIVES:
+        assert {find_collective_name(text) for text in (name, plain_spelling(name), name.title())} == {name}
+    assert find_collective_name("all_redcue") is None
+
+
+def test_causes_of_failure_are_those_of_the_core() -> None:
+    enum = re.search(r"enum class Cause : std::int32_t \{([^}]*)\}", (ROOT / "csrc" / "error.h").read_text())
+    assert enum is not None
+    assert [(one.name.lower(), one.value) for one in Cause] == [
+        (name.strip(), number) for number, name in enumerate(enum[1].split(","))
+    ]

@@ -1,16 +1,17 @@
-"""Compiles touch.cpp, which every rank loads, and floor.cpp."""
+"""Compiles touch.cpp, which every rank loads, and lab/floor.cpp."""
 
 import subprocess
 import sysconfig
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1]
+LAB = SOURCES / "lab"
 COMPILE = ("g++", "-std=c++20", "-O3", "-march=native", "-Wall", "-Wextra")
 
 
 def compiled(source: Path, target: Path, *flags: str) -> Path:
     """The target, made again where the source or a header is newer. Raises subprocess.CalledProcessError."""
-    newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h"), *SOURCES.glob("floor/*.h")))
+    newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h"), *LAB.glob("floor/*.h")))
     if not target.exists() or target.stat().st_mtime < newest:
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([*COMPILE, *flags, source, "-o", target], check=True)
@@ -25,4 +26,4 @@ def touch_module(build: Path) -> Path:
 
 
 def floor_program(build: Path) -> Path:
-    return compiled(SOURCES / "floor.cpp", build / "floor", "-pthread")
+    return compiled(LAB / "floor.cpp", build / "floor", "-pthread")

@@ -1,4 +1,4 @@
-"""The floor of each cell that has one, measured by benchmarks/floor.cpp, without Python: measuring.py adds that."""
+"""The floor of each cell that has one, measured by benchmarks/lab/floor.cpp, without Python: measuring.py adds that."""
 
 import subprocess
 from collections.abc import Collection

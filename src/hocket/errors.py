@@ -1,4 +1,4 @@
-"""The whole error tree. An error says who, where, what was expected, what was found and what to do next.
+"""The whole error tree. An error names the ranks and the place, what was expected, what was found and what to do next.
 
     HocketError
     |-- ScheduleError            a schedule (or the algorithm that builds it) is malformed
@@ -25,7 +25,7 @@ class HocketError(Exception):
     """Base of every error of Hocket that is not a plain ValueError or TypeError."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles with all attributes; the default would call __init__ without its keyword arguments."""
+        """Pickle with all attributes; the default would call __init__ without its keyword arguments."""
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -43,7 +43,7 @@ class VerifyError(ScheduleError):
     """A schedule breaks one of the five laws. Nothing ran.
 
     Attributes: law (1 to 5), and, where they apply, step, rank, chunk, expected, found. Of an algorithm's schedule
-    also site, "file:line" of what wrote the step at fault, or else of the algorithm.
+    also site, the "file:line" that wrote the wrong step, or else that of the algorithm.
     """
 
     site = ""
@@ -70,7 +70,7 @@ class VerifyError(ScheduleError):
         super().__init__(text)
 
     def locate(self, site: str) -> None:
-        """Put the site in front of the message, once, which from now on says it nowhere else."""
+        """Put the place in front of the message, and remove it elsewhere in the message."""
         self.site = site
         self.args = (f"{site}: {self.args[0].replace(f' ({site})', '')}",)
 
@@ -86,7 +86,7 @@ class CommunicationError(HocketError):
 class RendezvousError(CommunicationError):
     """The ranks did not find each other. No communicator exists; init may be tried again.
 
-    Attributes: missing, the ranks that never came (empty where that is not the cause).
+    Attributes: missing, the ranks that never came (empty if that is not the cause).
     """
 
     def __init__(self, message: str, *, missing: Sequence[int] = ()) -> None:
@@ -140,7 +140,7 @@ class PeerAborted(CommunicationError):
 
 
 class ForkedUse(CommunicationError):
-    """A communicator or a stream was used in a forked child. The parent's is unharmed; the child may make its own."""
+    """A communicator or a stream was used in a forked child. The parent's still works; the child may make its own."""
 
 
 class ResourceError(HocketError):

@@ -1,7 +1,8 @@
 """The face of a package: names that are loaded when they are first used.
 
-Ranks start many at a time, so importing a layer must be cheap. A face lists its names twice: in imports under
-TYPE_CHECKING, which type checkers read, and in the table of `lazy_names`, which the interpreter uses. A test compares.
+Many ranks start at once, so importing a layer must be cheap. A face lists its names twice: in imports under
+TYPE_CHECKING, which type checkers read, and in the table of `lazy_names`, which the interpreter uses. A test compares
+the two.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What Hocket tests itself with, for programs that use or extend it: call these from your own tests.
+"""The tools with which Hocket tests itself, for programs that use or extend it: call them from your own tests.
 
 check_schedule    a schedule or algorithm: the proof, and its plans run in random orders against the reference
 check_transport   one rank's side of the contract that every transport keeps (csrc/transport.h)
@@ -29,7 +29,7 @@ from hocket.schedule import (
 
 __all__ = ["check_schedule", "check_transport", "paced_link", "run_ranks"]
 
-# Around the places where transports change their ways: elements, a cache line, a page, a piece.
+# Sizes around those at which transports change their method: elements, a cache line, a page, a piece.
 _SIZES = (1, 2, 3, 7, 8, 47, 48, 49, 63, 64, 65, 4095, 4096, 4097, (128 << 10) - 1, 128 << 10, (128 << 10) + 1)
 _PATIENCE_SECONDS = 60.0
 _MORE_THAN_A_CHANNEL_HOLDS = 1 << 26  # bytes
@@ -37,9 +37,9 @@ _MORE_THAN_A_CHANNEL_TAKES = 1 << 16  # messages
 
 
 def check_schedule(schedule: Schedule | Algorithm, num_ranks: int = 4, root: int = 0, *, seeds: int = 5) -> Certificate:
-    """Proves a schedule, then runs its plans in `seeds` random orders and compares every bit with the reference.
+    """Prove a schedule, then run its plans in `seeds` random orders and compare every bit with the reference.
 
-    An algorithm is built for num_ranks and root first, and its promises are part of the proof. VerifyError if the proof
+    An algorithm is first built for num_ranks and root, and its promises are part of the proof. VerifyError if the proof
     fails; AssertionError if plans and reference differ, which would be a bug in Hocket.
     """
     if isinstance(schedule, Algorithm):
@@ -47,7 +47,8 @@ def check_schedule(schedule: Schedule | Algorithm, num_ranks: int = 4, root: int
         schedule = schedule.build(num_ranks, root)
     else:
         certificate = verify(schedule)
-    # What is counted twice must not show twice; a factor shows where contributions are read once too often, or never.
+    # A barrier may count a contribution twice, which max does not show. A factor shows contributions that are read too
+    # often, or never.
     reductions: tuple[str | Reduction, ...] = ("sum", premul_sum(1.5)) if schedule.kind.exactly_once else ("max",)
     for in_place in (False, True):
         plans = lower_all(schedule, in_place)
@@ -66,7 +67,8 @@ def check_schedule(schedule: Schedule | Algorithm, num_ranks: int = 4, root: int
 def random_block_lengths(schedule: Schedule, *, seed: int, in_place: bool = False, most: int = 0) -> Any:
     """Elements of every block of an uneven collective, int64, some of them 0 and none above `most`; else None.
 
-    `most` is a few per chunk if 0. In place, what two ranks exchange must be equally long in both directions.
+    With most=0 there are a few elements per chunk. In place, what two ranks exchange is equally long in both
+    directions.
     """
     kind, p = schedule.kind, schedule.num_ranks
     if not kind.uneven:
@@ -83,9 +85,9 @@ def random_block_lengths(schedule: Schedule, *, seed: int, in_place: bool = Fals
 def random_inputs(
     schedule: Schedule, *, seed: int, dtype: str = "float32", block: int = 0, block_lengths: Any = None
 ) -> list[Any]:
-    """Inputs for every rank of a schedule, None where it has none.
+    """Inputs for every rank of a schedule; None for a rank without input.
 
-    Blocks have `block` elements, a few per chunk if 0, or as many as block_lengths says (see random_block_lengths).
+    Blocks have `block` elements (a few per chunk if 0), or as many as block_lengths says (see random_block_lengths).
     """
     kind, p = schedule.kind, schedule.num_ranks
     choose, stored = np.random.default_rng(seed), numpy_dtype(dtype)
@@ -121,7 +123,7 @@ def assert_same_bits(found: list[Any], expected: list[Any]) -> None:
 
 
 def _signs(array: Any) -> Any:
-    """Where the sign bit is set, which tells -0 from 0, in the real or the imaginary part."""
+    """Where the sign bit, which tells -0 from 0, is set in the real or the imaginary part."""
     if array.dtype.kind == "c":
         return np.signbit(array.real) * 2 + np.signbit(array.imag)
     return np.signbit(array) if array.dtype.kind in "fV" else array < 0
@@ -131,10 +133,11 @@ def _signs(array: Any) -> Any:
 
 
 def check_transport(transport: Any, rank: int, size: int, barrier: Callable[[], object]) -> None:
-    """Holds one rank's end of a transport to the contract. All `size` ranks call it at once, each with its own.
+    """Check one rank's end of a transport against the contract. All `size` ranks call this at once, each with its own
+    end.
 
     They may be processes or threads; nothing else may use the transport meanwhile. `barrier` blocks until all ranks
-    have called it, by other means than this transport. AssertionError names the broken clause; a transport that stops
+    have called it, by other means than this transport. AssertionError names the broken clause. A transport that stops
     moving fails after a minute.
     """
     others = [peer for peer in range(size) if peer != rank]
@@ -142,7 +145,7 @@ def check_transport(transport: Any, rank: int, size: int, barrier: Callable[[], 
         return
     _check_streams(transport, rank, others)
     _check_shared_message(transport, rank, others)
-    barrier()  # nothing is under way when the next check fills channels
+    barrier()  # no message is under way when the next check fills channels
     _check_independence(transport, rank, others, barrier)
     _check_copies(transport, rank, others)
     for peer in others:
@@ -157,7 +160,7 @@ def _until(condition: Any, what: str) -> None:
 
 
 def _content(source: int, destination: int, clause: int, num_bytes: int) -> Any:
-    """Bytes that encode where they come from, so that a byte on a wrong way is recognised."""
+    """Bytes that encode where they come from, so that a misdirected byte is recognised."""
     return np.random.default_rng([source, destination, clause, num_bytes]).integers(0, 256, num_bytes, np.uint8)
 
 
@@ -220,7 +223,7 @@ def _check_streams(transport: Any, rank: int, others: list[int]) -> None:
 
 
 def _sizes(transport: Any) -> Iterator[int]:
-    slow = "ByteStream" in type(transport).__name__  # a byte at a time: enough is enough
+    slow = "ByteStream" in type(transport).__name__  # it moves a byte at a time, so large sizes take too long
     yield from (size for size in _SIZES if size < 4096 or not slow)
 
 
@@ -231,7 +234,7 @@ def _move(outgoing: list[_Outgoing], incoming: list[_Incoming]) -> bool:
 
 
 def _drain(transport: Any, outgoing: list[_Outgoing]) -> None:
-    """The memory of what was lent goes away when this function's caller is done with it, so readers must be first."""
+    """Wait until lent memory has been read, because the caller of this function frees it afterwards."""
     for one in outgoing:
         if one.was_lent:
             for peer in one.peers:
@@ -250,7 +253,7 @@ def _check_shared_message(transport: Any, rank: int, others: list[int]) -> None:
 def _check_independence(transport: Any, rank: int, others: list[int], barrier: Callable[[], object]) -> None:
     """A full channel refuses instead of blocking, and a peer that does not release holds up its own channel only."""
     tag, num_bytes = 201, min(4096, max(_sizes(transport)))
-    lazy, busy = others[0], others[1:]  # everyone fills the channel to its lowest peer, which reads last
+    lazy, busy = others[0], others[1:]  # each rank fills the channel to its lowest peer, which reads last
     filled = _Outgoing(transport, [lazy], np.zeros(_MORE_THAN_A_CHANNEL_HOLDS, np.uint8), tag, may_lend=False)
     for _ in range(_MORE_THAN_A_CHANNEL_TAKES):
         before = filled.sent

@@ -35,6 +35,7 @@ def test_the_example_is_proved_and_its_plans_run_as_the_reference(capsys: pytest
     assert json.loads(capsys.readouterr().out)["num_steps"] == 6
 
 
+@pytest.mark.ring2  # on ranks
 def test_the_example_runs() -> None:
     def rank_main() -> tuple[list[float], list[float], str]:
         with hocket.init() as comm:

@@ -41,7 +41,7 @@ def test_arguments_of_build_are_checked() -> None:
             ring.verify(*wrong)
     assert ring.build(np.int64(4)) is ring.build(4)
     for join in (ring.then, ring.beside):
-        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, as hocket.ALGORITHMS.*; found 3"):
+        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, such as hocket.ALGO.*; found 3"):
             join(3)  # type: ignore[arg-type]
 
 
@@ -260,8 +260,8 @@ def test_only_a_parameter_named_root_gets_the_root(steps: Any) -> None:
         ({"chunks": 4}, r'expected chunks= to be a formula, such as "2 \* \(P - 1\)", or a function of .*; found 4'),
         ({"steps": 3}, "expected steps= to be a formula, such as .*, or a function of the rank count; found 3"),
         ({"sent": 0.5}, "expected sent= to be a formula"),
-        ({"ranks": "2 or 3"}, "expected ranks= as .*found '2 or 3'"),
-        ({"ranks": ("even", 2)}, "expected ranks= as"),
+        ({"ranks": "2 or 3"}, "expected ranks= such as .*found '2 or 3'"),
+        ({"ranks": ("even", 2)}, "expected ranks= such as"),
         ({"name": ""}, "expected name= to be a text; found ''"),
         ({"name": 3}, "expected name= to be a text; found 3"),
         ({"doc": b"x"}, "expected doc= to be a text"),
@@ -442,7 +442,7 @@ def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
     """Each gets the algorithm of its own file, and nobody ever misses a built-in one."""
     files = [tmp_path / f"own{i}.py" for i in range(8)]
     for i, file in enumerate(files):
-        broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"
+        broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"  # long enough for others to come
         file.write_text(MISTAKES.format(**RIGHT | {"last": broken}).replace('"own"', f'"own{i}"'))
     ended, missed = threading.Event(), []
 

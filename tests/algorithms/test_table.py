@@ -14,6 +14,7 @@ def test_the_document_has_the_table_of_today() -> None:
     assert DOCUMENT.read_text() == page(), "run `make algorithms`"
 
 
+@pytest.mark.ring2  # starts commands
 @pytest.mark.slow("proves for up to 64 ranks, starts ranks, and measures, all as a reader would")
 def test_the_programs_and_commands_of_the_guide_do_what_it_says(tmp_path: Path) -> None:
     document = GUIDE.read_text()

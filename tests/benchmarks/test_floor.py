@@ -1,4 +1,4 @@
-"""benchmarks/floor.cpp: right results in every way that is tried, and what becomes of its times in the report."""
+"""benchmarks/lab/floor.cpp: right results in every way that is tried, and what becomes of its times in the report."""
 
 import importlib.util
 import itertools
@@ -154,7 +154,7 @@ def test_a_floor_that_takes_too_long_is_none(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_long_trial_is_one_that_can_end() -> None:
-    most = re.search(r"most_seconds = (\d+);", (building.SOURCES / "floor.cpp").read_text())
+    most = re.search(r"most_seconds = (\d+);", (building.LAB / "floor.cpp").read_text())
     assert most
     for effort in (measuring.QUICK, measuring.FULL):
         assert effort.long_trial_seconds < int(most[1]) < floor.SECONDS
@@ -196,7 +196,7 @@ def test_empty_calls_are_bound_as_those_of_a_communicator(
 def test_buffers_of_short_messages_are_as_long_as_those_of_the_floor(
     touch: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory_of_floor = (building.SOURCES / "floor/memory.h").read_text()
+    memory_of_floor = (building.LAB / "floor/memory.h").read_text()
     shift = re.search(r"longest_buffer = std::size_t\{64\} << (\d+);", memory_of_floor)
     assert shift
     assert 64 << int(shift[1]) == values.LONGEST_BUFFER

@@ -1,4 +1,4 @@
-"""What benchmarks/other_calls.py prints is of calls that were made; a peer that cannot be had is left out."""
+"""What benchmarks/lab/other_calls.py prints is of calls that were made; a peer that cannot be had is left out."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import other_calls
 import peers
+from lab import other_calls
 
 
 def test_every_call_is_measured_at_every_size() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from hocket.cli import diagnosis, main
 from hocket.cli.diagnosis import Finding, diagnose
+from hocket.runtime import variables
 
 
 def finding(name: str) -> Finding:
@@ -15,7 +16,7 @@ def finding(name: str) -> Finding:
 
 def test_each_line_has_a_status_and_a_fix_where_one_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor"])
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("SET")]
     assert len(lines) == len(diagnosis._CHECKS)
     for line in lines:
         assert re.fullmatch(r"OK    [^:]+: .+|(WARN|FAIL)  [^:]+: .+  -> .+", line), line
@@ -28,6 +29,19 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["healthy"] == (code == 0)
     assert {one["name"] for one in report["findings"]} == set(diagnosis._CHECKS)
     assert {one["status"] for one in report["findings"]} <= {"OK", "WARN", "FAIL"}
+
+
+def test_variables_that_are_set_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_ALGO", "ring")
+    monkeypatch.delenv("HOCKET_TRACE", raising=False)
+    main(["doctor"])
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("SET")]
+    assert [line for line in shown if line.startswith("SET   HOCKET_ALGO=ring: The algorithms that may run")]
+    assert not any("HOCKET_TRACE" in line for line in shown)
+    main(["doctor", "--json"])
+    values = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["variables"]}
+    assert set(values) == {one.name for one in variables.VARIABLES}
+    assert values["HOCKET_ALGO"] == "ring" and values["HOCKET_TRACE"] is None
 
 
 def test_what_this_very_test_needs_is_ok() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import numbers_left, state_of, wait_for_end, wait_until
+
 PREAMBLE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -22,10 +24,20 @@ def leave(name, number=None):
 
 def await_all(names):
     while not all((folder / str(name)).exists() for name in names):
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks
+
+def await_end(name):
+    await_all([name])
+    state = Path(f"/proc/{(folder / name).read_text()}/stat")
+    try:
+        while ") Z " not in state.read_text():
+            time.sleep(0.005)  # between two looks
+    except OSError:
+        pass  # it has ended, and its launcher knows
 """
 
-STAY = PREAMBLE + "leave(rank)\nwhile True: time.sleep(60)"
+FOREVER = "while True: time.sleep(60)"  # until it is ended
+STAY = PREAMBLE + "leave(rank)\n" + FOREVER
 
 
 def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> list[str]:
@@ -44,25 +56,6 @@ def start(folder: Path, program: str, *options: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         command(folder, program, *options), stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
-
-
-def numbers(folder: Path, *names: object) -> list[int]:
-    """The process numbers that were left under these names, as soon as all are there."""
-    while not all((folder / str(name)).exists() for name in names):
-        time.sleep(0.005)
-    return [int((folder / str(name)).read_text()) for name in names]
-
-
-def wait_for_end(process: int) -> None:
-    """Returns when there is no such process, or nothing but its entry is left."""
-    while True:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.005)
 
 
 def test_output_is_passed_on_unchanged_and_nothing_is_added(tmp_path: Path) -> None:
@@ -113,7 +106,7 @@ def test_rank_0_reads_standard_input_and_the_others_have_none(tmp_path: Path) ->
 
 def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
     with start(tmp_path, PREAMBLE + "leave(rank)\nwhile True: print('x' * 1000)", "-n", "2") as run:
-        ranks = numbers(tmp_path, 0, 1)
+        ranks = numbers_left(tmp_path, [0, 1])
         assert run.stdout is not None
         run.stdout.close()
     assert run.returncode == 128 + signal.SIGPIPE
@@ -184,8 +177,7 @@ def test_who_only_reports_another_failure_is_not_blamed(tmp_path: Path) -> None:
         "if rank == 0:\n"
         "    leave('last word')\n"
         "    raise PeerDied('rank 1 died', rank=1)\n"
-        "await_all(['last word'])\n"
-        "time.sleep(0.1)\n"  # most likely after rank 0, but the answer is the same in either order
+        "await_end('last word')\n"
         "sys.exit(9)"
     )
     done = hocket_run(tmp_path, program, "-n", "2")
@@ -194,30 +186,33 @@ def test_who_only_reports_another_failure_is_not_blamed(tmp_path: Path) -> None:
 
 
 def test_the_others_may_end_by_themselves(tmp_path: Path) -> None:
-    program = PREAMBLE + "if rank == 0: sys.exit(5)\ntime.sleep(0.5)\nprint('saved')"
+    program = PREAMBLE + "if rank == 0: sys.exit(5)\ntime.sleep(0.5)\nprint('saved')"  # a rank with work left
     done = hocket_run(tmp_path, program, "-n", "3")
     assert (done.returncode, done.stdout) == (5, "saved\nsaved\n")
 
 
 @pytest.mark.slow("the promised 5 s for the others, and then 2 s between SIGTERM and SIGKILL")
 def test_who_does_not_end_is_terminated_and_then_killed(tmp_path: Path) -> None:
-    program = PREAMBLE + (
-        "if rank == 1: signal.signal(signal.SIGTERM, lambda *_: print('terminated', flush=True))\n"
-        "leave(rank)\n"
-        "await_all(range(size))\n"
-        "if rank == 0: sys.exit(5)\n"
-        "while True: time.sleep(60)"
+    program = (
+        PREAMBLE
+        + (
+            "if rank == 1: signal.signal(signal.SIGTERM, lambda *_: print('terminated', flush=True))\n"
+            "leave(rank)\n"
+            "await_all(range(size))\n"
+            "if rank == 0: sys.exit(5)\n"
+        )
+        + FOREVER
     )
     began = time.monotonic()
     done = hocket_run(tmp_path, program, "-n", "3")
     assert time.monotonic() - began >= 5.0
     assert (done.returncode, done.stdout) == (5, "terminated\n")
-    for process in numbers(tmp_path, 0, 1, 2):
+    for process in numbers_left(tmp_path, [0, 1, 2]):
         wait_for_end(process)
 
 
 def test_a_run_can_be_limited_in_time(tmp_path: Path) -> None:
-    done = hocket_run(tmp_path, PREAMBLE + "if rank: time.sleep(60)", "-n", "3", "--timeout", "1")
+    done = hocket_run(tmp_path, PREAMBLE + "if rank:\n    " + FOREVER, "-n", "3", "--timeout", "1")
     assert done.returncode == 124
     assert done.stderr == "hocket run: ended after 1 s; ranks still running: 1, 2 of 3\n"
 
@@ -227,7 +222,7 @@ def test_a_run_can_be_limited_in_time(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_within_a_second(tmp_path: Path) -> None:
     with start(tmp_path, STAY, "-n", "3") as run:
-        ranks = numbers(tmp_path, 0, 1, 2)
+        ranks = numbers_left(tmp_path, [0, 1, 2])
         began = time.monotonic()
         run.send_signal(signal.SIGINT)
         _, errors = run.communicate()
@@ -241,7 +236,7 @@ def test_ctrl_c_ends_all_within_a_second(tmp_path: Path) -> None:
 def test_ctrl_c_ends_also_who_ignores_it(tmp_path: Path) -> None:
     ignore = PREAMBLE + "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)\n"
     with start(tmp_path, ignore + STAY, "-n", "3") as run:
-        ranks = numbers(tmp_path, 0, 1, 2)
+        ranks = numbers_left(tmp_path, [0, 1, 2])
         began = time.monotonic()
         run.send_signal(signal.SIGINT)
         run.communicate()
@@ -253,7 +248,7 @@ def test_ctrl_c_ends_also_who_ignores_it(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_while_nobody_reads_the_output(tmp_path: Path) -> None:
     with start(tmp_path, PREAMBLE + "leave(rank)\nwhile True: print('x' * 1000)", "-n", "2") as run:
-        ranks = numbers(tmp_path, 0, 1)
+        ranks = numbers_left(tmp_path, [0, 1])
         run.send_signal(signal.SIGINT)
         run.wait(10)
         run.communicate()
@@ -266,21 +261,19 @@ def test_ctrl_c_ends_all_while_nobody_reads_the_output(tmp_path: Path) -> None:
 def test_other_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
     program = PREAMBLE + f"signal.signal({int(number)}, lambda *_: (print('heard'), os._exit(0)))\n" + STAY
     with start(tmp_path, program, "-n", "2") as run:
-        numbers(tmp_path, 0, 1)
+        numbers_left(tmp_path, [0, 1])
         run.send_signal(number)
         output, _ = run.communicate()
     assert (run.returncode, output) == (128 + number, "heard\nheard\n")
 
 
-WITH_CHILD = PREAMBLE + (
-    "child = os.fork()\nif child: leave(f'child{rank}', child)\nif child: leave(rank)\nwhile True: time.sleep(60)"
-)
+WITH_CHILD = PREAMBLE + ("child = os.fork()\nif child: leave(f'child{rank}', child)\nif child: leave(rank)\n") + FOREVER
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_remains_whatever_ends_the_launcher(number: signal.Signals, tmp_path: Path) -> None:
     with start(tmp_path, WITH_CHILD, "-n", "2") as run:
-        processes = numbers(tmp_path, 0, 1, "child0", "child1")
+        processes = numbers_left(tmp_path, [0, 1, "child0", "child1"])
         group = os.getpgid(processes[0])
         assert {os.getpgid(process) for process in processes} == {group}
         run.send_signal(number)
@@ -290,41 +283,38 @@ def test_nothing_remains_whatever_ends_the_launcher(number: signal.Signals, tmp_
 
 
 def test_what_ranks_leave_behind_is_ended(tmp_path: Path) -> None:
-    program = PREAMBLE + (
-        "child = os.fork()\nif child: leave(f'child{rank}', child)\nelse:\n    while True: time.sleep(60)"
-    )
+    program = PREAMBLE + ("child = os.fork()\nif child: leave(f'child{rank}', child)\nelse:\n    ") + FOREVER
     done = hocket_run(tmp_path, program, "-n", "2")
     assert done.returncode == 0
-    for process in numbers(tmp_path, "child0", "child1"):
+    for process in numbers_left(tmp_path, ["child0", "child1"]):
         wait_for_end(process)
 
 
 def test_a_process_that_left_the_group_does_not_hold_the_run(tmp_path: Path) -> None:
-    program = PREAMBLE + (
-        "child = os.fork()\n"
-        "if child: leave('child', child); await_all(['left'])\n"
-        "else:\n"
-        "    os.setsid(); leave('left')\n"
-        "    while True: time.sleep(60)"
+    program = (
+        PREAMBLE
+        + (
+            "child = os.fork()\n"
+            "if child: leave('child', child); await_all(['left'])\n"
+            "else:\n"
+            "    os.setsid(); leave('left')\n"
+            "    "
+        )
+        + FOREVER
     )
     done = hocket_run(tmp_path, program, "-n", "1")
-    (child,) = numbers(tmp_path, "child")
+    (child,) = numbers_left(tmp_path, ["child"])
     os.kill(child, signal.SIGKILL)
     assert done.returncode == 0
 
 
 def test_stopping_the_launcher_stops_the_ranks(tmp_path: Path) -> None:
-    def state(process: int) -> str:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-
     with start(tmp_path, STAY, "-n", "2") as run:
-        processes = [*numbers(tmp_path, 0, 1), run.pid]
+        processes = [*numbers_left(tmp_path, [0, 1]), run.pid]
         run.send_signal(signal.SIGTSTP)
-        while any(state(process) != "T" for process in processes):
-            time.sleep(0.005)
+        wait_until(lambda: all(state_of(process) == "T" for process in processes))
         run.send_signal(signal.SIGCONT)
-        while any(state(process) == "T" for process in processes):
-            time.sleep(0.005)
+        wait_until(lambda: all(state_of(process) != "T" for process in processes))
         run.send_signal(signal.SIGINT)
         run.communicate()
     assert run.returncode == 130

@@ -94,7 +94,8 @@ TEST(who_waits_runs_what_nobody_has_begun) {
                         }
                         const bool is_behind = random() % 2 == 0;
                         if (!is_behind) run_and_check(communicator, ring, rank, 500);
-                        if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+                        if (random() % 3 == 0)
+                            std::this_thread::sleep_for(std::chrono::microseconds(random() % 500)); // at any moment
                         for (std::size_t left = 4, at = random() % 4; left > 0; --left, at = (at + 1) % 4) {
                             const auto limit = std::chrono::microseconds(random() % 2 == 0 ? 5 : 100'000);
                             communicator.run_awaited(*works[at], Clock::now() + limit);

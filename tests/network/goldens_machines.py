@@ -5,7 +5,8 @@ Times are those of the operation, busbw is turned into them. Where a source give
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +32,31 @@ Entry = tuple[str, float, float, float, str]
 
 
 def entries() -> Iterator[Entry]:
-    """Every measured figure about collectives."""
+    """Every measured number about collectives."""
+    return (predicted() for _, predicted in cases())
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Entry]]]:
+    """The name of every entry, and what computes it: that takes seconds."""
     for table, machine, collective in _ND_V5:
         for size, published in MEASURED["H100x8_ND_v5_nccl2.18.3_us"][table].items():
-            yield _entry(f"H100x8 ND v5 {table} {size}", machine, collective, 8, _bytes(size), published)
+            name = f"H100x8 ND v5 {table} {size}"
+            yield name, partial(_entry, name, machine, collective, 8, _bytes(size), published)
     for count, rows in MEASURED["A100_allreduce_us_vtrain"].items():
         for size, published in rows.items():
-            yield _entry(
-                f"A100x{count} all_reduce {size}", "a100-framework", "all_reduce", int(count), _bytes(size), published
-            )
+            name = f"A100x{count} all_reduce {size}"
+            yield name, partial(_entry, name, "a100-framework", "all_reduce", int(count), _bytes(size), published)
     for kind, by_count in MEASURED["H200x8_busbw_8GiB"].items():
         for count, busbw in by_count.items():
-            yield _of_busbw(
-                f"H200x{count} {kind} 8 GiB", "h200", int(count), busbw, only="ring" if kind == "ring" else ""
-            )
+            name = f"H200x{count} {kind} 8 GiB, {busbw:g} GB/s"
+            yield name, partial(_of_busbw, name, "h200", int(count), busbw, only="ring" if kind == "ring" else "")
     for count, busbw in MEASURED["H100_issue309_busbw"].items():
-        yield _of_busbw(f"H100x{count} nccl-tests #309", "h100", int(count), busbw)
+        name = f"H100x{count} nccl-tests #309, {busbw:g} GB/s"
+        yield name, partial(_of_busbw, name, "h100", int(count), busbw)
     # The source does not say how many hosts; with two, a tree sends more than the NICs of a ring can.
-    yield _of_busbw("A100 hosts with 8x200G, nccl #812", "a100", 32, MEASURED["DGX_A100_8x200Gb_busbw_nvidia_staff"])
+    busbw = MEASURED["DGX_A100_8x200Gb_busbw_nvidia_staff"]
+    name = f"A100 hosts with 8x200G, nccl #812, {busbw:g} GB/s"
+    yield name, partial(_of_busbw, name, "a100", 32, busbw)
 
 
 def _entry(name: str, machine: str, collective: str, num_ranks: int, num_bytes: int, published: float) -> Entry:
@@ -62,7 +70,7 @@ def _of_busbw(name: str, machine: str, num_ranks: int, busbw: float, only: str =
     ways = predictions(MACHINES[machine], "all_reduce", num_ranks, LARGE, _build)
     found = min((way for way in ways if only in ("", way.algorithm)), key=lambda way: way.seconds)
     published = 2 * (num_ranks - 1) / num_ranks * LARGE / (busbw * 1e9) * 1e6
-    return _made(f"{name}, {busbw:g} GB/s", machine, found, LARGE, published)
+    return _made(name, machine, found, LARGE, published)
 
 
 def _made(name: str, machine: str, found: Prediction, num_bytes: int, published: float) -> Entry:

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket import _simulator
 from hocket.network.simulation.max_min import filled, max_min
 
 FLOWS = st.lists(
@@ -43,6 +42,7 @@ def test_rates_are_max_min_fair_compiled_or_not(flows, capacity, seed) -> None:
         assert not len(own) or any(level[one] >= level[flow[links == link]].max() * (1 - 1e-9) for link in full)
 
 
+@pytest.mark.ring2  # the compiled engine alone
 @pytest.mark.parametrize(
     "bad",
     [
@@ -55,6 +55,8 @@ def test_rates_are_max_min_fair_compiled_or_not(flows, capacity, seed) -> None:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(bad) -> None:
+    from hocket import _simulator
+
     good = {
         "capacity": np.ones(1),
         "offsets": np.array([0, 1]),

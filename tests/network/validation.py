@@ -10,10 +10,13 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks import predicted
 from hocket.view import name_bytes, name_seconds
 from tests.network import goldens_bounds, goldens_machines, goldens_simulator
+
+if TYPE_CHECKING:
+    from benchmarks import predicted
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reports" / "validation.md"
 BEGIN, END = "<!-- measured by make validate -->\n", "<!-- end of what was measured -->\n"
@@ -120,11 +123,15 @@ def _percent(share: float) -> str:
 
 def own_times() -> tuple[str, list[str]]:
     """The section about this machine, measured now; and what is off."""
+    from benchmarks import predicted  # needs the compiled core, as the rest of this module does not
+
     return section(*predicted.compare([2, 3, 4, 6, 8], 20.0))
 
 
-def section(this: predicted.Profile, rows: list[predicted.Row]) -> tuple[str, list[str]]:
+def section(this: "predicted.Profile", rows: "list[predicted.Row]") -> tuple[str, list[str]]:
     """The section for this profile and these rows; and what is off."""
+    from benchmarks import predicted
+
     median = predicted.median_error(rows)
     text = (
         f"{this.num_cores} cores, each {this.core_bytes_per_second / 1e9:.1f} GB/s of data in other cores' caches; "

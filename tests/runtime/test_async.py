@@ -14,8 +14,7 @@ import pytest
 import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
 from hocket.runtime import run_ranks
-
-PATIENCE_SECONDS = 60.0
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> list[Any]:
@@ -24,13 +23,6 @@ def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> lis
             return function(comm)
 
     return run_ranks(main, size, kind="thread")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_wait_gives_the_output_array_as_often_as_asked() -> None:
@@ -263,7 +255,7 @@ def test_close_by_one_thread_ends_the_calls_of_another_in_good_order() -> None:
             try:
                 while True:
                     comm.all_reduce(np.ones(10), async_op=True)
-                    time.sleep(0)
+                    time.sleep(0)  # so that other threads get their turn
             except BaseException as error:
                 ended.append(error)
 

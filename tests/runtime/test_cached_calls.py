@@ -16,32 +16,11 @@ import pytest
 import hocket
 from hocket.errors import CommunicationError, PeerAborted
 from hocket.runtime import run_ranks
+from tests.runtime.repeating import SIZE, Arguments, Comm, by_python, count_misses, frozen, in_threads, outcome, values
 
-SIZE = 2
 TURNS, NUM_THREADS = 100, 3
 SYMMETRIC = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 METHODS = [*SYMMETRIC, "broadcast", "reduce", "gather", "scatter"]
-
-Comm = hocket.Communicator
-Built = tuple[tuple[Any, ...], dict[str, Any]]
-"""The arguments of one call."""
-
-
-def count_misses(comm: Comm) -> list[str]:
-    """Grows with each call of this communicator that goes through Python."""
-    missed: list[str] = []
-    launch = comm._launch
-
-    def counted(collective: str, *args: Any, **keywords: Any) -> Any:
-        missed.append(collective)
-        return launch(collective, *args, **keywords)
-
-    comm._launch = counted  # type: ignore[method-assign]
-    return missed
-
-
-def values(rank: int, count: int, dtype: str = "float32") -> Any:
-    return (np.arange(count) % 5 + rank + 1).astype(dtype)
 
 
 def whole(rank: int, size: int, count: int = 6) -> tuple[Any, Any]:
@@ -50,16 +29,11 @@ def whole(rank: int, size: int, count: int = 6) -> tuple[Any, Any]:
     return x, x[rank * count : (rank + 1) * count]
 
 
-def frozen(x: Any) -> Any:
-    x.flags.writeable = False
-    return x
-
-
 class Subclass(np.ndarray[Any, Any]):
     """What NumPy would treat otherwise, perhaps."""
 
 
-def alike(rank: int, size: int, method: str) -> list[Callable[[], Built]]:
+def alike(rank: int, size: int, method: str) -> list[Callable[[], Arguments]]:
     """Calls that differ from plain ones in one way each, right and wrong ones.
 
     Where a root does what others do not, some are wrong on some ranks only.
@@ -69,15 +43,15 @@ def alike(rank: int, size: int, method: str) -> list[Callable[[], Built]]:
         method, (6, 6)
     )
 
-    def call(x: Any = None, out: Any = None, *more: Any, **keywords: Any) -> Built:
+    def call(x: Any = None, out: Any = None, *more: Any, **keywords: Any) -> Arguments:
         x = values(rank, n[0]) if x is None else x
         return (x, *more), {"out": np.zeros(n[1], getattr(x, "dtype", "float32")) if out is None else out, **keywords}
 
-    def overlapping() -> Built:
+    def overlapping() -> Arguments:
         memory = values(rank, sum(n))
         return (memory[: n[0]],), {"out": memory[1 : n[1] + 1]}
 
-    def in_place() -> Built:
+    def in_place() -> Arguments:
         x, block = whole(rank, size)
         return ((x,), {"out": block}) if n[0] > n[1] else ((block,), {"out": x}) if n[0] < n[1] else ((x,), {"out": x})
 
@@ -120,10 +94,10 @@ def alike(rank: int, size: int, method: str) -> list[Callable[[], Built]]:
     ]
 
 
-def particular(rank: int) -> list[tuple[str, Callable[[], Built]]]:
+def particular(rank: int) -> list[tuple[str, Callable[[], Arguments]]]:
     """Calls with what only some collectives have."""
     x, y = (lambda n=6: values(rank, n)), (lambda n=6: np.zeros(n, "float32"))
-    calls: list[tuple[str, Callable[[], Built]]] = [
+    calls: list[tuple[str, Callable[[], Arguments]]] = [
         ("all_reduce", lambda: ((x(),), {})),
         ("all_reduce", lambda: ((x(12),), {})),
         ("all_reduce", lambda: ((np.float32(3),), {})),
@@ -153,18 +127,6 @@ def particular(rank: int) -> list[tuple[str, Callable[[], Built]]]:
     return calls
 
 
-def outcome(call: Callable[..., Any], built: Built) -> Any:
-    """What a call returns and leaves in its arrays, or how it refuses them."""
-    args, keywords = built
-    try:
-        result = call(*args, **keywords)
-    except (TypeError, ValueError) as error:
-        return type(error), str(error)
-    arrays = [*args, *keywords.values()]
-    same = [at for at, one in enumerate(arrays) if one is result]
-    return same, np.asarray(result).tolist(), [np.asarray(one).tolist() for one in arrays if hasattr(one, "dtype")]
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_cached_call_does_what_the_python_method_does(size: int) -> None:
     """Calls in random order, each beside the same one through Python alone; results, arrays and errors are equal."""
@@ -183,7 +145,7 @@ def test_a_cached_call_does_what_the_python_method_does(size: int) -> None:
                 before = len(missed)
                 found = outcome(getattr(comm, name), build())
                 plain += len(missed) == before
-                expected = outcome(getattr(Comm, name).__wrapped__.__get__(comm), build())
+                expected = outcome(by_python(comm, name), build())
                 assert found == expected, (name, build())
             return plain, len(order)
 
@@ -407,21 +369,12 @@ def test_more_calls_than_are_remembered() -> None:
 
 def call_from_threads() -> None:
     with hocket.init() as comm:
-        errors: list[BaseException] = []
 
         def call() -> None:
-            try:
-                for _ in range(TURNS):
-                    assert (comm.all_reduce(np.ones(4)) == SIZE).all()
-            except BaseException as error:
-                errors.append(error)
+            for _ in range(TURNS):
+                assert (comm.all_reduce(np.ones(4)) == SIZE).all()
 
-        threads = [threading.Thread(target=call) for _ in range(NUM_THREADS)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert not errors
+        in_threads(*[call] * NUM_THREADS)
         assert comm.statistics["calls"] == TURNS * NUM_THREADS
 
 

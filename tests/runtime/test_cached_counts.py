@@ -9,7 +9,7 @@ import pytest
 
 import hocket
 from hocket.runtime import run_ranks
-from tests.runtime.test_cached_calls import SIZE, Built, Comm, count_misses, outcome, values
+from tests.runtime.repeating import SIZE, Arguments, by_python, count_misses, outcome, values
 
 FORMS: list[Callable[[list[int]], Any]] = [
     list,
@@ -21,10 +21,10 @@ FORMS: list[Callable[[list[int]], Any]] = [
 ]
 
 
-def uneven(rank: int, form: Callable[[list[int]], Any]) -> list[tuple[str, Callable[[], Built]]]:
+def uneven(rank: int, form: Callable[[list[int]], Any]) -> list[tuple[str, Callable[[], Arguments]]]:
     """Calls with counts, as 2 ranks give them; refused by both or by none."""
     x, y = (lambda n: values(rank, n)), (lambda n: np.zeros(n, "float32"))
-    calls: list[tuple[str, Callable[[], Built]]] = []
+    calls: list[tuple[str, Callable[[], Arguments]]] = []
     for rows in ([2, 3], [3, 2], [0, 5], [-2, -3], [1 << 62, 1]):
         mine = max(rows[rank], 0) % 100
         calls += [
@@ -53,7 +53,7 @@ def test_a_cached_call_with_counts_does_what_the_python_method_does() -> None:
             for at in order:
                 name, build = calls[at]
                 found = outcome(getattr(comm, name), build())
-                expected = outcome(getattr(Comm, name).__wrapped__.__get__(comm), build())
+                expected = outcome(by_python(comm, name), build())
                 assert found == expected, (name, build())
 
     run_ranks(main, SIZE, kind="thread")

@@ -14,9 +14,8 @@ import pytest
 import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError
 from hocket.runtime import Work, run_ranks
-from tests.runtime.test_cached_calls import count_misses
+from tests.runtime.repeating import Comm, count_misses
 
-Comm = hocket.Communicator
 PATIENCE_SECONDS = 60.0
 
 

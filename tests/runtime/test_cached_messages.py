@@ -4,6 +4,7 @@ import inspect
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,33 +15,17 @@ import hocket
 from hocket import ANY_SOURCE, ANY_TAG
 from hocket.errors import CollectiveTimeout, CommunicationError
 from hocket.runtime import run_ranks
-
-Comm = hocket.Communicator
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def count_misses(comm: Comm, method: str = "_exchange") -> list[str]:
-    """Grows with each message of this communicator that goes through Python, which comes to this method then."""
-    missed: list[str] = []
-    exchange = getattr(comm, method)
-
-    def counted(group: Any, name: str, timeout: Any) -> Any:
-        missed.append(name)
-        return exchange(group, name, timeout)
-
-    setattr(comm, method, counted)
-    return missed
-
-
-def outcome(call: Callable[..., Any], arguments: Arguments) -> Any:
-    args, keywords = arguments
-    try:
-        result = call(*args, **keywords)
-    except (TypeError, ValueError) as error:
-        return type(error), str(error)
-    arrays = [one for one in [*args, *keywords.values()] if isinstance(one, np.ndarray)]
-    same = [at for at, one in enumerate(arrays) if result is not None and one is result[0]]
-    return same, None if result is None else result[1:], [one.tolist() for one in arrays]
+from tests.runtime.repeating import (
+    Arguments,
+    Comm,
+    by_python,
+    count_misses,
+    frozen,
+    in_threads,
+    outcome,
+    repeat,
+    wait_beside_a_thread,
+)
 
 
 def sends(values: Any) -> list[Callable[[], Arguments]]:
@@ -66,19 +51,13 @@ def sends(values: Any) -> list[Callable[[], Arguments]]:
 
 def receives(make: Any) -> list[Callable[[], Arguments]]:
     y = make
-
-    def frozen() -> Any:
-        one = y()
-        one.flags.writeable = False
-        return one
-
     return [
         lambda: ((y(), 0), {"tag": 5}),
         lambda: ((y(), 0), {"tag": ANY_TAG}),
         lambda: ((y(), ANY_SOURCE), {"tag": 5}),
         lambda: ((y(),), {"tag": 5, "timeout": 7}),
         lambda: ((y().reshape(3, 2),), {"tag": True + 4}),
-        lambda: ((frozen(), 0), {"tag": 5}),
+        lambda: ((frozen(y()), 0), {"tag": 5}),
         lambda: ((y(), 1), {"tag": 5}),
         lambda: ((y(), 0), {"tag": -2}),
         lambda: ((y(), 0), {"tag": "5"}),
@@ -90,14 +69,13 @@ def test_a_cached_message_is_what_the_python_methods_send_and_receive() -> None:
     """Sends and receives of one rank to itself, in random order, each way beside the other."""
     choose = random.Random(3)
     with hocket.init(0, 1) as comm:
-        missed, num_messages, num_hits = count_misses(comm), 0, 0
+        missed, num_messages, num_hits = count_misses(comm, "_exchange"), 0, 0
 
         def values() -> Any:
             return np.arange(6, dtype="f4") + num_messages
 
         def method(name: str, in_python: bool) -> Callable[..., Any]:
-            plain: Callable[..., Any] = getattr(Comm, name).__wrapped__.__get__(comm)
-            return plain if in_python else getattr(comm, name)  # type: ignore[no-any-return]
+            return by_python(comm, name) if in_python else getattr(comm, name)  # type: ignore[no-any-return]
 
         for _ in range(600):
             send, receive = choose.choice(sends(values)), choose.choice(receives(lambda: np.zeros(6, "f4")))
@@ -137,7 +115,7 @@ def test_a_tag_where_another_number_lay_is_not_taken_for_it() -> None:
 def test_sendrecv_knows_its_two_tags_and_arrays() -> None:
     def main() -> None:
         with hocket.init() as comm:
-            missed, other = count_misses(comm), 1 - comm.rank
+            missed, other = count_misses(comm, "_exchange"), 1 - comm.rank
             memory = np.zeros(8)
             for turn in range(300, 320):
                 x, out = np.full(3, comm.rank + turn, "f8"), np.zeros(3)
@@ -155,20 +133,12 @@ def test_sendrecv_knows_its_two_tags_and_arrays() -> None:
     run_ranks(main, 2, kind="thread")
 
 
-def repeat() -> None:
-    with hocket.init() as comm:
-        missed, other = count_misses(comm), 1 - comm.rank
-        for size in (0, 1, 6, 8, 2048, 2049, 20_000, 65_536, 65_537, 200_000, 300_000, 9 << 20):
-            for turn in range(4):
-                x, y = np.full(size, turn + comm.rank, "u1"), np.zeros(size, "u1")
-                for sender in (0, 1):
-                    if comm.rank == sender:
-                        assert comm.send(x, other, tag=1000 + turn) is None  # type: ignore[func-returns-value]
-                    else:
-                        assert comm.recv(y, other, tag=1000 + turn) == (y, other, 1000 + turn)
-                assert (y == turn + other).all()
-                assert len(missed) == 2
-            missed.clear()
+def send_and_receive(comm: Comm, x: Any, y: Any, tag: int) -> None:
+    for sender in (0, 1):
+        if comm.rank == sender:
+            assert comm.send(x, 1 - comm.rank, tag=tag) is None  # type: ignore[func-returns-value]
+        else:
+            assert comm.recv(y, 1 - comm.rank, tag=tag) == (y, 1 - comm.rank, tag)
 
 
 @pytest.mark.parametrize("attach", ["0", "1"])
@@ -177,7 +147,7 @@ def test_only_the_first_of_equal_messages_goes_through_python(
     kind: str, attach: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CMA", attach)
-    run_ranks(repeat, 2, kind=kind)
+    run_ranks(repeat, 2, args=(send_and_receive, "_exchange", ("send", "recv")), kind=kind)
 
 
 def test_settings_and_closing_are_noticed() -> None:
@@ -195,24 +165,15 @@ def test_settings_and_closing_are_noticed() -> None:
 
 def exchange_from_threads() -> None:
     with hocket.init() as comm:
-        errors: list[BaseException] = []
         other = 1 - comm.rank
 
         def talk(number: int) -> None:
-            try:
-                x, y = np.full(4, comm.rank + number, "f8"), np.zeros(4)
-                for _ in range(100):
-                    comm.sendrecv(x, other, y, other, tag=number)
-                    assert (y == other + number).all()
-            except BaseException as error:
-                errors.append(error)
+            x, y = np.full(4, comm.rank + number, "f8"), np.zeros(4)
+            for _ in range(100):
+                comm.sendrecv(x, other, y, other, tag=number)
+                assert (y == other + number).all()
 
-        threads = [threading.Thread(target=talk, args=(number,)) for number in range(3)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert not errors
+        in_threads(*[partial(talk, number) for number in range(3)])
 
 
 def test_threads_share_what_is_remembered() -> None:
@@ -240,23 +201,17 @@ def test_who_waits_gets_its_own_array_back_whatever_others_call() -> None:
         assert found == [True] * 300
 
 
-def wait_beside_a_thread() -> None:
-    with hocket.init() as comm:
-        beside, x = comm.dup(), np.zeros(1)
-        for tag in range(2):  # the second time without Python
-            if comm.rank == 1:
-                beside.recv(np.zeros(1), 0)
-                comm.send(x, 0, tag=tag)
-                continue
-            thread = threading.Thread(target=lambda: beside.send(np.zeros(1), 1))
-            thread.start()
-            comm.recv(x, 1, tag=tag)
-            thread.join()
+def send_to_the_first(comm: Comm, x: Any, tag: int) -> None:
+    comm.send(x, 0, tag=tag)
+
+
+def receive_from_the_second(comm: Comm, x: Any, tag: int) -> Callable[[], Any]:
+    return partial(comm.recv, x, 1, tag=tag)
 
 
 def test_other_threads_run_while_a_cached_message_is_awaited() -> None:
     for kind in ("thread", "process"):
-        run_ranks(wait_beside_a_thread, 2, kind=kind)
+        run_ranks(wait_beside_a_thread, 2, args=(send_to_the_first, receive_from_the_second), kind=kind)
 
 
 @pytest.mark.parametrize("name", ["send", "recv", "sendrecv"])

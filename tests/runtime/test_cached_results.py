@@ -4,7 +4,6 @@ import gc
 import resource
 import sys
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 import hocket
 from hocket.runtime import run_ranks
-from tests.runtime.test_cached_calls import SIZE, Comm, count_misses, values
+from tests.runtime.repeating import SIZE, by_python, count_misses, values
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -39,11 +38,6 @@ def calls_for(rank: int, turn: int) -> list[Call]:
         ("reduce_scatter_v", (rows, (3, 1)), {}),
         ("all_to_all_v", (rows, [[1, 3], [3, 1]][rank], [[1, 3], [3, 1]][rank]), {}),
     ]
-
-
-def by_python(comm: Comm, name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(Comm, name).__wrapped__.__get__(comm)
-    return found
 
 
 def equal(found: Any, expected: Any) -> bool:

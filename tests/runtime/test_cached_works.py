@@ -7,6 +7,8 @@ import random
 import signal
 import threading
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,28 +19,29 @@ from hocket import ANY_SOURCE, ANY_TAG, _core
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted
 from hocket.runtime import InFlight, Work, run_ranks
 from hocket.runtime.streams.work import MessageWork
-from tests.runtime.test_cached_messages import count_misses
+from tests.runtime.repeating import (
+    Arguments,
+    Comm,
+    by_python,
+    count_misses,
+    frozen,
+    in_threads,
+    repeat,
+    wait_beside_a_thread,
+)
 
-Comm = hocket.Communicator
 PATIENCE_SECONDS = 60.0
-SIZES = (0, 1, 6, 2048, 8192, 8193, 16_385, 65_537, 300_000, 9 << 20)
 
 
-def repeat() -> None:
-    with hocket.init() as comm:
-        missed, other = count_misses(comm, "_begin"), 1 - comm.rank
-        for size in SIZES:
-            for turn in range(4):
-                x, y = np.full(size, turn + comm.rank, "u1"), np.zeros(size, "u1")
-                receiving, sending = comm.irecv(y, other, tag=100 + turn), comm.isend(x, other, tag=100 + turn)
-                assert type(receiving) is type(sending) is MessageWork
-                assert sending.wait() is None and receiving.wait() is y and (y == turn + other).all()
-                assert receiving.is_completed() and receiving.exception() is None and receiving.wait(0) is y
-                assert (receiving.source, receiving.tag) == (other, 100 + turn)
-                assert sending.source is None and sending.tag is None
-                assert len(comm._works) == 0
-            assert missed == ["irecv", "isend"]
-            missed.clear()
+def begin_and_wait(comm: Comm, x: Any, y: Any, tag: int) -> None:
+    other = 1 - comm.rank
+    receiving, sending = comm.irecv(y, other, tag=tag), comm.isend(x, other, tag=tag)
+    assert type(receiving) is type(sending) is MessageWork
+    assert sending.wait() is None and receiving.wait() is y
+    assert receiving.is_completed() and receiving.exception() is None and receiving.wait(0) is y
+    assert (receiving.source, receiving.tag) == (other, tag)
+    assert sending.source is None and sending.tag is None
+    assert len(comm._works) == 0
 
 
 @pytest.mark.parametrize("attach", ["0", "1"])
@@ -47,10 +50,7 @@ def test_only_the_first_of_equal_ones_goes_through_python(
     kind: str, attach: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CMA", attach)
-    run_ranks(repeat, 2, kind=kind)
-
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+    run_ranks(repeat, 2, args=(begin_and_wait, "_begin", ("irecv", "isend")), kind=kind)
 
 
 def sends(x: Any) -> list[Arguments]:
@@ -74,8 +74,6 @@ def receives(y: Any) -> list[Arguments]:
 
 
 def refused(x: Any) -> list[tuple[str, Arguments]]:
-    frozen = x.copy()
-    frozen.flags.writeable = False
     return [
         ("isend", ((np.ma.masked_array(x, x > 3), 0), {"tag": 5})),
         ("isend", ((x, 1), {"tag": 5})),
@@ -84,7 +82,7 @@ def refused(x: Any) -> list[tuple[str, Arguments]]:
         ("isend", ((x[::2], 0), {"tag": 5})),
         ("isend", ((x, 0, 5), {})),
         ("isend", ((x, 0), {"tag": 5, "timeout": -1})),
-        ("irecv", ((frozen, 0), {"tag": 5})),
+        ("irecv", ((frozen(x.copy()), 0), {"tag": 5})),
         ("irecv", ((x, 1), {"tag": 5})),
         ("irecv", ((x, 0), {"tag": -2})),
         ("irecv", ((x, None), {"tag": 5})),
@@ -92,7 +90,7 @@ def refused(x: Any) -> list[tuple[str, Arguments]]:
 
 
 def begin(comm: Comm, in_python: bool, name: str, arguments: Arguments) -> Any:
-    method = getattr(Comm, name).__wrapped__.__get__(comm) if in_python else getattr(comm, name)
+    method = by_python(comm, name) if in_python else getattr(comm, name)
     return method(*arguments[0], **arguments[1])
 
 
@@ -325,25 +323,17 @@ def test_a_current_stream_waits_instead_of_the_host() -> None:
 
 def exchange_from_threads() -> None:
     with hocket.init() as comm:
-        errors: list[BaseException] = []
         other = 1 - comm.rank
 
         def talk(number: int) -> None:
-            try:
-                x, y = np.full(4, comm.rank + number, "f8"), np.zeros(4)
-                for _ in range(100):
-                    receiving, sending = comm.irecv(y, other, tag=number), comm.isend(x, other, tag=number)
-                    assert sending.wait() is None and receiving.wait() is y
-                    assert (y == other + number).all()
-            except BaseException as error:
-                errors.append(error)
+            x, y = np.full(4, comm.rank + number, "f8"), np.zeros(4)
+            for _ in range(100):
+                receiving, sending = comm.irecv(y, other, tag=number), comm.isend(x, other, tag=number)
+                assert sending.wait() is None and receiving.wait() is y
+                assert (y == other + number).all()
 
-        threads = [threading.Thread(target=talk, args=(number,)) for number in range(3)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert not errors and not comm._works
+        in_threads(*[partial(talk, number) for number in range(3)])
+        assert not comm._works
 
 
 def test_threads_share_what_is_remembered() -> None:
@@ -351,24 +341,17 @@ def test_threads_share_what_is_remembered() -> None:
         run_ranks(exchange_from_threads, 2, kind=kind)
 
 
-def wait_beside_a_thread() -> None:
-    with hocket.init() as comm:
-        beside, x = comm.dup(), np.zeros(1)
-        for tag in range(2):  # the second time without Python
-            if comm.rank == 1:
-                beside.recv(np.zeros(1), 0)
-                comm.isend(x, 0, tag=tag).wait()
-                continue
-            thread = threading.Thread(target=lambda: beside.send(np.zeros(1), 1))
-            work = comm.irecv(x, 1, tag=tag)
-            thread.start()
-            work.wait()
-            thread.join()
+def send_to_the_first(comm: Comm, x: Any, tag: int) -> None:
+    comm.isend(x, 0, tag=tag).wait()
+
+
+def receive_from_the_second(comm: Comm, x: Any, tag: int) -> Callable[[], Any]:
+    return comm.irecv(x, 1, tag=tag).wait
 
 
 def test_other_threads_run_while_a_work_is_awaited() -> None:
     for kind in ("thread", "process"):
-        run_ranks(wait_beside_a_thread, 2, kind=kind)
+        run_ranks(wait_beside_a_thread, 2, args=(send_to_the_first, receive_from_the_second), kind=kind)
 
 
 @pytest.mark.parametrize("method", [Comm.isend, Comm.irecv, Work.wait])

@@ -23,6 +23,7 @@ import hocket
 from hocket.errors import CollectiveTimeout, PeerAborted, PeerDied
 from hocket.runtime import new_address, run_ranks
 from hocket.runtime.ranks.environment import rank_variables
+from tests.waiting import wait_for_sleep
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -241,7 +242,7 @@ with hocket.init() as comm:
 """
     with Ranks(program, 3) as ranks:
         os.waitid(os.P_PID, ranks.processes[1].pid, os.WSTOPPED)
-        time.sleep(0.5)  # as long as a mistake may need to show
+        time.sleep(0.5)  # how long it is stopped: as long as a mistake may need to show
         assert [ranks.processes[rank].poll() for rank in range(3)] == [None] * 3
         ranks.signal(1, signal.SIGCONT)
         for rank in range(3):
@@ -377,7 +378,7 @@ except KeyboardInterrupt:
     with Ranks(program, 3) as ranks:
         for rank in range(3):
             ranks.told(rank)
-        time.sleep(0.2)  # into the call; were it interrupted before, the outcome would be the same
+        wait_for_sleep(ranks.processes[0].pid)  # in the call; were it interrupted before, the outcome would be the same
         began = ranks.signal(0, signal.SIGINT)
         assert ranks.told(0)["interrupted"] - began < 5.0  # it has 300 s
         found = ranks.told(1)
@@ -435,8 +436,8 @@ if comm.rank == 1:
     failing(comm.barrier)
     sys.exit()
 comm.all_reduce(np.ones(3), async_op=True)
-tell(ready=1)
 try:
+    tell(ready=1)
     comm.close()
 except KeyboardInterrupt:
     tell(interrupted=time.monotonic())
@@ -444,7 +445,7 @@ except KeyboardInterrupt:
     with Ranks(program, 2) as ranks:
         for rank in range(2):
             ranks.told(rank)
-        time.sleep(0.2)  # into close
+        wait_for_sleep(ranks.processes[0].pid)  # in close
         began = ranks.signal(0, signal.SIGINT)
         assert ranks.told(0)["interrupted"] - began < 5.0
         ranks.tell(1)
@@ -470,7 +471,7 @@ with hocket.init() as comm:
             ranks.told(rank)
         for _ in range(20):
             ranks.signal(0, signal.SIGUSR1)
-            time.sleep(0.005)
+            time.sleep(0.005)  # so that signals come one by one
         ranks.tell(1)
         assert ranks.told(0) == {"seen": True} and ranks.told(1) == {"seen": False}
         for rank in range(2):

@@ -20,6 +20,7 @@ from hocket.runtime import discover, run_ranks
 from hocket.runtime.communicator import communicator
 from hocket.runtime.launch import launcher
 from hocket.runtime.ranks.environment import at_rank_end
+from tests.waiting import numbers_left, wait_for_end, wait_for_files
 
 KINDS = ("process", "thread")
 
@@ -43,13 +44,11 @@ def fail_as_rank_2() -> None:
 
 
 def fail_as_followers_first(folder: Path) -> None:
-    """Rank 1 is the cause, but rank 0, which only reports it, ends before."""
+    """Rank 1 is the cause; rank 0, which only reports it, most likely fails before; either order is right."""
     if rank() == 0:
-        (folder / "rank 0 is about to fail").touch()
+        write_number(folder)
         raise PeerAborted("rank 1 left", rank=1, reason="ValueError")
-    while not (folder / "rank 0 is about to fail").exists():
-        time.sleep(0.001)
-    time.sleep(0.05)  # the order is not certain, but either order has to give the same answer
+    wait_for_files(folder, [0])
     raise ValueError("the cause")
 
 
@@ -88,12 +87,12 @@ def write_number(folder: Path) -> None:
 
 def fail_or_ignore_everything(folder: Path) -> None:
     if rank() == 0:
-        numbers(folder, range(1, 3))
+        numbers_left(folder, range(1, 3))
         raise ValueError("rank 0 failed")
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     write_number(folder)
     while True:
-        time.sleep(60)
+        time.sleep(60)  # until it is ended
 
 
 def register_end(folder: Path) -> None:
@@ -101,25 +100,6 @@ def register_end(folder: Path) -> None:
     rank_at_start = rank()
     if rank_at_start == 1:
         raise KeyError("x")
-
-
-def numbers(folder: Path, ranks: range) -> list[int]:
-    """The process numbers that these ranks left, as soon as all have."""
-    while not all((folder / str(rank)).exists() for rank in ranks):
-        time.sleep(0.005)
-    return [int((folder / str(rank)).read_text()) for rank in ranks]
-
-
-def wait_for_end(process: int) -> None:
-    """Returns when there is no such process, or nothing but its entry is left."""
-    while True:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,7 +175,7 @@ def test_ranks_that_do_not_end_are_ended(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(launcher, "TERMINATE_SECONDS", 0.1)
     with pytest.raises(ValueError, match="rank 0 failed"):
         run_ranks(fail_or_ignore_everything, 3, args=(tmp_path,), kind="process")
-    for process in numbers(tmp_path, range(1, 3)):
+    for process in numbers_left(tmp_path, range(1, 3)):
         assert not Path(f"/proc/{process}").exists()
 
 
@@ -283,7 +263,7 @@ def stay(folder):
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(folder / str(place.rank))
     while True:
-        time.sleep(60)
+        time.sleep(60)  # until it is ended
 
 def fail():
     raise OwnError("of the program's own class")
@@ -322,7 +302,7 @@ def test_a_function_that_was_typed_in_is_a_type_error() -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_rank_outlives_its_parent(number: signal.Signals, tmp_path: Path) -> None:
     with start(tmp_path, GUARDED + "run_ranks(stay, 3, args=(Path(sys.argv[1]),))", str(tmp_path)) as it:
-        ranks = numbers(tmp_path, range(3))
+        ranks = numbers_left(tmp_path, range(3))
         it.send_signal(number)
         it.communicate()
     assert it.returncode == -number
@@ -334,7 +314,7 @@ def test_no_rank_outlives_its_parent(number: signal.Signals, tmp_path: Path) -> 
 def test_ctrl_c_ends_all_within_a_second(kind: str, tmp_path: Path) -> None:
     program = GUARDED + f"run_ranks(stay, 3, args=(Path(sys.argv[1]),), kind={kind!r})"
     with start(tmp_path, program, str(tmp_path)) as it:
-        ranks = numbers(tmp_path, range(3))
+        ranks = numbers_left(tmp_path, range(3))
         began = time.monotonic()
         it.send_signal(signal.SIGINT)
         _, errors = it.communicate()
@@ -366,8 +346,7 @@ finally:
 
 def test_ctrl_c_ends_threads_amid_their_calls(tmp_path: Path) -> None:
     with start(tmp_path, PROGRAM + TALKING, str(tmp_path)) as it:
-        while not all((tmp_path / str(rank)).exists() for rank in range(3)):
-            time.sleep(0.005)
+        wait_for_files(tmp_path, range(3))
         it.send_signal(signal.SIGINT)
         output, errors = it.communicate()
     assert (output, it.returncode) == ("MainThread\n", -signal.SIGINT), errors
@@ -383,7 +362,7 @@ if "HOCKET_RANK" in os.environ:
     (folder / f".{rank}").write_text(str(os.getpid()))
     (folder / f".{rank}").rename(folder / rank)
     try:
-        time.sleep(60)
+        time.sleep(60)  # until it is ended
     except BaseException as error:
         print("Traceback of a rank", repr(error), file=sys.stderr, flush=True)
         raise
@@ -402,7 +381,7 @@ def test_ctrl_c_before_the_function_runs_is_silent_in_the_ranks(
     else:
         program = SLOW_START + program
     with start(tmp_path, program, str(tmp_path)) as it:
-        ranks = numbers(tmp_path, range(3))
+        ranks = numbers_left(tmp_path, range(3))
         began = time.monotonic()
         it.send_signal(signal.SIGINT)
         _, errors = it.communicate()

@@ -247,7 +247,7 @@ def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int, is_
             try:
                 comm.barrier()
                 if comm.rank == 2:
-                    time.sleep(late)
+                    time.sleep(late)  # at a random moment of the others' call
                     comm.barrier()
                 try:
                     comm.broadcast(x)

@@ -116,7 +116,8 @@ def test_what_a_process_left_unfinished_is_not_read(nothing_known: Path, monkeyp
 def test_a_file_is_run_once_for_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = write(tmp_path)
     file = tmp_path / "own.py"
-    file.write_text("print('run')\nimport time; time.sleep(0.05)\n" + file.read_text())
+    slow = "print('run')\nimport time; time.sleep(0.05)\n"  # a file that takes a while
+    file.write_text(slow + file.read_text())
     printed: list[str] = []
     monkeypatch.setattr("builtins.print", lambda *words, **_: printed.append(*words))
     start = threading.Barrier(4)

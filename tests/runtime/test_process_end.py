@@ -31,7 +31,7 @@ PROGRAM = """
             threading.Thread(target=lambda: comm.all_reduce(np.ones(1 << 20))).start()  # which the process awaits
         else:
             while not os.path.exists(leaving):  # the other has returned from here
-                time.sleep(0.001)
+                time.sleep(0.001)  # between two looks
             for _ in range(2):
                 assert (comm.all_reduce(np.ones(1 << 20)) == 2).all()
             received, _, _ = comm.recv(np.empty(1 << 20), 1)

@@ -193,7 +193,7 @@ def connect(address: str) -> socket.socket:
             stranger.connect("\0" + address)
         except (ConnectionRefusedError, BlockingIOError):
             stranger.close()
-            time.sleep(0.001)
+            time.sleep(0.001)  # between two looks
         else:
             return stranger
 

@@ -56,19 +56,15 @@ def test_what_the_table_chooses_has_the_label(collective: str, order: str, share
 
 
 @pytest.mark.parametrize("shares_cores", [False, True])
-def test_the_table_that_was_measured(shares_cores: bool) -> None:
-    def chosen(collective: str, p: int, *sizes: int) -> list[str]:
-        return [choose(collective, p, size, "fast", Policy(shares_cores=shares_cores)) for size in sizes]
-
-    assert chosen("all_reduce", 2, 8 << 10, (8 << 10) + 1, 1 << 20) == ["direct", "direct_two_shot", "direct_two_shot"]
-    assert chosen("all_reduce", 9, 32 << 10, (32 << 10) + 1) == ["direct", "direct_two_shot"]
-    for p in (2, 16):
-        assert chosen("broadcast", p, 8, 1 << 20) == ["direct"] * 2
-    assert chosen("broadcast", 17, 8, 1 << 20) == ["binomial"] * 2
-    for p in (2, 4):
-        assert chosen("reduce", p, 8, 2 << 20, 4 << 20) == ["binomial", "binomial", "direct"]
-    assert chosen("reduce", 9, 8, 4 << 20) == ["binomial"] * 2
-    assert [chosen("barrier", p, 1) for p in (2, 8, 9)] == [["direct"], ["direct"], ["dissemination"]]
+def test_the_first_row_that_covers_ranks_and_size_decides(shares_cores: bool) -> None:
+    """Limits of a row belong to it."""
+    policy = Policy(shares_cores=shares_cores)
+    for collective, rows in defaults("fast", shares_cores=shares_cores).items():
+        ranks, sizes = ([limit for limit in {row[at] for row in rows} if limit < math.inf] for at in (0, 1))
+        for p in {2, 100, *ranks, *(limit + 1 for limit in ranks)}:
+            for size in {0, 1 << 40, *sizes, *(limit + 1 for limit in sizes)}:
+                expected = next(name for max_ranks, most, name in rows if p <= max_ranks and size <= most)
+                assert choose(collective, int(p), int(size), "fast", policy) == expected, (collective, p, size)
 
 
 @pytest.mark.parametrize("order", ["fast", "rank"])

@@ -4,7 +4,6 @@ examples/streams.py shows how long they take.
 """
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,8 @@ import pytest
 
 import hocket
 from hocket.testing import paced_link, run_ranks
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 60.0
 ON_LINKS = pytest.mark.parametrize("paced", [False, True], ids=["shared memory", "paced link"])
 
 
@@ -33,13 +32,6 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def on_ranks(main: Callable[[], Any], paced: bool) -> list[Any]:

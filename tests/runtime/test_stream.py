@@ -16,8 +16,7 @@ import pytest
 
 import hocket
 from hocket.errors import ForkedUse
-
-PATIENCE_SECONDS = 60.0
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def gate() -> tuple[Callable[[], object], Callable[[], None]]:
@@ -29,13 +28,6 @@ def gate() -> tuple[Callable[[], object], Callable[[], None]]:
 def threads() -> set[str]:
     """Those of this process, by number."""
     return {path.name for path in Path("/proc/self/task").iterdir()}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 # --- order ---------------------------------------------------------------------------------------------------------
@@ -215,7 +207,7 @@ def test_elapsed_time_is_in_milliseconds() -> None:
     s, start, end = hocket.Stream(), hocket.Event(), hocket.Event()
     before = time.monotonic()
     start.record(s)
-    s.submit(time.sleep, 0.02)
+    s.submit(time.sleep, 0.02)  # what is measured
     end.record(s)
     with pytest.raises(ValueError, match="end is not over"):
         start.elapsed_time(end)
@@ -397,7 +389,7 @@ def test_an_error_that_nobody_asks_for_is_told_in_the_end() -> None:
 def test_a_process_ends_after_what_was_submitted() -> None:
     ended = run_program(
         "a, b = hocket.Stream(), hocket.Stream()\n"
-        "a.submit(time.sleep, 0.2)\n"
+        "a.submit(time.sleep, 0.2)\n"  # work that is under way at the end
         "b.wait(a.record())\n"
         "b.submit(print, 'done')\n"
         "del b\n"
@@ -408,7 +400,7 @@ def test_a_process_ends_after_what_was_submitted() -> None:
 def test_a_process_ends_after_streams_that_nobody_has_any_more() -> None:
     """What their threads have of the interpreter goes as long as it is there; several times, as this was a race."""
     for _ in range(5):
-        ended = run_program("for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n")
+        ended = run_program("for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n")  # work under way
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -435,9 +427,9 @@ def test_ctrl_c_ends_a_wait_and_the_wait_at_the_end() -> None:
         "s.submit(print, 'skipped')\n"
         "def interrupt():\n"
         "    for _ in range(2):\n"
-        "        time.sleep(0.3)\n"
+        "        time.sleep(0.3)\n"  # until the host waits; nothing tells when it does at the end
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(0.5)\n"
+        "    time.sleep(0.5)\n"  # until the second interrupt is handled, of which nothing tells
         "    may_end.set()\n"
         "threading.Thread(target=interrupt, daemon=True).start()\n"
         "try:\n"
@@ -474,7 +466,9 @@ def test_a_forked_child_may_not_use_a_stream_and_ends_cleanly() -> None:
 
 def test_a_forked_child_ends_as_python_processes_do() -> None:
     ended = run_program(
-        "s = hocket.Stream()\ns.submit(time.sleep, 0.2)\nif os.fork() == 0:\n    sys.exit(0)\n_, status = os.wait()\n"
+        "s = hocket.Stream()\n"
+        "s.submit(time.sleep, 0.2)\n"  # work that is under way as the child ends
+        "if os.fork() == 0:\n    sys.exit(0)\n_, status = os.wait()\n"
         "print(status)\n"
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")

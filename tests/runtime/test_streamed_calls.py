@@ -236,7 +236,7 @@ import numpy as np
 import hocket
 comm, s, x = hocket.init(0, 1), hocket.Stream(), np.zeros(3)
 with hocket.stream(s):
-    s.submit(time.sleep, 0.2)
+    s.submit(time.sleep, 0.2)  # work that is under way at the end
     s.submit(x.fill, 7)
     comm.all_reduce(x)
     comm.isend(x, 0)

@@ -15,7 +15,7 @@ import hocket
 from hocket import _core
 from hocket.runtime import run_ranks
 from hocket.schedule import DTYPES
-from tests.runtime.test_cached_calls import count_misses
+from tests.runtime.repeating import count_misses
 
 TURNS = 3
 

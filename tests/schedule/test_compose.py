@@ -294,7 +294,7 @@ def test_what_does_not_compose() -> None:
 
 def test_only_schedules_are_composed_with_schedules() -> None:
     ring = made("all_gather", "ring", 4)
-    with pytest.raises(TypeError, match=r"^then: expected a schedule, as algorithm.build.* gives; found int 3$"):
+    with pytest.raises(TypeError, match=r"^then: expected a schedule, such as algorithm.build.*; found int 3$"):
         compose.then(ring, 3)
     algorithm = ALGORITHMS["all_gather", "ring"]
     with pytest.raises(

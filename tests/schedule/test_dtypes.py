@@ -44,6 +44,7 @@ def test_only_types_that_numpy_lacks_need_ml_dtypes(monkeypatch: pytest.MonkeyPa
     assert caught.value.name == "ml_dtypes"
 
 
+@pytest.mark.ring2  # starts a Python of its own
 def test_ml_dtypes_is_imported_for_its_own_types_only() -> None:
     program = (
         "import sys, hocket.schedule.reduction as r, hocket.schedule.dtypes as d\n"

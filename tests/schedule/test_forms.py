@@ -8,7 +8,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.schedule import COLLECTIVES, Plan, Schedule, lower, lower_all
 from hocket.schedule.lowering import lower as lowering
-from hocket.schedule.lowering.forms import Ends, Forms, ends_of_all
+from hocket.schedule.lowering.forms import Forms, RankTransfers, rank_transfers
 from hocket.schedule.lowering.transfers import transfers
 from tests.schedule.random_schedules import random_schedule
 
@@ -18,7 +18,7 @@ def same(left: Plan, right: Plan) -> bool:
 
 
 def num_forms(schedule: Schedule, in_place: bool = False) -> int:
-    return len({form for ends in ends_of_all(schedule) for form in Forms(ends, in_place).forms})
+    return len({form for batch in rank_transfers(schedule) for form in Forms(batch, in_place).forms})
 
 
 def test_ranks_that_do_the_same_have_one_form() -> None:
@@ -30,7 +30,11 @@ def test_ranks_that_do_the_same_have_one_form() -> None:
 def test_roots_have_their_forms_in_common() -> None:
     for key in (("broadcast", "binomial"), ("gather", "binomial"), ("scatter", "direct")):
         found = [
-            {form for ends in ends_of_all(ALGORITHMS[key].build(6, root)) for form in Forms(ends, in_place=True).forms}
+            {
+                form
+                for batch in rank_transfers(ALGORITHMS[key].build(6, root))
+                for form in Forms(batch, in_place=True).forms
+            }
             for root in (1, 4)
         ]
         assert found[0] == found[1], key
@@ -67,6 +71,6 @@ def test_some_ranks_at_a_time_make_the_same_forms() -> None:
         schedule = next(one for key, one in ALGORITHMS.items() if key[0] == name).build(5)
         rows = transfers(schedule)
         for in_place in (False, True):
-            together = Forms(Ends(schedule, rows, range(5)), in_place).forms
-            apart = [Forms(Ends(schedule, rows, part), in_place).forms for part in (range(2), range(2, 5))]
+            together = Forms(RankTransfers(schedule, rows, range(5)), in_place).forms
+            apart = [Forms(RankTransfers(schedule, rows, part), in_place).forms for part in (range(2), range(2, 5))]
             assert together == apart[0] + apart[1]

@@ -319,6 +319,7 @@ def test_functions_that_differ_have_different_identities() -> None:
     assert len(set(found)) == len(found) and all(0 <= one < 2**64 for one in found)
 
 
+@pytest.mark.ring2  # starts processes
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_a_function_has_the_same_identity_in_every_process(seed: str) -> None:
     # Another seed gives strings another hash, and sets another order.

@@ -93,15 +93,15 @@ def folds(step: Step) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
 
 
 def is_symmetric(schedule: Schedule, one: Symmetry) -> bool:
-    """By the definition: turning every operand and place of every step gives the step."""
+    """By the definition: rotating every operand and place of every step gives the step."""
 
-    def turned(rank: int, buffer: int, chunk: int, *rest: int) -> tuple[int, ...]:
-        there = int(one.turned(buffer, np.array(chunk), 1))
+    def rotated(rank: int, buffer: int, chunk: int, *rest: int) -> tuple[int, ...]:
+        there = int(one.rotated(buffer, np.array(chunk), 1))
         return ((rank + one.period) % schedule.num_ranks, buffer, there, *rest)
 
     for step in schedule.steps():
         found = folds(step)
-        if {turned(*place): [turned(*operand) for operand in group] for place, group in found.items()} != found:
+        if {rotated(*place): [rotated(*operand) for operand in group] for place, group in found.items()} != found:
             return False
     return True
 
@@ -190,19 +190,19 @@ def test_turns_come_round_and_follow_blocks() -> None:
         chunk = np.arange(schedule.num_chunks)
         assert list(symmetry._candidates(schedule))
         for one in symmetry._candidates(schedule):
-            turns = p // one.period
-            assert (one.turned(0, chunk, turns) == chunk).all()
-            for times in range(1, turns):
-                there = one.turned(0, chunk, times)
-                assert (one.turned(0, there, -times) == chunk).all()
+            rotations = p // one.period
+            assert (one.rotated(0, chunk, rotations) == chunk).all()
+            for times in range(1, rotations):
+                there = one.rotated(0, chunk, times)
+                assert (one.rotated(0, there, -times) == chunk).all()
                 assert (there != chunk).all() and (one.orbit(there) == one.orbit(chunk)).all()
                 assert sorted(there) == chunk.tolist()
                 if kind.blocks != "one":
                     ranks = np.arange(p)
                     for buffer, block_at in ((1, kind.input_block), (2, kind.output_block)):
-                        position = one.turned(buffer, ranks * 0, times) // k
+                        position = one.rotated(buffer, ranks * 0, times) // k
                         block = block_at((ranks + times * one.period) % p, position, p)
-                        assert (block == one.turned(0, block_at(ranks, ranks * 0, p) * k, times) // k).all()
+                        assert (block == one.rotated(0, block_at(ranks, ranks * 0, p) * k, times) // k).all()
 
 
 def test_every_symmetry_is_found_and_no_other() -> None:

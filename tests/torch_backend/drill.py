@@ -129,7 +129,7 @@ def run_trial(trial: Trial, folder: str) -> list[str]:
     deadline = time.monotonic() + HANG_SECONDS
     if trial.kind == "interrupt":
         while len(list(Path(folder).glob("begun*"))) < trial.size and time.monotonic() < deadline:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
         for process in ranks:
             os.kill(process, signal.SIGINT)
     return [found for rank, process in enumerate(ranks) if (found := judged(trial, rank, process, folder, deadline))]
@@ -145,11 +145,11 @@ def judged(trial: Trial, rank: int, process: int, folder: str, deadline: float) 
         elif time.monotonic() > deadline:
             for number in (signal.SIGUSR1, signal.SIGKILL):  # it shows its stacks, then ends
                 os.kill(process, number)
-                time.sleep(1)
+                time.sleep(1)  # it writes its stacks meanwhile
             os.waitpid(process, 0)
             return f"rank {rank} {HANGS}: {said.read_text()[-4000:]}"
         else:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
     if code in KINDS[trial.kind] and "terminate called" not in said.read_text():
         return ""
     return f"rank {rank} ended with {code}: {said.read_text()[-2000:]}"

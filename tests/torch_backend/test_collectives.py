@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from tests.torch_backend.ranks import run
+from tests.waiting import wait_until
 
 NUM_RANKS = 3
-PATIENCE_SECONDS = 20.0
 
 
 def on_all_ranks(main: Any, *arguments: Any, num_ranks: int = NUM_RANKS) -> Any:
@@ -424,13 +424,6 @@ def released() -> None:
             wait_until(lambda seen=seen: seen() is None)  # the thread that sets a future still has it for a moment
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_memory_is_released_once_an_operation_is_known_to_be_done() -> None:
     on_all_ranks(released, num_ranks=2)
 
@@ -440,11 +433,11 @@ def waiting_callbacks() -> None:
     late = dist.get_rank() == 1
 
     def again(future: Any) -> Any:
-        time.sleep(0.2 * late)
+        time.sleep(0.2 * late)  # a peer that comes late is the case
         (tensor,) = future.value()
         return dist.all_reduce(tensor, async_op=True).get_future().wait()
 
-    time.sleep(0.2 * late)
+    time.sleep(0.2 * late)  # the same
     first, second = torch.ones(3), torch.full((3,), 2.0)
     futures = [dist.all_reduce(one, async_op=True).get_future() for one in (first, second)]
     chains = [future.then(again).then(again) for future in futures]

@@ -300,7 +300,7 @@ PROGRAM = """
             open(sys.argv[2] + ".left", "w").close()
     elif what == "finally, ahead":
         while not os.path.exists(sys.argv[2] + ".left"):
-            time.sleep(0.001)
+            time.sleep(0.001)  # between two looks
         x = torch.ones(1)
         dist.broadcast(x, 0)  # what the other was done with
         assert x == 7.0
@@ -355,18 +355,21 @@ def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) 
 def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> None:
     """What it has launched is done, though the exception that led to it is still being handled."""
     program = """
-        import sys, time, torch, torch.distributed as dist
+        import os, sys, time, torch, torch.distributed as dist
         try:
             raise ImportError("so we do without")
         except ImportError:
             rank = int(sys.argv[1])
             dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
             dist.barrier()
-            time.sleep(0.5 * rank)  # rank 0 leaves before rank 1 comes
+            while rank == 1 and not os.path.exists(sys.argv[2] + ".leaving"):  # rank 0 leaves before rank 1 comes
+                time.sleep(0.001)  # between two looks
             x = torch.ones(1)
             work = dist.all_reduce(x, async_op=True)
             if rank == 1:
                 work.wait()
+            else:
+                open(sys.argv[2] + ".leaving", "w").close()
             dist.destroy_process_group()
             assert x == 2
     """

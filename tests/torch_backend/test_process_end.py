@@ -21,7 +21,7 @@ PROGRAM = """
             multiprocessing.util.Finalize(None, open, (path + ".leaving", "w"), exitpriority=0)
         elif ending == "return":
             while not os.path.exists(path + ".leaving"):  # the other has returned from here
-                time.sleep(0.001)
+                time.sleep(0.001)  # between two looks
             dist.all_reduce(x)
             assert (x == 2.0).all()
             dist.recv(x, 1)

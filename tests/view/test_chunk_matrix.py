@@ -204,6 +204,7 @@ def test_small_cells_tell_parts_and_a_column_may_be_several_chunks(
     assert "a column stands for 4 chunks and shows the least of them" in text
 
 
+@pytest.mark.ring2  # starts a process
 def test_without_unicode_there_is_ascii() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "hocket", "show", "ring", "-n", "3"]

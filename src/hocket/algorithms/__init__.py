@@ -1,6 +1,6 @@
-"""HOW: one small program for each algorithm, and the registry that knows them all.
+"""HOW: one small program for each algorithm, and the registry that knows all of them.
 
-Unlike other faces this one loads everything at once: a program is there only once it has registered itself.
+Unlike other faces, this one loads everything at once, because a program is known only once it has registered itself.
 """
 
 from hocket.algorithms import programs

@@ -1,4 +1,4 @@
-"""What an algorithm is told of the ranks: how many, the root, and where it asks for them, groups or a grid."""
+"""What an algorithm is told about the ranks: their number, the root and, if it asks for them, groups or a grid."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ Parameter = Callable[..., Any]
 """A function of the rank count, and of root, groups and dims if it has parameters of these names."""
 
 Constraint = tuple[str, Callable[[int], bool]] | tuple[str, Callable[[int], bool], str]
-"""("a power of two", predicate), and perhaps the name of an algorithm that takes any number of ranks."""
+"""("a power of two", predicate), and if you like the name of an algorithm that takes any number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Layout:
         """A parameter's value for this layout."""
         try:
             wanted = set(inspect.signature(parameter).parameters)
-        except ValueError:  # Some functions written in C do not tell what they take.
+        except ValueError:  # Some functions written in C do not say what they take.
             wanted = set()
         named = {name: getattr(self, name) for name in ("root", "groups", "dims") if name in wanted}
         return parameter(self.num_ranks, **named)
 
 
 def partition(expected: str, name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
-    """What was given for "groups" or "dims" as whole numbers; ValueError unless they sum, or multiply, to num_ranks.
+    """The value given for "groups" or "dims" as whole numbers; ValueError unless their sum, or product, is num_ranks.
 
-    `expected` is how the message begins.
+    `expected` is the beginning of the message.
     """
     try:
         sizes = tuple(index(size) for size in value)

@@ -1,8 +1,8 @@
 """Two levels: any algorithm inside groups of ranks, where links are fast, and any other one across the groups.
 
-`hierarchical` composes them, over groups of consecutive ranks that need not be equally large. The ranks with one
-number inside their groups are counterparts, and talk across. In a group that is too small to have a counterpart of its
-own, one with another number stands for it.
+`hierarchical` composes them, over groups of consecutive ranks that may differ in size. Ranks with the same number
+inside their groups are counterparts, and communicate across groups. If a group is too small for a counterpart, a rank
+with another number takes its place.
 """
 
 import math
@@ -20,8 +20,8 @@ from hocket.schedule import Schedule, compose
 Groups = tuple[int, ...]
 Ints = npt.NDArray[np.int64]
 
-_MOST_CHUNKS = 2**24  # of a vector; with more there is next to nothing in each
-_NONE = -1  # the block of a rank that a small group has not; see compose.on
+_MOST_CHUNKS = 2**24  # of a vector; more chunks would be almost empty
+_NONE = -1  # the block of a rank that a small group does not have; see compose.on
 
 
 def near_square(p: int) -> Groups:
@@ -32,19 +32,20 @@ def near_square(p: int) -> Groups:
 
 
 def hierarchical(*levels: Algorithm) -> Algorithm:
-    """The algorithm of these levels, in the order in which they run.
+    """The algorithm made of these levels, in the order in which they run.
 
     - reduce_scatter inside, all_reduce across, all_gather inside: all_reduce. Every rank of a group sums one shard of
-      the vector, and its counterparts do so across. Groups of unequal size cut the vector each in its own way; then
-      for each run of chunks those meet that hold it (HCCL calls this AHC).
-    - reduce inside, all_reduce across, broadcast inside: all_reduce, in which the first of each group talks across.
-    - all_gather across, then inside: all_gather. reduce_scatter inside, then across: reduce_scatter. So every block
-      comes into a group, or leaves it, once.
-    - broadcast across, then inside: broadcast. reduce inside, then across: reduce. The root and its counterparts talk
+      the vector, and its counterparts sum it across. Groups of unequal size cut the vector in different ways; for each
+      run of chunks, the ranks that hold it sum it across (HCCL calls this AHC).
+    - reduce inside, all_reduce across, broadcast inside: all_reduce, in which the first rank of each group communicates
       across.
+    - all_gather across, then inside: all_gather. reduce_scatter inside, then across: reduce_scatter. Every block enters
+      a group, or leaves it, once.
+    - broadcast across, then inside: broadcast. reduce inside, then across: reduce. The root and its counterparts
+      communicate across.
 
-    It takes groups=, and near_square(p) is the default. What a level asks of the number of ranks, it asks of the size
-    of every group, or of the number of groups. ScheduleError for any other levels.
+    It takes groups=; near_square(p) is the default. A level's condition on the number of ranks applies to the size of
+    every group, or to the number of groups. ScheduleError for any other levels.
     """
     names = tuple(level.collective for level in levels)
     if names not in _MAKERS:
@@ -62,14 +63,14 @@ def groups_of(layout: Layout) -> tuple[Ints, Ints]:
 
 
 def place_of_root(layout: Layout) -> tuple[int, int]:
-    """The root's group, and its number there."""
+    """The root's group, and the root's number in it."""
     first, _ = groups_of(layout)
     group = int(np.searchsorted(first, layout.root, "right")) - 1
     return group, layout.root - int(first[group])
 
 
 def _inside(level: Algorithm, layout: Layout, leader: int = 0) -> Schedule:
-    """The level in all groups at once, as a part of an all_reduce, whatever roots there are."""
+    """The level in all groups at once, as a part of an all_reduce, whatever its root."""
     parts = [
         compose.on(
             level.build(size, leader % size), range(first, first + size), layout.num_ranks, collective="all_reduce"
@@ -80,7 +81,7 @@ def _inside(level: Algorithm, layout: Layout, leader: int = 0) -> Schedule:
 
 
 def _sharded(layout: Layout, scatter: Algorithm, across: Algorithm, gather: Algorithm) -> Schedule:
-    """all_reduce: each run of chunks across those ranks that scatter has left it with."""
+    """all_reduce in which each run of chunks goes across between the ranks that hold it after the scatter."""
     first, sizes = groups_of(layout)
     outer = across.build(len(sizes))
     cuts = math.lcm(*sizes.tolist())
@@ -119,7 +120,7 @@ def _rooted(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
 
 
 def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
-    """all_gather or reduce_scatter: blocks of counterparts across, and inside all that each of these stands for."""
+    """all_gather or reduce_scatter: blocks of counterparts go across; inside, all blocks that each of them collects."""
     collective, p = across.collective, layout.num_ranks
     first, sizes = groups_of(layout)
     part = across.build(len(sizes))
@@ -129,7 +130,7 @@ def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule
         chunks = _chunks_of(blocks, part.chunks_per_block)
         outer.append(compose.on(part, ranks.tolist(), p, chunks=chunks, num_chunks=num_chunks, collective=collective))
     sized = {size: inside.build(size) for size in set(sizes.tolist())}
-    layers = {  # By the size of the group: groups of one size differ in their ranks only.
+    layers = {  # By the size of the group, because groups of one size differ in their ranks only.
         size: [_layer(layout, part, number) for number in range(0, sizes.max(), size)] for size, part in sized.items()
     }
     inner = [
@@ -144,7 +145,7 @@ def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule
 
 
 def _layer(layout: Layout, part: Schedule, number: int) -> Schedule:
-    """The part with a block of every group for each of its own: those of ranks from `number` on."""
+    """The part with a block of every group for each of its own blocks: those of ranks from `number` on."""
     p, k = layout.num_ranks, part.chunks_per_block
     chunks = _chunks_of(_blocks(layout, number + np.arange(part.num_ranks)), k)
     fine = compose.refine(part, len(groups_of(layout)[0]))
@@ -160,7 +161,7 @@ def _blocks(layout: Layout, numbers: Ints) -> Ints:
 
 
 def _chunks_of(blocks: Ints, chunks_per_block: int) -> list[int]:
-    """Where chunks go that follow each other, if part i of a block b goes to blocks[b, i]."""
+    """Where consecutive chunks go, if part i of a block b goes to blocks[b, i]."""
     chunks = blocks[:, None, :] * chunks_per_block + np.arange(chunks_per_block)[:, None]
     found: list[int] = np.where(blocks[:, None, :] == _NONE, _NONE, chunks).ravel().tolist()
     return found

@@ -1,4 +1,4 @@
-"""Algorithms by the names that users give: registered ones, or those of a file, which is run for it."""
+"""Algorithms by the names that users give: registered ones, or those of a file, which runs when it is loaded."""
 
 import re
 import sys
@@ -13,18 +13,18 @@ from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
 from hocket.errors import ScheduleError
 from hocket.schedule import find_collective
 
-_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
+_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; the last such colon ends the file name
 
-_loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
+_loading = threading.RLock()  # One file at a time, because a file's algorithms are those that were added while it ran.
 _running: set[Path] = set()  # Files that are being run; guarded by _loading.
-# What each file has registered by imports, which Python may remember and not run again; guarded by _loading.
+# What each file has registered by imports, which Python may not run again; guarded by _loading.
 _by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
 def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
-    """All algorithms of this name; or those of a file, for which see load. Of one collective only.
+    """All algorithms with this name, or those of a file (see load); with `collective`, only those for it.
 
-    ValueError, saying what there is, if there is none.
+    ValueError, with a list of what exists, if there is none.
     """
     if collective is not None:
         find_collective(collective)
@@ -40,7 +40,7 @@ def find(reference: str, collective: str | None = None, *, prove: bool = True) -
 
 
 def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
-    """The one that is meant, of those that find has for a collective; ValueError where a file has several of them."""
+    """The only algorithm that find has found for a collective; ValueError if a file has several of them."""
     if len(fitting) > 1:
         names = ", ".join(one.name for one in fitting)
         raise ValueError(f"expected {reference}:NAME, one of {names} for {fitting[0].collective}; found {reference!r}")
@@ -50,12 +50,12 @@ def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
 def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
-    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run, every time,
-    and so are the modules beside it that it imports, unless the program has imported them itself. What any other module
-    registers as it is imported belongs to the file that imports it first. Each algorithm is proved here for the first
-    few rank counts it allows (VerifyError), and again for the rank count of a communicator before it runs there. What
-    the file prints goes to standard error. ValueError if the file registers none (of that name); ScheduleError, naming
-    the line, if it cannot be run. Threads take turns.
+    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file runs every time
+    that it is loaded. The modules beside it that it imports run again too, unless the program itself has imported them.
+    What any other module registers when it is imported belongs to the file that imports it first. Each algorithm is
+    proved at once for the first few rank counts that it allows (VerifyError), and again for the rank count of a
+    communicator before it runs there. What the file prints goes to standard error. ValueError if the file registers no
+    algorithm (of that name); ScheduleError, with the line, if it cannot run. Threads take turns.
     """
     path, name = _split(reference)
     if not Path(path).is_file():
@@ -81,7 +81,7 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             for one in made if prove else ():
                 for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
                     one.verify(num_ranks, num_ranks - 1)
-        except BaseException:  # What is wrong, or not proved, is not there; others may be reading what stays.
+        except BaseException:  # Remove what is wrong or not proved; other threads may be reading the rest.
             for one in _registered_since(before, ""):
                 del ALGORITHMS[one.collective, one.name]
             ALGORITHMS.update(before)
@@ -98,16 +98,16 @@ def _load_msccl(path: str, prove: bool) -> Algorithm:
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Names of folders may have colons."""
+    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Names of folders may contain colons."""
     named = None if Path(reference).exists() else _NAMED.fullmatch(reference)
     return (named[1], named[2]) if named else (reference, "")
 
 
 def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
-    """That there is no such algorithm among those known, which are those of a file if there is a path."""
+    """The error for an algorithm that is not among those known; with a path, these are the algorithms of that file."""
     names = sorted(one.name for one in known if one.collective == collective)
     if not path:
-        names = names or sorted({one.name for one in known})  # With their collectives it would fill the screen.
+        names = names or sorted({one.name for one in known})  # With their collectives, the names would fill the screen.
         there = f"one of {', '.join(names)} or FILE.py:NAME"
     elif names := names or sorted(f"{one.name} ({one.collective})" for one in known):
         there = f"one of those in {path}, {', '.join(names)}"
@@ -122,7 +122,7 @@ def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> li
 
 
 def _run(path: str) -> None:
-    """As a module of its own, and afresh every time: an import would remember it."""
+    """Run a file as a module of its own, every time: an import would run it only once."""
     module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
     module.__file__ = path
     module.__dict__["print"] = print_aside

@@ -1,4 +1,4 @@
-"""An algorithm that comes as an MSCCL file: one schedule, for one rank count, proved like any other."""
+"""An algorithm from an MSCCL file: one schedule, for one rank count, proved like any other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +9,18 @@ from hocket.schedule import Schedule, msccl
 
 
 def algorithm_of(path: str) -> Algorithm:
-    """The algorithm of a file, under the name that it has there, or else the file's. It is not proved here.
+    """The algorithm of a file, with the name that the file gives it, or else the name of the file. It is not proved
+    here.
 
-    A broadcast or reduce is turned for any other root: each rank does what another one does in the file.
-    ScheduleError, naming line, gpu, tb and step, where the file is malformed.
+    A broadcast or reduce works for every root: each rank then does what another rank does in the file. ScheduleError,
+    with line, gpu, tb and step, if the file is malformed.
     """
     program = msccl.read_program(Path(path))
     schedule = msccl.schedule_of(program)
     num_ranks = schedule.num_ranks
 
     def produce(layout: Layout) -> Schedule:
-        return _turned(schedule, layout.root)
+        return _rotated(schedule, layout.root)
 
     return Algorithm(
         collective=schedule.collective,
@@ -31,8 +32,10 @@ def algorithm_of(path: str) -> Algorithm:
     )
 
 
-def _turned(schedule: Schedule, root: int) -> Schedule:
-    """The same for another root. Ranks move on, and chunks stay, as no rooted collective here has a block per rank."""
+def _rotated(schedule: Schedule, root: int) -> Schedule:
+    """The schedule for another root. Ranks move on; chunks stay, because no rooted collective of MSCCL has a block per
+    rank.
+    """
     if not schedule.kind.rooted or root == schedule.root:
         return schedule
     by, p = root - schedule.root, schedule.num_ranks

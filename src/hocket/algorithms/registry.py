@@ -1,7 +1,7 @@
-"""Algorithms by collective and name: what each promises, and how to get its schedule.
+"""Algorithms by collective and name: what each of them promises, and how to get its schedule.
 
-An algorithm is a function that writes one schedule for a rank count and root, or several algorithms composed. Its
-promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
+An algorithm is a function that writes one schedule for a rank count and root, or a composition of algorithms. Its
+promises (`steps`, `sent`, `labels`) are data, and `verify` checks them.
 """
 
 import functools
@@ -30,11 +30,11 @@ _CACHED_SCHEDULES = 64
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """How a collective is done, for any rank count that `ranks` allows, and any root.
+    """How to do a collective, for any rank count that `ranks` allows, and any root.
 
-    `produce(layout)` gives a schedule; use `build`, which checks its arguments and remembers. `source` is "file:line".
+    `produce(layout)` makes a schedule; use `build`, which checks its arguments and remembers. `source` is "file:line".
     Promises are None for a composition that has not been registered. `groups` and `dims` give the default of a
-    parameter by the rank count; None where the algorithm does not take it.
+    parameter by the rank count; None if the algorithm does not take it.
     """
 
     collective: str
@@ -71,11 +71,11 @@ class Algorithm:
         groups: Sequence[int] | None = None,
         dims: Sequence[int] | None = None,
     ) -> Schedule:
-        """The schedule for this many ranks. Remembered, so cheap the second time.
+        """The schedule for this many ranks. It is remembered, so a second call costs little.
 
         groups: the sizes of groups of consecutive ranks; dims: the lengths of a grid of all ranks, the last one
-        fastest. Each only where the algorithm takes it, which then has a default. ValueError where there is no such
-        schedule; ScheduleError, naming the line, where the program that writes it is at fault.
+        fastest. Give them only to an algorithm that takes them; it has a default. ValueError if there is no such
+        schedule; ScheduleError, with the line, if the program that writes it has a mistake.
         """
         layout = self.layout(num_ranks, root, groups=groups, dims=dims)
         with self._in_its_code(num_ranks):
@@ -89,7 +89,7 @@ class Algorithm:
         groups: Sequence[int] | None = None,
         dims: Sequence[int] | None = None,
     ) -> Layout:
-        """What the program is told of the ranks, checked, with defaults where the algorithm has some."""
+        """What the program is told about the ranks, checked, with the algorithm's defaults."""
         try:
             num_ranks, root = operator.index(num_ranks), operator.index(root)
         except TypeError:
@@ -127,7 +127,7 @@ class Algorithm:
         groups: Sequence[int] | None = None,
         dims: Sequence[int] | None = None,
     ) -> Declared:
-        """What is promised for these arguments of build."""
+        """The promises for these arguments of build."""
         layout = self.layout(num_ranks, root, groups=groups, dims=dims)
         with self._in_its_code(num_ranks):
             steps = None if self.steps is None else whole_number("steps", layout.call(self.steps))
@@ -151,19 +151,19 @@ class Algorithm:
         return self.prove(self.build(num_ranks, root, groups=groups, dims=dims), declared, **options)
 
     def prove(self, schedule: Schedule, declared: Declared, **options: Any) -> Certificate:
-        """Hold one of its schedules to the law and to what is declared; VerifyError, naming the line at fault."""
+        """Check one of its schedules against the laws and its promises; VerifyError, with the line at fault."""
         try:
             return verify(schedule, declared=declared, **options)
         except VerifyError as error:
             site = "" if error.step is None else schedule.site(error.step)
-            # A step that a built-in algorithm wrote is none of its user's: the fault lies in how it is used.
+            # If a user's algorithm uses a built-in one, a wrong step of that one is the fault of its use.
             known = site and (not is_built_in(site) or is_built_in(self.source))
             error.locate(site if known else self.source)
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
 
     def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
-        """This algorithm, and then the other: compose.then for every rank count and root."""
+        """This algorithm, then the other one: compose.then for every rank count and root."""
         result = compose.collective_of_then(self.collective, _collective_of("then", other), collective)
         return _composed(
             result,
@@ -174,7 +174,7 @@ class Algorithm:
         )
 
     def beside(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
-        """Both at once: compose.beside for every rank count and root."""
+        """Both algorithms at once: compose.beside for every rank count and root."""
         result = compose.collective_of_beside(self.collective, _collective_of("beside", other), collective)
         return _composed(
             result,
@@ -185,12 +185,12 @@ class Algorithm:
         )
 
     def refine(self, chunks: int) -> "Algorithm":
-        """The same with every chunk cut in `chunks`: compose.refine."""
+        """This algorithm with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
         return _composed(self.collective, name, lambda layout: compose.refine(self._made(layout), chunks), self)
 
     def reversed(self) -> "Algorithm":
-        """The same run backwards: compose.reversed."""
+        """This algorithm run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
         return _composed(result, f"{self.name}.reversed()", lambda layout: compose.reversed(self._made(layout)), self)
 
@@ -215,7 +215,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 """Every algorithm by (collective, name)."""
 
 on_replaced: list[Callable[[], None]] = []
-"""Called where a name has come to mean another algorithm: who remembers what came of a name forgets it."""
+"""Functions to call when a name gets another algorithm, so that caches by name forget the old one."""
 
 
 def algorithm(
@@ -232,15 +232,18 @@ def algorithm(
 ) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
-    One function may serve several collectives: it is registered under each, and the Algorithm for the first is
-    returned. chunks (how many `data` is cut into; not for a composition), steps and sent (the most that a rank sends,
-    in units of the whole vector) are functions of the rank count p, and of root, groups and dims if they have
-    parameters of these names. labels are those of the certificate that must hold for every rank count. ranks is
-    ("an even number of", predicate) where not every rank count will do, and may go on with the name of an algorithm
-    that takes any. An algorithm that is told of groups or of a grid has groups= or dims=, functions of p that give the
-    default: sizes of groups of consecutive ranks, or lengths of the grid, the last one fastest. A later definition
-    replaces an earlier one of the same name, from the next call on, also where a communicator has used that; but
-    built-in ones stay: ValueError. Other arguments that will not do are a ScheduleError that names the line.
+    One function may serve several collectives: it is registered for each, and the Algorithm for the first one is
+    returned. A later definition replaces an earlier one with the same name, from the next call on, also in a
+    communicator that has used the earlier one. Built-in algorithms cannot be replaced: ValueError. Any other wrong
+    argument is a ScheduleError with the line.
+
+    chunks (how many `data` is cut into; not for a composition), steps, and sent (the most that a rank sends, in units
+    of the whole vector) are formulas such as "2 * (P - 1)" (see promise.py), or functions of the rank count p, and of
+    root, groups and dims if they have parameters with these names. labels are those labels of the certificate that must
+    hold for every rank count. ranks is ("an even number of", predicate) if not every rank count is allowed; the name of
+    an algorithm that takes any number may follow. An algorithm that works with groups or with a grid has groups= or
+    dims=, functions of p that give the default: sizes of groups of consecutive ranks, or lengths of the grid, the last
+    one fastest.
     """
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
@@ -286,7 +289,7 @@ def algorithm(
 def _made_of(
     program: Callable[[Builder], None] | Algorithm, collective: str, name: str, chunks: Parameter | None, source: str
 ) -> Algorithm:
-    """The algorithm for one collective of a function that writes its schedule, or of a composition for it."""
+    """The algorithm for one collective, from a function that writes its schedule or from a composition for it."""
     if isinstance(program, Algorithm):
         if program.collective != collective:
             raise ScheduleError(f"{source}: expected a composition for {collective}, found {program}")
@@ -299,7 +302,7 @@ def _made_of(
         chunks = whole_number("chunks", layout.call(cut))
         builder = Builder(collective, layout.num_ranks, chunks, layout.root, layout.groups, layout.dims)
         returned: object = write(builder)
-        if returned is not None:  # Above all a generator, which a stray `yield` makes: it has not run.
+        if returned is not None:  # Most often a generator, which a stray `yield` makes: it has not run.
             raise ScheduleError(f"expected a program that writes into schedule and returns nothing; found {returned!r}")
         return builder.finish()
 
@@ -318,7 +321,7 @@ def _check_needs(one: Algorithm) -> None:
 
 
 def tell_replaced() -> None:
-    """Tells everybody who remembers what came of a name that it has come to mean something else."""
+    """Call the functions of on_replaced."""
     for forget in on_replaced:
         forget()
 
@@ -332,7 +335,9 @@ def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule],
 
 def _collective_of(method: str, other: Algorithm) -> str:
     if not isinstance(other, Algorithm):
-        raise TypeError(f"{method}: expected an algorithm, as hocket.ALGORITHMS[collective, name]; found {other!r}")
+        raise TypeError(
+            f"{method}: expected an algorithm, such as hocket.ALGORITHMS[collective, name]; found {other!r}"
+        )
     return other.collective
 
 
@@ -343,5 +348,5 @@ def _both(left: Constraint | None, right: Constraint | None) -> Constraint | Non
 
 
 def is_built_in(place: str) -> bool:
-    """Whether this "file:line" is ours."""
+    """Whether this "file:line" is a part of Hocket."""
     return Path(place.rpartition(":")[0]).is_relative_to(Path(__file__).parent)

@@ -1,7 +1,7 @@
-"""Calling what the author of an algorithm wrote.
+"""Calling code that the author of an algorithm wrote.
 
-A mistake in it is a ScheduleError that names file and line. What it prints does not mix with what commands print. It
-finds the modules beside its file.
+A mistake in it is a ScheduleError with file and line. What it prints does not mix with what commands print. It finds
+the modules beside its file.
 """
 
 import sys
@@ -21,13 +21,13 @@ from hocket.schedule import LABELS
 
 @contextmanager
 def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
-    """What goes wrong inside is a ScheduleError at the last line of `file` that ran, or at `place` if none did.
+    """An error inside becomes a ScheduleError at the last line of `file` that ran, or at `place` if no line of it ran.
 
-    `what` follows the place. Our own errors stay as they are, except a ScheduleError that names no line of the file.
+    `what` follows the place. Errors of Hocket stay as they are, except a ScheduleError that names no line of the file.
     """
     try:
         yield
-    except (Exception, SystemExit) as error:  # A file that exits must not pass for one that is right.
+    except (Exception, SystemExit) as error:  # A file that exits must not look like a correct one.
         text = _describe(error, file)
         if text is None:
             raise
@@ -36,11 +36,11 @@ def blamed_on(file: str, place: str, what: str = "") -> Iterator[None]:
 
 @contextmanager
 def modules_beside(file: Path) -> Iterator[None]:
-    """Inside, imports look into the folder of a file first, and what they find there is forgotten afterwards.
+    """Inside, imports look into the folder of a file first; the modules found there are forgotten afterwards.
 
-    So it runs again whenever the file does, as it then is; and a file of another folder, with a module of the same name
-    beside it, gets its own. What was imported before stays, and so does all where the program's own imports look into
-    that folder: it may hold libraries, which cannot be loaded twice. The file is an absolute path.
+    So such a module runs again whenever the file does, in its newest version; and a file of another folder gets its own
+    module of the same name. Modules that were imported before stay. So does everything if the program's own imports
+    look into that folder too, because it may hold libraries that cannot be loaded twice. The file is an absolute path.
     """
     folder, before = str(file.parent), set(sys.modules)
     remembered = file.parent in {Path(place).resolve() for place in sys.path}
@@ -48,7 +48,7 @@ def modules_beside(file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # if the file has taken it out itself
+        with suppress(ValueError):  # if the file itself has removed it
             sys.path.remove(folder)
         new = set() if remembered else set(sys.modules) - before
         beside = {name for name in new if "." not in name and _place(sys.modules[name]) == file.parent}
@@ -58,22 +58,23 @@ def modules_beside(file: Path) -> Iterator[None]:
 
 
 def _place(module: ModuleType) -> Path | None:
-    """The folder in which a module's file, or a package's folder, lies."""
+    """The folder of a module's file, or of a package's folder."""
     place = next(iter(getattr(module, "__path__", ())), None) or getattr(module, "__file__", None)
     return Path(place).parent if place else None
 
 
 def print_aside(*values: object, **options: Any) -> None:
-    """The `print` of a user's file: to standard error, as standard output may be a report that programs read.
+    """The `print` of a user's file. It writes to standard error, because standard output may be a report that programs
+    read.
 
-    So it is in every process that runs the file, and for nobody else in it.
+    Every process that runs the file uses it, for this file only.
     """
     options.setdefault("file", sys.stderr)
     print(*values, **options)
 
 
 def number(name: str, value: Any) -> Fraction:
-    """A parameter's value as a number; ScheduleError if it is none."""
+    """A parameter's value as a number; ScheduleError if it is not a number."""
     try:
         return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -81,7 +82,7 @@ def number(name: str, value: Any) -> Fraction:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """A parameter's value as an integer; ScheduleError if it is none."""
+    """A parameter's value as an integer; ScheduleError if it is not an integer."""
     exact = number(name, value)
     if exact.denominator != 1:
         raise ScheduleError(f"expected {name}= to give a whole number, found {value!r}; use // for whole division")
@@ -89,7 +90,7 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def default_partition(name: str, value: Any, num_ranks: int) -> tuple[int, ...]:
-    """The default of groups or dims as whole numbers; ScheduleError unless they sum, or multiply, to num_ranks."""
+    """The default of groups or dims as whole numbers; ScheduleError unless the sum, or product, is num_ranks."""
     try:
         return partition(f"expected {name}= to give its default", name, value, num_ranks)
     except ValueError as error:
@@ -104,9 +105,9 @@ def check_arguments(
     labels: Collection[object],
     ranks: object,
 ) -> None:
-    """ScheduleError, at source, unless texts are such or None, parameters can be called, and the rest is as it should.
+    """ScheduleError, with `source`, for a wrong argument of `algorithm`.
 
-    A name is needed.
+    Texts must be texts or None, and the name must not be empty; promises and parameters must be callable or None.
     """
     for name, text in texts.items():
         if not isinstance(text, str | None) or (name == "name" and not text):
@@ -131,12 +132,12 @@ def check_arguments(
         case (str(), condition) | (str(), condition, str()) if callable(condition):
             return
     raise ScheduleError(
-        f'{source}: expected ranks= as ("an even number of", lambda p: p % 2 == 0), for one; found {ranks!r}'
+        f'{source}: expected ranks= such as ("an even number of", lambda p: p % 2 == 0); found {ranks!r}'
     )
 
 
 def _describe(error: BaseException, file: str) -> str | None:
-    """What to say of an error; None for one that says itself where it comes from."""
+    """What to say about an error; None for an error that itself says where it comes from."""
     if isinstance(error, ScheduleError):
         named = type(error) is not ScheduleError or f"{file}:" in str(error)
         return None if named else str(error)

@@ -27,8 +27,8 @@ def rank_counts(text: str) -> list[int]:
 
 
 def collective_name(text: str) -> str:
-    """Our spelling of a collective that is AllReduce or allreduce elsewhere; for argparse. Others stay as they are."""
-    from hocket.runtime import find_collective_name
+    """Hocket's name of the collective that is meant; for argparse. An unknown name stays as it is."""
+    from hocket.schedule import find_collective_name
 
     return find_collective_name(text) or text
 

@@ -1,10 +1,12 @@
 """`hocket doctor`: looks at this host and says what is in the way, with what to do about it.
 
-It never ends in a traceback: a check that itself fails is a finding. The checks are in `diagnosis`.
+It never ends in a traceback: a check that itself fails is a finding. The checks are in `diagnosis`. Environment
+variables of Hocket that are set are listed below them.
 """
 
 import argparse
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,14 +26,20 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from hocket.cli.diagnosis import diagnose
+    from hocket.runtime import variables
 
     findings = diagnose()
     failed = any(finding.status == "FAIL" for finding in findings)
     if arguments.json:
-        print(json.dumps({"healthy": not failed, "findings": [asdict(finding) for finding in findings]}))
+        known = [{**one._asdict(), "value": os.environ.get(one.name)} for one in variables.VARIABLES]
+        found = [asdict(finding) for finding in findings]
+        print(json.dumps({"healthy": not failed, "findings": found, "variables": known}))
     else:
         for finding in findings:
             print(_line(finding, color=sys.stdout.isatty()))
+        for one in variables.VARIABLES:
+            if one.name in os.environ:
+                print(f"SET   {one.name}={os.environ[one.name]}: {one.sentence}")
     return 1 if failed else 0
 
 

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from hocket.runtime.cache import cache_folder as cache_folder
     from hocket.runtime.choice.select import Policy as Policy
     from hocket.runtime.choice.select import choose as choose
-    from hocket.runtime.choice.spelling import find_collective_name as find_collective_name
     from hocket.runtime.choice.tuner_file import Rule as Rule
     from hocket.runtime.communicator.arguments import check_unmasked as check_unmasked
     from hocket.runtime.communicator.call_settings import check_timeout as check_timeout
@@ -61,7 +60,6 @@ else:
         {
             "cache": ["cache_folder"],
             "choice.select": ["Policy", "choose"],
-            "choice.spelling": ["find_collective_name"],
             "choice.tuner_file": ["Rule"],
             "communicator.arguments": ["check_unmasked"],
             "communicator.call_settings": ["check_timeout"],

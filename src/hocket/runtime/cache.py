@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hocket.runtime import file_lock
+from hocket.runtime.variables import CACHE
 
 _LOCKS = 16  # files that serialise proofs, chosen by the key
 _PATIENCE_SECONDS = 5.0  # longer than nearly all proofs take; after that each process makes its own proof
@@ -19,8 +20,8 @@ _PATIENCE_SECONDS = 5.0  # longer than nearly all proofs take; after that each p
 
 def cache_folder() -> Path:
     """Returns the folder of the cache: $HOCKET_CACHE, else hocket in $XDG_CACHE_HOME or ~/.cache."""
-    if "HOCKET_CACHE" in os.environ:
-        return Path(os.environ["HOCKET_CACHE"])
+    if CACHE in os.environ:
+        return Path(os.environ[CACHE])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hocket"
 
 

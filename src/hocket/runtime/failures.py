@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from hocket.errors import (
@@ -18,7 +19,20 @@ from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
 # The first field that differs is named: a difference in a later field may only follow from one in an earlier field.
 _FIELDS = ("kind", "dtype", "op", "detail", "count", "root", "schedule")
-_MISMATCH, _TIMEOUT, _DIED, _ABORTED, _FORKED, _RESOURCE = 1, 2, 3, 4, 5, 6
+
+
+class Cause(IntEnum):
+    """Why the core gave up. A test compares names and numbers with the enum in csrc/error.h."""
+
+    NONE = 0
+    MISMATCH = 1
+    TIMEOUT = 2
+    DIED = 3
+    ABORTED = 4
+    FORKED = 5
+    RESOURCE = 6
+    INTERNAL = 7
+
 
 _ADVICE = {
     "kind": "all ranks must call the same collectives in the same order",
@@ -49,9 +63,9 @@ def exception_of(
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
     where = where if this_rank >= 0 else "hocket"
-    if cause == _MISMATCH:
+    if cause == Cause.MISMATCH:
         return _mismatch(where, sequence, calls, text) if sequence else _message_mismatch(where, calls, text)
-    if cause == _TIMEOUT:
+    if cause == Cause.TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
         what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
         return CollectiveTimeout(
@@ -61,21 +75,21 @@ def exception_of(
             seconds=seconds,
             sequence=sequence,
         )
-    if cause == _DIED:
+    if cause == Cause.DIED:
         return PeerDied(
             f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
         )
-    if cause == _ABORTED:
+    if cause == Cause.ABORTED:
         who = f"rank {rank}" if rank != this_rank else "this rank itself"
         return PeerAborted(
             f"{where}: {who} gave up: {text or 'without a reason'}. {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text
         )
-    if cause == _FORKED:
+    if cause == Cause.FORKED:
         return ForkedUse(
             "a communicator or a stream belongs to the process that made it, and this process is a forked child; call "
             "hocket.init in the child, or make another stream"
         )
-    if cause == _RESOURCE:
+    if cause == Cause.RESOURCE:
         return ResourceError(
             f"{where}: {text} failed: {os.strerror(error_number)}; see `hocket doctor`", errno=error_number, call=text
         )

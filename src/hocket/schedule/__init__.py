@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from hocket.schedule.collective import COLLECTIVES as COLLECTIVES
     from hocket.schedule.collective import Collective as Collective
     from hocket.schedule.collective import find_collective as find_collective
+    from hocket.schedule.collective import find_collective_name as find_collective_name
     from hocket.schedule.collective import in_place_offset as in_place_offset
+    from hocket.schedule.collective import plain_spelling as plain_spelling
     from hocket.schedule.dtypes import DTYPE_TABLE as DTYPE_TABLE
     from hocket.schedule.dtypes import DTYPES as DTYPES
     from hocket.schedule.dtypes import EXTENSION_DTYPES as EXTENSION_DTYPES
@@ -49,7 +51,14 @@ else:
         __name__,
         {
             "builder": ["Builder"],
-            "collective": ["COLLECTIVES", "Collective", "find_collective", "in_place_offset"],
+            "collective": [
+                "COLLECTIVES",
+                "Collective",
+                "find_collective",
+                "find_collective_name",
+                "in_place_offset",
+                "plain_spelling",
+            ],
             "dtypes": ["DTYPES", "DTYPE_TABLE", "EXTENSION_DTYPES", "ITEM_BYTES", "numpy_dtype"],
             "interpreter": ["run_plans"],
             "ir": ["Block", "Buffer", "COLUMNS", "Schedule", "Step"],

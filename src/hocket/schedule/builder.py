@@ -1,6 +1,6 @@
-"""What an algorithm writes with: every call adds rows, whole vectors of them at once.
+"""What an algorithm uses to write its schedule: every call adds rows, whole vectors of them at once.
 
-A mistake is a ScheduleError that names the line of the algorithm's own file.
+A mistake is a ScheduleError with the line of the algorithm's own file.
 """
 
 import sys
@@ -21,7 +21,7 @@ _SAMPLED_REPETITIONS = 64
 
 
 class RowArguments(TypedDict, total=False):
-    """Where a row reads and writes, beside ranks: see Builder.reduce."""
+    """Where a row reads and writes, apart from the ranks: see Builder.reduce."""
 
     src_chunk: npt.ArrayLike
     dst_chunk: npt.ArrayLike
@@ -60,7 +60,7 @@ class Builder:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """`with schedule.step():` what is called inside is one step. A step without rows is left out."""
+        """`with schedule.step():` makes one step of the calls inside. A step without rows is left out."""
         site = _site()
         self._require_between_steps(site, "steps (and repeat) do not nest")
         self._calls = []
@@ -73,11 +73,11 @@ class Builder:
             self._calls = None
 
     def repeat(self, times: int) -> Iterator[int]:
-        """`for i in schedule.repeat(n):` each repetition is one step, kept as one step and a shift.
+        """`for i in schedule.repeat(n):` makes one step of each repetition, kept as one step and a shift.
 
         Repetition i must be repetition 0 with its chunks of `data` moved on by a constant times i, modulo the chunk
-        count, and nothing else changed: ScheduleError otherwise. To 1,024 ranks the loop runs for every i, above for
-        a sample of them: so what is written in a turn must follow from i, and not from the turn before.
+        count, and nothing else changed: ScheduleError otherwise. Up to 1,024 ranks the loop runs for every i, above
+        that for a sample. So what a repetition writes must be computed from i, and not from the repetition before.
         """
         site = _site()
         self._require_between_steps(site, "steps (and repeat) do not nest")
@@ -116,24 +116,24 @@ class Builder:
     def copy(
         self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **where: Unpack[RowArguments]
     ) -> None:
-        """Rows that put src's chunk in the place of dst's; arguments as for reduce."""
+        """Rows that replace dst's chunk by src's chunk; arguments as for reduce."""
         self._add("copy", src, dst, chunk, **where)
 
     def reduce(
         self, src: npt.ArrayLike, dst: npt.ArrayLike, chunk: npt.ArrayLike | None = None, **where: Unpack[RowArguments]
     ) -> None:
-        """Rows that fold src's chunk into dst's, for the integers or integer arrays src, dst and chunk.
+        """Rows that fold src's chunk into dst's chunk. src, dst and chunk are integers or integer arrays.
 
         chunk= is short for src_chunk= and dst_chunk=. src_buffer= and dst_buffer= are "data" (the default), "input",
-        "output" or "scratch". count= and stride= move several chunks, stride apart, by one row; beyond the last chunk
-        of data, input or output they go on from the first. All arguments broadcast against each other. Rows of a step
-        that write the same chunk are folded in the order written, and only the first of them may be a copy; if it is
-        none, the old content comes first.
+        "output" or "scratch". count= and stride= move several chunks, stride apart, in one row; after the last chunk of
+        data, input or output they continue at the first one. All arguments broadcast against each other. Rows of a step
+        that write the same chunk are folded in the order in which they are written. Only the first of them may be a
+        copy; if it is a reduce, the old content comes first.
         """
         self._add("reduce", src, dst, chunk, **where)
 
     def include(self, schedule: Schedule) -> None:
-        """All steps of a schedule for the same ranks and chunks, here."""
+        """Insert all steps of a schedule for the same ranks and chunks."""
         site = _site()
         self._require_between_steps(site, "a whole schedule goes between steps")
         expected, found = (self.num_ranks, self.num_chunks), (schedule.num_ranks, schedule.num_chunks)
@@ -142,7 +142,7 @@ class Builder:
         self._blocks.extend(schedule.blocks)
 
     def finish(self) -> Schedule:
-        """The schedule written so far, to which no more is added; ScheduleError if a repeat loop was left early."""
+        """The finished schedule, to which nothing can be added; ScheduleError if a repeat loop was left early."""
         if self._repeating:
             raise ScheduleError(
                 f"{self._repeating}: the loop over repeat() was left before its end; let it run, or write a plain loop"
@@ -158,7 +158,7 @@ class Builder:
             for buffer in (block.step.src_buffer, block.step.dst_buffer)
         ):
             raise ScheduleError(
-                f"{self._blocks[0].site}: a schedule uses data, or input and output; found rows of either kind"
+                f"{self._blocks[0].site}: a schedule uses data, or input and output; found rows of both kinds"
             )
         return schedule
 
@@ -293,7 +293,7 @@ def _sample(times: int) -> list[int]:
 
 
 def _shift_between(first: Step, step: Step, num_chunks: int) -> int:
-    """The shift that takes the first chunk of data of `first` to that of `step`, one repetition later."""
+    """The shift from the first chunk of data of `first` to that of `step`, one repetition later."""
     for before, after, buffer in (
         (first.src_chunk, step.src_chunk, first.src_buffer),
         (first.dst_chunk, step.dst_chunk, first.dst_buffer),
@@ -305,7 +305,7 @@ def _shift_between(first: Step, step: Step, num_chunks: int) -> int:
 
 
 def _difference(expected: Step, found: Step) -> tuple[int, str] | None:
-    """The first (row, column) in which two steps differ; row -1 where their lengths do."""
+    """The first (row, column) in which two steps differ; row -1 if their lengths differ."""
     if len(expected) != len(found):
         return -1, "the number of rows"
     for name in COLUMNS:
@@ -356,7 +356,7 @@ def _site_of(calls: list[tuple[Step, str]] | None, row: int) -> str:
 
 
 def _site() -> str:
-    """Where the nearest caller outside this file and contextlib is, as "file:line"."""
+    """The place of the nearest caller outside this file and contextlib, as "file:line"."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.endswith((__file__, "contextlib.py")):
         frame = frame.f_back

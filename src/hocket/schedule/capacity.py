@@ -1,4 +1,4 @@
-"""Refusing work that memory cannot hold, before it begins: better than the end that the kernel makes of it."""
+"""Refuses work that does not fit in memory before it begins, because otherwise the kernel would kill the process."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from hocket.errors import ResourceError
 
 _ASK_FROM = 1 << 28
-"""Bytes that every machine is taken to have."""
+"""Bytes that every machine is assumed to have."""
 
 
 def require_memory(num_bytes: int, what: str) -> None:
@@ -18,7 +18,7 @@ def require_memory(num_bytes: int, what: str) -> None:
     if num_bytes > available // 2:
         raise ResourceError(
             f"{what} would take {num_bytes / 2**30:.3g} GiB; expected at most half of the {available / 2**30:.3g} GiB"
-            " available. Where ranks do the same, turned, few of them stand for all (symmetry.of), but not here:"
+            " available. This schedule has no symmetry (symmetry.of) that would let a few ranks stand for all:"
             " try fewer ranks, chunks or slots of scratch",
             errno=errno.ENOMEM,
             call="allocate",
@@ -26,7 +26,7 @@ def require_memory(num_bytes: int, what: str) -> None:
 
 
 def _available() -> int:
-    """Bytes that can be had without swapping; of a system that does not say, all that it has."""
+    """Bytes that are available without swapping; if the system does not tell, all bytes that it has."""
     try:
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) << 10

@@ -1,8 +1,9 @@
 """Collectives as data: what every rank holds before, what it must hold after, and how long each chunk is.
 
-A collective is about a virtual vector `data` of `num_blocks` blocks, of equal length unless it is `uneven`; a schedule
-cuts each block into k chunks, so `data` has C = num_blocks * k of them. What a rank's input and output memory hold are
-ranges of blocks. How a schedule gets from one to the other is not said here; whether it does is verify's business.
+A collective works on a virtual vector `data` of `num_blocks` blocks, which have equal lengths unless the collective is
+`uneven`. A schedule cuts each block into k chunks, so `data` has C = num_blocks * k chunks. A rank's input and output
+memory hold ranges of blocks. How a schedule gets from input to output is not told here; `verify` checks whether it
+does.
 """
 
 from collections.abc import Sequence
@@ -24,10 +25,10 @@ class Collective:
     """What must hold before and after, for any rank count and root.
 
     `data` has "one" block, one for each "rank", or one for each "pair" of ranks: block i * p + j goes from rank i to
-    rank j. `input` and `output` say which blocks a rank's memory holds: the "whole" vector, its "own" block (that of
-    its rank number), the whole vector at the "root" and nothing elsewhere; of pairs its "row" (what it sends) or its
-    "column" (what it receives). Blocks of an `uneven` collective have lengths of their own, bound when it is called.
-    `reverse` names the collective that is this one run backwards, where there is one.
+    rank j. `input` and `output` say which blocks a rank's memory holds: the "whole" vector; its "own" block (that of
+    its rank number); the whole vector at the "root" and nothing elsewhere; or, for pairs, its "row" (what it sends) or
+    its "column" (what it receives). The blocks of an `uneven` collective have different lengths, which each call gives.
+    `reverse` names the collective that is this one run backwards, if there is one.
     """
 
     name: str
@@ -41,12 +42,14 @@ class Collective:
 
     @property
     def rooted(self) -> bool:
-        """Whether one rank, the root, plays a part of its own."""
+        """Whether one rank, the root, has a special part."""
         return "root" in (self.input, self.output)
 
     @property
     def counts_contributions(self) -> bool:
-        """Whether a result sums each rank's contribution once: avg divides it, and premul multiplies each of them."""
+        """Whether a result sums each rank's contribution exactly once: avg divides the sum, premul multiplies each of
+        them.
+        """
         return self.reduces and self.exactly_once
 
     def bus_factor(self, num_ranks: int) -> float:
@@ -60,7 +63,7 @@ class Collective:
         return {"one": 1, "rank": num_ranks, "pair": num_ranks * num_ranks}[self.blocks]
 
     def chunks_per_block(self, num_ranks: int, num_chunks: int) -> int:
-        """k, where `data` has num_chunks chunks; ScheduleError unless it divides evenly."""
+        """k if `data` has num_chunks chunks; ScheduleError unless the blocks divide num_chunks evenly."""
         blocks = self.num_blocks(num_ranks)
         if num_chunks < 1 or num_chunks % blocks:
             raise ScheduleError(
@@ -70,17 +73,17 @@ class Collective:
         return num_chunks // blocks
 
     def input_blocks(self, rank: int, num_ranks: int, root: int = 0) -> range:
-        """Blocks that the rank's input memory holds, in its order."""
+        """Blocks that the rank's input memory holds, in the order of memory."""
         return self._blocks(self.input, rank, num_ranks, root)
 
     def output_blocks(self, rank: int, num_ranks: int, root: int = 0) -> range:
-        """Blocks that the rank's output memory holds, in its order."""
+        """Blocks that the rank's output memory holds, in the order of memory."""
         return self._blocks(self.output, rank, num_ranks, root)
 
-    # The others answer for many ranks and blocks at once: arguments are integers, or arrays that broadcast.
+    # The other methods answer for many ranks and blocks at once: arguments are integers, or arrays that broadcast.
 
     def owner(self, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
-        """The rank whose input holds this block, where nothing is reduced: int64, shaped like block."""
+        """The rank whose input holds this block, if nothing is reduced: int64, shaped like block."""
         blocks = np.asarray(block, np.int64)
         if self.input == "root":
             return np.full_like(blocks, root)
@@ -95,15 +98,17 @@ class Collective:
         return _block_at(self.output, rank, position, num_ranks)
 
     def input_position(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
-        """Where in the rank's input memory this block lies, or -1 where it does not."""
+        """The position of this block in the rank's input memory, or -1 if it is not there."""
         return _position_of(self.input, rank, block, num_ranks, root)
 
     def output_position(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: int = 0) -> Ints:
-        """Where in the rank's output memory this block lies, or -1 where it does not."""
+        """The position of this block in the rank's output memory, or -1 if it is not there."""
         return _position_of(self.output, rank, block, num_ranks, root)
 
     def knows(self, rank: AnyInts, block: AnyInts, num_ranks: int, root: AnyInts = 0) -> npt.NDArray[np.bool_]:
-        """Whether a rank knows how long a block is: every one if even, else those in its own input or output."""
+        """Whether a rank knows the length of a block: of all blocks if they are even, else of those in its input or
+        output.
+        """
         ranks, blocks = np.broadcast_arrays(np.asarray(rank, np.int64), np.asarray(block, np.int64))
         if not self.uneven:
             return np.ones(blocks.shape, bool)
@@ -176,8 +181,8 @@ _ALL = (
     Collective("reduce_scatter", "rank", "whole", "own", reduces=True, reverse="all_gather"),
     Collective("broadcast", "one", "root", "whole", reverse="reduce"),
     Collective("reduce", "one", "whole", "root", reduces=True, reverse="broadcast"),
-    # One token byte, which means "folded with max": everybody must have heard of everybody, however often. That it has
-    # come is all: between ranks it is not even stored.
+    # One token byte, folded with max: every rank must have heard of every rank, any number of times. Only its arrival
+    # counts; between ranks it is not even stored.
     Collective("barrier", "one", "whole", "whole", reduces=True, exactly_once=False),
     Collective("gather", "rank", "own", "root", reverse="scatter"),
     Collective("scatter", "rank", "root", "own", reverse="gather"),
@@ -194,26 +199,40 @@ COLLECTIVES: dict[str, Collective] = {collective.name: collective for collective
 
 
 def find_collective(name: str) -> Collective:
-    """The collective of this name; ScheduleError, listing the names, if there is none."""
+    """The collective with this name; ScheduleError, with a list of the names, if there is none."""
     if name not in COLLECTIVES:
         raise ScheduleError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r}")
     return COLLECTIVES[name]
 
 
+def find_collective_name(text: str) -> str | None:
+    """The name of the collective that is meant, in Hocket's spelling or NCCL's; None if there is none.
+
+    Upper and lower case and underscores make no difference: AllReduce, allreduce and all_reduce are one.
+    """
+    return next((name for name in COLLECTIVES if plain_spelling(name) == plain_spelling(text)), None)
+
+
+def plain_spelling(name: str) -> str:
+    """How NCCL spells a collective or an algorithm: allreduce."""
+    return name.replace("_", "").lower()
+
+
 def chunk_bounds(num_elements: int, chunks_per_block: int) -> Ints:
     """Where the chunks of a block of num_elements elements begin and end: int64[chunks_per_block + 1].
 
-    Chunk j has elements bounds[j] to bounds[j + 1]; lengths differ by one at most. Chunk c of `data` is chunk
-    j = c % chunks_per_block of its block: its size class, unless the collective is uneven: then c itself is its class.
-    Refining every chunk by m leaves the old bounds in place.
+    Chunk j has elements bounds[j] to bounds[j + 1]; lengths differ by one at most. Chunk c of `data` is chunk j = c %
+    chunks_per_block of its block. j is its size class; in an uneven collective, c itself is its size class. Cutting
+    every chunk into m parts keeps the old bounds.
     """
     return np.arange(chunks_per_block + 1, dtype=np.int64) * num_elements // chunks_per_block
 
 
 def in_place_offset(input_blocks: Sequence[int], output_blocks: Sequence[int]) -> int:
-    """In place the smaller of input and output is a part of the larger: the position there of its first block.
+    """In place, the smaller of input and output is a part of the larger: the position in the larger one of its first
+    block.
 
-    Where both hold equally many blocks, they are one memory, position by position, whatever blocks they hold.
+    If both hold equally many blocks, they are one memory, position by position, whatever blocks they hold.
     """
     smaller, larger = sorted((input_blocks, output_blocks), key=len)
     return 0 if len(smaller) == len(larger) else list(larger).index(smaller[0])

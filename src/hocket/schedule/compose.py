@@ -1,7 +1,7 @@
 """Schedules from schedules: one after the other, side by side, on other ranks, with finer chunks, run backwards.
 
-Composing proved schedules gives a proved one wherever the result is a whole collective; verify is asked all the same.
-What is periodic stays so.
+Composing proved schedules gives a proved schedule if the result is a whole collective; `verify` checks it all the same.
+Periodic parts stay periodic.
 """
 
 import math
@@ -26,11 +26,11 @@ _THEN = {
     ("gather", "broadcast"): "all_gather",
 }
 
-_LEFT_OUT = -1  # the place of a chunk that goes nowhere
+_LEFT_OUT = -1  # stands for the place of a chunk that is left out
 
 
 def collective_of_then(first: str, second: str, collective: str | None = None) -> str:
-    """What one collective and then another amount to; ScheduleError unless known or given."""
+    """What one collective followed by another one amounts to; ScheduleError unless it is known or given."""
     if collective is not None:
         return find_collective(collective).name
     if (first, second) not in _THEN:
@@ -40,7 +40,7 @@ def collective_of_then(first: str, second: str, collective: str | None = None) -
 
 
 def collective_of_beside(first: str, second: str, collective: str | None = None) -> str:
-    """What two collectives side by side amount to: the same, unless given."""
+    """What two collectives side by side amount to: the same collective, unless another one is given."""
     if collective is not None:
         return find_collective(collective).name
     if first != second:
@@ -59,8 +59,8 @@ def collective_of_reversed(collective: str) -> str:
 def then(first: Schedule, second: Schedule, *, collective: str | None = None) -> Schedule:
     """All steps of the first, then those of the second, on the same `data`.
 
-    reduce_scatter then all_gather, and reduce then broadcast (of one root), make an all_reduce; anything else needs
-    collective=. Chunks are refined to the least common number.
+    reduce_scatter then all_gather, and reduce then broadcast (with the same root), make an all_reduce. All other pairs
+    need collective=. Chunks are refined to the least common number.
     """
     _require_schedules("then", second)
     name = collective_of_then(first.collective, second.collective, collective)
@@ -71,9 +71,10 @@ def then(first: Schedule, second: Schedule, *, collective: str | None = None) ->
 
 
 def beside(first: Schedule, *others: Schedule, collective: str | None = None) -> Schedule:
-    """Step i of all as one step i, on the same `data`; each one's scratch lies behind that of those before it.
+    """Step i of all schedules as one step i, on the same `data`. The scratch of each lies behind that of the ones
+    before.
 
-    ScheduleError where two write the same place in the same step.
+    ScheduleError if two of them write the same place in the same step.
     """
     _require_schedules("beside", *others)
     name, root = first.collective, first.root
@@ -99,7 +100,7 @@ def _refuse_shared(blocks: Sequence[Block], number: int) -> None:
     """ScheduleError if two of these blocks write one place."""
     ranks = np.concatenate([np.unique(block.step.dst) for block in blocks])
     if len(np.unique(ranks)) == len(ranks):
-        return  # Parts that write on ranks of their own need no closer look, which costs more than all the rest.
+        return  # Parts that write on different ranks need no closer look, which would cost the most.
     steps = [block.step.expanded() for block in blocks]
     written = concatenate(steps).destinations()
     part = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
@@ -123,12 +124,12 @@ def on(
     num_chunks: int | None = None,
     collective: str | None = None,
 ) -> Schedule:
-    """The schedule among `ranks` of a group of num_ranks: its rank i is rank ranks[i] there, its root follows.
+    """The schedule on `ranks` of a group of num_ranks: its rank i becomes rank ranks[i] of the group, its root too.
 
-    With all ranks of the group (a permutation) blocks of `data` move with their ranks, so the collective stays whole.
-    With some of them the result is a part to be composed; collectives with a block per rank then need collective=, the
-    collective of the whole. Chunks stay as they are; or chunk c becomes chunk chunks[c] of num_chunks, or is left out
-    with all its transfers where that is -1.
+    With all ranks of the group (a permutation), blocks of `data` move with their ranks, so the collective stays whole.
+    With some of the ranks, the result is a part for further composition; a collective with a block per rank then needs
+    collective=, the collective of the whole. Chunks stay as they are. Or chunk c becomes chunk chunks[c] of num_chunks;
+    with -1 there, it is left out with all its transfers.
     """
     num_ranks = _whole_number("on: expected num_ranks as a whole number", num_ranks)
     if chunks is not None or num_chunks is not None:
@@ -157,7 +158,7 @@ def on(
         blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
     else:
         left_out = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)  # What lies in scratch.
-        blocks = tuple(  # Chunks that move to other places leave nothing periodic.
+        blocks = tuple(  # If chunks move to other places, nothing stays periodic.
             Block(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
         )
@@ -212,8 +213,8 @@ def refine(schedule: Schedule, chunks: int) -> Schedule:
 def reversed(schedule: Schedule) -> Schedule:
     """The schedule run backwards: all_gather <-> reduce_scatter, broadcast <-> reduce, scatter <-> gather.
 
-    Every transfer goes the other way, the last first. A copy that was given becomes a contribution that is taken, and
-    the other way round; local operands of a fold have no counterpart and go.
+    Every transfer goes the other way, the last one first. A copy that was sent becomes a contribution that is received,
+    and the other way round. Local operands of a fold have no counterpart and are dropped.
     """
     name = collective_of_reversed(schedule.collective)
     _require_data("reversed", schedule)
@@ -248,7 +249,7 @@ def _reversed(step: Step, reduces: bool) -> Step:
 
 
 def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
-    """Backwards into reductions: what reaches a scratch slot first is copied there, as nothing is in it yet."""
+    """Backwards into reductions: the first row into an empty scratch slot becomes a copy."""
     held = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)
     blocks = []
     for number, forward in list(enumerate(schedule.steps()))[::-1]:
@@ -265,7 +266,7 @@ def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
 
 def _common_root(operator: str, first: Schedule, second: Schedule, collective: str | None) -> int:
     if collective is not None and not find_collective(collective).rooted:
-        return 0  # Parts of something else may have roots of their own: leaders of groups, say.
+        return 0  # Parts of another collective may have other roots, for example leaders of groups.
     roots = {schedule.root for schedule in (first, second) if schedule.kind.rooted}
     if len(roots) > 1:
         raise ScheduleError(f"{operator}: expected one root, found {first.root} and {second.root}")
@@ -276,7 +277,7 @@ def _require_schedules(operator: str, *others: object) -> None:
     for other in others:
         if not isinstance(other, Schedule):
             found = f"{type(other).__name__} {other}"
-            raise TypeError(f"{operator}: expected a schedule, as algorithm.build(num_ranks) gives; found {found}")
+            raise TypeError(f"{operator}: expected a schedule, such as algorithm.build(num_ranks); found {found}")
 
 
 def _whole_number(expected: str, value: Any) -> int:
@@ -362,7 +363,7 @@ def _joined(step: Step, rows: npt.NDArray[np.int64]) -> Step:
     """A spread step with its rows joined again where they come from one row and their places are equally far apart."""
     at_home = (step.src_chunk == step.dst_chunk) & (step.src_buffer == Buffer.DATA) & (step.dst_buffer == Buffer.DATA)
     if len(np.unique(rows)) == len(rows) or not at_home.all():
-        return step  # Rows that fold into one place must stay alike, and elsewhere they may come from several.
+        return step  # Rows that fold into one place must stay equal; other rows may come from several.
     same = np.diff(rows, prepend=-1) == 0
     ahead = np.where(same, np.diff(step.src_chunk, prepend=0), 0)
     second = same & ~np.roll(same, 1)  # Of its row, so that it may be any distance from the first.

@@ -1,7 +1,7 @@
 """The element types: one table of their names, sizes and order.
 
-NumPy has no bfloat16 and no float8. Their names and their rounding are those of ml_dtypes, which is imported only where
-an array of such a type is made here.
+NumPy has no bfloat16 and no float8. Their names and their rounding are those of ml_dtypes, which is imported only when
+an array of such a type is needed.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ DTYPE_TABLE = (
     Dtype("complex64", 8, 24, True, "complex64"),
     Dtype("complex128", 16, 53, True, "complex128"),
 )
-"""All element types. The position of a type is its number in the core (csrc/types.h)."""
+"""All element types; the position of a type is its number in the core (csrc/types.h)."""
 
 DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE)
 """The names of all element types, in the order of DTYPE_TABLE."""

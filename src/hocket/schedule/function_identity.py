@@ -1,7 +1,7 @@
-"""What a user's function does, as a text that is the same in every process where it does the same.
+"""What a user's function does, as a text that is equal in all processes in which the function does the same.
 
-Nothing of it depends on a process: no address, no hash() of a string, no order of a set. What has no value that could
-be compared (an open file, an array, a list) counts by its type only, and a global by the name that the code gives it.
+The text does not depend on a process: it has no address, no hash() of a string, no order of a set. A value that cannot
+be compared (an open file, an array, a list) counts by its type only, and a global by the name in the code.
 """
 
 import functools
@@ -22,7 +22,9 @@ def function_text(function: Any) -> str:
 
 
 def _text(value: Any, seen: dict[int, int]) -> str:
-    """`seen` numbers the functions and objects that are being written: one that holds itself is written once."""
+    """`seen` numbers the functions and objects that are being written, so that one that contains itself is written
+    once.
+    """
     kind = type(value)
     if kind is int:
         return hex(value)
@@ -55,7 +57,7 @@ def _text(value: Any, seen: dict[int, int]) -> str:
 
 
 def _parts(function: Any, seen: dict[int, int]) -> Iterable[str]:
-    """The texts of what a function, or an object that is called like one, is made of."""
+    """The texts of the parts of a function, or of an object that is called like one."""
     if isinstance(function, types.FunctionType):
         yield _name(function)
         yield _code_text(function.__code__)
@@ -76,7 +78,7 @@ def _parts(function: Any, seen: dict[int, int]) -> Iterable[str]:
         yield _text(function.__func__, seen)
         yield _text(function.__self__, seen)
     elif callable(wrapped := getattr(function, "__dict__", {}).get("__wrapped__")):
-        # A compiled or cached function, whose state is of its machinery.
+        # A compiled or cached function, whose state belongs to its machinery.
         yield _text(wrapped, seen)
     else:
         yield str(getattr(function, "__name__", ""))
@@ -86,7 +88,7 @@ def _parts(function: Any, seen: dict[int, int]) -> Iterable[str]:
 
 @lru_cache(maxsize=256)
 def _code_text(code: types.CodeType) -> str:
-    """What code does, wherever it stands; `code` never changes, so that this serves all calls."""
+    """What code does, wherever it is defined. `code` never changes, so the text is made once for all calls."""
     constants = [_text(one, {}) for one in code.co_consts]
     shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
     return _call(

@@ -1,4 +1,4 @@
-"""One hash of 64 bits, used wherever contents are compared by number."""
+"""The one 64-bit hash that is used wherever contents are compared as numbers."""
 
 import numpy as np
 import numpy.typing as npt

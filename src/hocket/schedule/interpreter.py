@@ -1,9 +1,10 @@
-"""Runs the plans of all ranks in one thread, in a seeded random interleaving: what any executor may do, and no more.
+"""Runs the plans of all ranks in one thread, in a seeded random interleaving: whatever an executor may do, and no more.
 
-A task is one piece of one instruction. It runs once everything it waits for has happened, and among the tasks that may
-run the seed decides, sometimes in favour of a rank or of late steps. Channels hold one piece. Staged memory is read
-when it is sent; lent memory then, or when the receiver runs, since a transport may copy what it could lend. Memory that
-was never written holds garbage. So a plan that breaks law 3 goes wrong under some seed. Bits are those of reference.py.
+A task is one piece of one instruction. It can run when everything that it waits for has happened. The seed chooses
+among the tasks that can run, sometimes with a preference for one rank or for late steps. Channels hold one piece.
+Staged memory is read when it is sent. Lent memory is read then, or when the receiver runs, because a transport may copy
+what it could lend. Memory that was never written holds garbage. So a plan that breaks law 3 gives a wrong result under
+some seed. The bits are those of reference.py.
 """
 
 import heapq
@@ -36,18 +37,18 @@ def run_plans(
     capacity: int = 1,
     block_lengths: Lengths | None = None,
 ) -> list[Array | None]:
-    """Run one collective and give each rank's output, a new 1-d array, or None where it has none.
+    """Run one collective and return each rank's output, a new 1-d array, or None for a rank without output.
 
-    inputs holds one 1-d array for each rank that has an input. Every chunk is cut into num_pieces pieces of equally
-    many elements, counted for the longest chunk; capacity is how many pieces a channel holds. block_lengths (elements
-    of every block of `data`) is for uneven collectives. VerifyError (law 3) if messages do not match or the tasks wait
-    for each other.
+    inputs holds one 1-d array for each rank that has an input. Every chunk is cut into num_pieces pieces with equally
+    many elements, counted for the longest chunk; capacity is the number of pieces that a channel holds. block_lengths
+    (elements of every block of `data`) is for uneven collectives. VerifyError (law 3) if messages do not match or the
+    tasks wait for each other.
     """
     return Interpreter(plans, num_pieces, capacity).run(inputs, reduction, seed, block_lengths)
 
 
 class Interpreter:
-    """Plans made ready to be run many times, with other data and seeds."""
+    """Plans prepared to run many times, with other data and seeds."""
 
     def __init__(self, plans: Sequence[Plan], num_pieces: int = 1, capacity: int = 1) -> None:
         self.plans, self.num_pieces = plans, num_pieces
@@ -115,7 +116,7 @@ class Interpreter:
         seed: int,
         block_lengths: Lengths | None = None,
     ) -> list[Array | None]:
-        """One run; arguments and errors as `run_plans`."""
+        """One run; arguments and errors as in `run_plans`."""
         layout = _Layout(self.plans, inputs, self.num_pieces, block_lengths)
         memory = layout.memory
         n, num_ranks = self.joint.num_instructions, len(self.plans)

@@ -1,10 +1,10 @@
-"""The schedule: steps of columns, one row a transfer.
+"""The schedule: steps as columns, one row for each transfer.
 
 All sources of a step are read before any of its destinations is written. Rows of one step that write the same chunk
-form a row group: one n-ary reduction, folded in row order and rounded once. A schedule is a sequence of blocks, and a
-block is one step repeated with its chunks shifted, so a ring over any number of ranks is a few rows.
+form a row group: one n-ary reduction, folded in row order and rounded once. A schedule is a sequence of blocks. A block
+is one step repeated with its chunks shifted, so a ring over any number of ranks needs only a few rows.
 
-Nothing is checked here: `shape` says which schedules are well formed, and `verify` which are right.
+Nothing is checked here: `shape` says which schedules are well formed, and `verify` which are correct.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Buffer(IntEnum):
-    """What a row reads or writes. A schedule uses DATA, or INPUT and OUTPUT, and SCRATCH beside either."""
+    """What a row reads or writes. A schedule uses DATA, or INPUT and OUTPUT; both kinds may use SCRATCH too."""
 
     DATA = 0
     INPUT = 1
@@ -35,11 +35,11 @@ class Buffer(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Transfers that may happen together: equally long columns, one row a transfer.
+    """Transfers that may happen together: columns of equal length, one row for each transfer.
 
     Row r moves chunks src_chunk + i * stride of src's src_buffer to chunks dst_chunk + i * stride of dst's dst_buffer,
-    for i < count: added to what is there (`reduce`), or in its place. A row with src == dst is local.
-    `group` numbers the row groups, and exists in an expanded step only.
+    for i < count. They are added to what is there (`reduce`), or replace it. A row with src == dst is local. `group`
+    numbers the row groups; only an expanded step has it.
     """
 
     src: Ints
@@ -61,12 +61,12 @@ class Step:
         return len(self.src)
 
     def take(self, rows: npt.NDArray[Any]) -> "Step":
-        """The step of these rows: indices in the order wanted, or a mask."""
+        """The step with these rows only: indices in the wanted order, or a mask."""
         columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
         return Step(**columns, group=None if self.group is None else self.group[rows])
 
     def shifted(self, amount: int, num_chunks: int) -> "Step":
-        """This step with every chunk of DATA, and no other, moved on by amount, modulo num_chunks."""
+        """This step with every chunk of DATA, and no other chunk, moved on by amount, modulo num_chunks."""
         moved = replace(
             self,
             src_chunk=_shift(self.src_chunk, self.src_buffer, amount, num_chunks),
@@ -78,8 +78,8 @@ class Step:
     def expanded(self) -> "Step":
         """The same step with count == 1 in every row, the rows of a row group side by side, and `group` filled in.
 
-        Groups are numbered by first appearance of (dst, dst_buffer, dst_chunk) in row order; rows keep their order
-        within a group. The index of a row in this order is the number by which both ends of a channel know it.
+        Groups are numbered by the first appearance of (dst, dst_buffer, dst_chunk) in row order; rows keep their order
+        inside a group. The index of a row in this order is the number by which both ends of a channel know the row.
         """
         return self._expanded
 
@@ -87,7 +87,7 @@ class Step:
     def _expanded(self) -> "Step":
         if self.group is not None:
             return self
-        if self._pattern is not None:  # Grouping does not change under a shift, so the pattern's serves for all.
+        if self._pattern is not None:  # A shift does not change the groups, so the groups of the pattern serve for all.
             pattern, amount, num_chunks = self._pattern
             return pattern.expanded().shifted(amount, num_chunks)
         step, _ = self.spread()
@@ -95,7 +95,9 @@ class Step:
         return replace(step, group=group).take(np.argsort(group, kind="stable"))
 
     def spread(self) -> "tuple[Step, npt.NDArray[np.int64]]":
-        """The same step with count == 1 in every row, in row order, and for each of its rows the row it comes from."""
+        """The same step with count == 1 in every row, in row order, and for each of its rows the row that it comes
+        from.
+        """
         rows = np.repeat(np.arange(len(self)), self.count)
         if len(rows) == len(self):
             return self, rows
@@ -107,9 +109,9 @@ class Step:
         return replace(step, src_chunk=src_chunk, dst_chunk=dst_chunk, count=ones, stride=ones), rows
 
     def row_groups(self) -> "tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]":
-        """For every row: its number among the rows of its range, how many these are, and the first of them.
+        """For every row: its number among the rows with its range, how many such rows there are, and the first of them.
 
-        Nothing is expanded, so the step must hold law 1: ranges that meet are the same.
+        Nothing is expanded, so the step must hold law 1: ranges with a common chunk are equal.
         """
         size = len(self)
         index, sizes, leader = np.zeros(size, np.int64), np.ones(size, np.int64), np.arange(size)
@@ -128,7 +130,7 @@ class Step:
     def part(self, rows: npt.NDArray[np.int64]) -> "tuple[Step, npt.NDArray[np.int64], Bools]":
         """What these rows become in the expanded step, without expanding the others; the step must hold law 1.
 
-        Also the index of each row there, and whether it is the first of its row group.
+        Also the index of each row in the expanded step, and whether the row is the first of its row group.
         """
         index, sizes, leader = self.row_groups()
         places = np.where(index == 0, sizes * self.count, 0)
@@ -141,7 +143,7 @@ class Step:
         return part.take(order), number[order], index[origin[order]] == 0
 
     def destinations(self) -> npt.NDArray[np.int64]:
-        """One number for each row, equal exactly where (dst, dst_buffer, dst_chunk) are."""
+        """One number for each row, equal exactly if (dst, dst_buffer, dst_chunk) are equal."""
         span = int(self.dst_chunk.max(initial=0)) + 1
         return (self.dst.astype(np.int64) * len(Buffer) + self.dst_buffer) * span + self.dst_chunk
 
@@ -150,7 +152,7 @@ COLUMNS = tuple(column.name for column in fields(Step) if column.name not in ("g
 
 
 def concatenate(steps: Sequence[Step]) -> Step:
-    """One step with the rows of all of these, in their order."""
+    """One step with the rows of all these steps, in their order."""
     columns: dict[str, Any] = {name: np.concatenate([getattr(step, name) for step in steps]) for name in COLUMNS}
     return Step(**columns)
 
@@ -171,7 +173,8 @@ def _number_by_appearance(keys: npt.NDArray[np.int64]) -> Ints:
 class Block:
     """One step `repeat` times; repetition i has its chunks of DATA moved on by shift * i, modulo the chunk count.
 
-    `site` is "file:line" of the program that wrote it, for messages; it is no part of the schedule's content.
+    `site` is the "file:line" of the program that wrote the step, for messages; it does not belong to the schedule's
+    content.
     """
 
     step: Step
@@ -198,21 +201,21 @@ class Schedule:
 
     @property
     def chunks_per_block(self) -> int:
-        """k: how many chunks each block of `data` is cut into."""
+        """k: the number of chunks that each block of `data` is cut into."""
         return self.kind.chunks_per_block(self.num_ranks, self.num_chunks)
 
     @property
     def num_steps(self) -> int:
-        """Steps, every repetition counted."""
+        """The number of steps, with every repetition counted."""
         return sum(block.repeat for block in self.blocks)
 
     @property
     def num_rows(self) -> int:
-        """Single-chunk transfers, every repetition counted."""
+        """The number of single-chunk transfers, with every repetition counted."""
         return sum(block.repeat * int(block.step.count.sum()) for block in self.blocks)
 
     def sent(self) -> npt.NDArray[np.int64]:
-        """Chunks that each rank sends to others: int64[num_ranks]."""
+        """The number of chunks that each rank sends to others: int64[num_ranks]."""
         sent = np.zeros(self.num_ranks, np.int64)
         for block in self.blocks:
             step = block.step
@@ -223,7 +226,7 @@ class Schedule:
 
     @cached_property
     def uses_data(self) -> bool:
-        """False where rows name INPUT or OUTPUT explicitly."""
+        """False if rows name INPUT or OUTPUT explicitly."""
         return not any(
             ((buffer == Buffer.INPUT) | (buffer == Buffer.OUTPUT)).any()
             for block in self.blocks
@@ -231,7 +234,7 @@ class Schedule:
         )
 
     def steps(self) -> Iterator[Step]:
-        """Every step in order, one at a time: repetitions are made as they are asked for."""
+        """Every step in order, one at a time; a repetition is made when it is asked for."""
         for block in self.blocks:
             yield block.step
             for i in range(1, block.repeat):
@@ -247,7 +250,7 @@ class Schedule:
 
     @cached_property
     def digest(self) -> str:
-        """sha256, in hex, of everything that has meaning: the key of every cache of plans and proofs."""
+        """sha256, in hex, of everything that has meaning: the key of all caches of plans and proofs."""
         content = hashlib.sha256()
         head = (self.collective, self.num_ranks, self.num_chunks, self.root, self.num_scratch)
         content.update(f"hocket schedule 1 {head}".encode())

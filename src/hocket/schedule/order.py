@@ -1,7 +1,8 @@
-"""Law 4: in which order, and with which roundings, every output was reduced.
+"""Law 4: the order of the reduction of every output, and its roundings.
 
-Each place carries a 64-bit hash of the tree of its operations. The hash neither commutes nor associates, and has a mark
-wherever a row group rounds its result to the stored type; so equal hashes mean equal bits for any data.
+Each place carries a 64-bit hash of the tree of operations that made its content. The hash is neither commutative nor
+associative, and it records each rounding of a row group to the stored type. So equal hashes mean equal bits for any
+data.
 """
 
 from functools import lru_cache
@@ -16,7 +17,7 @@ LABELS = ("same_on_all_ranks", "rank_order", "balanced_tree", "size_invariant")
 
 
 class Order:
-    """Hashes of all places. Contributions hash by rank alone, so trees of different chunks can be compared."""
+    """The hashes of all places. A contribution hashes by its rank alone, so trees of different chunks compare."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -40,13 +41,13 @@ class Order:
         self.hashes[fold.writes] = np.where(pattern.counts > 1, _rounded(total), total)
 
     def labels(self) -> frozenset[str]:
-        """What is true of every output; empty for collectives that reduce nothing.
+        """The labels that hold for every output; empty for collectives that reduce nothing.
 
-        same_on_all_ranks: an element that several ranks hold has the same bits on all of them.
-        rank_order: the left fold over ranks 0, 1, ... in the accumulator type, rounded once.
-        balanced_tree: the binary tree over rank numbers, split at the largest power of two below their count, every
-        node rounded to the stored type.
-        size_invariant: the tree of an element does not depend on where in a message, bucket or chunk it lies.
+        - same_on_all_ranks: an element that several ranks hold has the same bits on all of them.
+        - rank_order: the left fold over ranks 0, 1, ... in the accumulator type, rounded once.
+        - balanced_tree: the binary tree over rank numbers, split at the largest power of two below their count, every
+          node rounded to the stored type.
+        - size_invariant: the tree of an element does not depend on where in a message, bucket or chunk it lies.
         """
         kind = self.places.schedule.kind
         if not kind.reduces or not kind.exactly_once:
@@ -54,7 +55,7 @@ class Order:
         place, rank, chunk = self.places.outputs()
         found = self.hashes[place]
         p = self.places.schedule.num_ranks
-        # Where each rank keeps its own block, another size moves an element to another rank.
+        # Where each rank keeps its own block, an element can belong to another rank if the size changes.
         where = np.zeros_like(rank) if kind.blocks != "one" else rank
         true = {
             "same_on_all_ranks": _constant_in(found, chunk),

@@ -1,7 +1,8 @@
-"""Every (rank, buffer, chunk) of a schedule as one number, and every step as folds from places to places.
+"""Numbers for all places of a schedule, and its steps as folds from places to places.
 
-What verify carries per place (contributions, hashes) and what the reference carries (values) moves by the same folds.
-Of a symmetric schedule the places and folds of some ranks say what those of all ranks do.
+A *place* is one chunk of one buffer of one rank. `verify` keeps contributions and hashes for each place, and the
+reference interpreter keeps values; all of them move by the same folds. In a symmetric schedule, the places and folds of
+a few ranks stand for those of all ranks.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
 Indices = npt.NDArray[np.int64]
 
 _BYTES = 48
-"""For each place, at least: what it holds, its number, rank and chunk, and what is made of them in passing."""
+"""Bytes for each place, at least: its content, number, rank and chunk, and intermediate results."""
 
-_KEPT, _MOST_KEPT_ROWS = 64, 1 << 14  # schedules whose patterns are remembered, and the largest of them
+_KEPT, _MOST_KEPT_ROWS = 64, 1 << 14  # remembered schedules; most rows of one whose patterns are kept
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPattern:
-    """What all repetitions of a block share: how its row groups fold, and where its reads and writes lie.
+    """What all repetitions of a block share: how its row groups fold, and which places they read and write.
 
-    Group g folds the operands starts[g] to starts[g] + counts[g], the old content of its place first unless its first
-    row is a copy. Bases are places of chunk 0 of DATA (to which a moving chunk is added), or the place itself. Turns
-    say how many turns of the schedule's symmetry take the place that stands for a source to the source itself.
+    Group g folds the operands from starts[g], counts[g] of them. The first operand is the old content of the written
+    place, unless the first row of the group is a copy. A base is the place of chunk 0 of DATA, to which a moving chunk
+    is added, or the place itself. read_rotations says how many rotations of the schedule's symmetry lead from the place
+    that stands for a source to the source itself.
     """
 
     step: Step
@@ -44,7 +46,7 @@ class FoldPattern:
     read_base: Indices
     read_chunk: Indices
     read_moves: npt.NDArray[np.bool_]
-    read_turns: Indices
+    read_rotations: Indices
     write_base: Indices
     write_chunk: Indices
     write_moves: npt.NDArray[np.bool_]
@@ -52,7 +54,7 @@ class FoldPattern:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One step: for every row group the places it reads, in order, and the place it writes. `number` is the step's."""
+    """One step: for every row group, the places that it reads, in order, and the place that it writes."""
 
     number: int
     reads: Indices
@@ -64,25 +66,25 @@ class Fold:
 
     @property
     def step(self) -> Step:
-        """The expanded step."""
+        """The step with single chunks, for this repetition."""
         return self.pattern.step.shifted(self.offset, self.num_chunks)
 
     def describe(self, read: int) -> str:
-        """The row behind an operand, in words, and the line that wrote it."""
+        """The row behind an operand in words, and the line that wrote it."""
         row = int(self.pattern.row_of_read[read])
         return describe(self.step, row) + (f" ({self.block.site})" if self.block.site else "")
 
     def where(self, read: int) -> dict[str, int]:
-        """Step, rank and chunk that an operand is folded into: arguments of VerifyError."""
+        """Step, rank and chunk that an operand is folded into, as arguments of VerifyError."""
         row, step = int(self.pattern.row_of_read[read]), self.step
         return {"step": self.number, "rank": int(step.dst[row]), "chunk": int(step.dst_chunk[row])}
 
 
 class Places:
-    """The places of a well-formed schedule: rank r's begin at r * width.
+    """The places of a well-formed schedule: those of rank r begin at r * width.
 
-    With a symmetry, only those of the first `period` ranks, which stand for all others: steps are what these ranks
-    write, and a read of another rank's place is one of the place that stands for it.
+    With a symmetry there are only places of the first `period` ranks, which stand for all others. The steps are then
+    what these ranks write, and a read from another rank becomes a read of the place that stands for it.
     """
 
     def __init__(self, schedule: Schedule, symmetry: "Symmetry | None" = None) -> None:
@@ -100,20 +102,22 @@ class Places:
         self._patterns: dict[int, FoldPattern] | None = {} if schedule.num_rows <= _MOST_KEPT_ROWS else None
 
     def require_memory(self, bytes_each: int) -> None:
-        """ResourceError if so much for every place is too much: to be asked before any of it is allocated."""
+        """ResourceError if this many bytes for every place are too many. Ask before any of them is allocated."""
         schedule = self.schedule
         scratch = f" and {schedule.num_scratch} slots of scratch" if schedule.num_scratch else ""
         what = f"following {self.num_ranks} ranks of {schedule.collective} in {schedule.num_chunks} chunks{scratch}"
         require_memory(bytes_each * self.count, what)
 
     def inputs(self) -> tuple[Indices, Indices, Indices]:
-        """(place, rank, chunk of `data`) of all that ranks hold before; ResourceError if following that is too much."""
+        """(place, rank, chunk of `data`) of everything that ranks hold before the first step. ResourceError if it is
+        too much.
+        """
         self.require_memory(_BYTES)
         blocks = self.schedule.kind.num_input_blocks(self.schedule.num_ranks, self.schedule.root)
         return self._ends(blocks, self.schedule.kind.input_block, Buffer.INPUT)
 
     def outputs(self) -> tuple[Indices, Indices, Indices]:
-        """(place, rank, chunk of `data`) of everything that ranks must hold after."""
+        """(place, rank, chunk of `data`) of everything that ranks must hold after the last step."""
         blocks = self.schedule.kind.num_output_blocks(self.schedule.num_ranks, self.schedule.root)
         return self._ends(blocks, self.schedule.kind.output_block, Buffer.OUTPUT)
 
@@ -134,7 +138,7 @@ class Places:
         if self.symmetry is None:
             return _moved(pattern.read_base, pattern.read_chunk, moves, offset, num_chunks)
         chunk = (pattern.read_chunk + offset * moves) % num_chunks
-        return pattern.read_base + self.symmetry.turned(Buffer.DATA, chunk, -pattern.read_turns * moves)
+        return pattern.read_base + self.symmetry.rotated(Buffer.DATA, chunk, -pattern.read_rotations * moves)
 
     def _ends(
         self, num_blocks: Indices, block_at: Callable[[Indices, Indices, int], Indices], buffer: Buffer
@@ -148,7 +152,7 @@ class Places:
         return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
 
     def _pattern_of(self, index: int, step: Step) -> FoldPattern:
-        """That of the block with this index, kept if it is small."""
+        """The pattern of the block with this index; kept if the schedule is small."""
         found = self._patterns.get(index) if self._patterns is not None else None
         if found is None:
             symmetry = self.symmetry
@@ -160,21 +164,21 @@ class Places:
     def _pattern(self, step: Step) -> FoldPattern:
         assert step.group is not None
         first = np.flatnonzero(np.diff(step.group, prepend=-1))
-        old = step.reduce[first]  # Groups whose first operand is what their place holds already.
+        old = step.reduce[first]  # Groups whose first operand is the old content of their place.
         sides = []
         for rank, buffer, chunk in (
             (step.src, step.src_buffer, step.src_chunk),
             (step.dst, step.dst_buffer, step.dst_chunk),
         ):
             moves = buffer == Buffer.DATA
-            turns = rank // self.num_ranks  # None of them, where every rank stands for itself.
-            still = self.symmetry.turned(buffer, chunk, -turns) if self.symmetry else chunk
+            rotations = rank // self.num_ranks  # 0 if every rank stands for itself.
+            still = self.symmetry.rotated(buffer, chunk, -rotations) if self.symmetry else chunk
             fixed = (rank % self.num_ranks).astype(np.int64) * self.width + self.begins[buffer]
             fixed += np.where(moves, 0, still)
-            sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves, turns.astype(np.int64)))
+            sides.append((fixed, np.where(moves, chunk, 0).astype(np.int64), moves, rotations.astype(np.int64)))
         (src, dst), at = sides, first[old]
         row_of_read = np.arange(len(step))
-        if len(at):  # Before the first row of such a group that row stands once more, for what its place holds.
+        if len(at):  # The first row of such a group comes twice: the first time it stands for the old content.
             row_of_read = np.repeat(row_of_read, 1 + np.bincount(at, minlength=len(step)))
         is_old = np.zeros(len(row_of_read), bool)
         is_old[at + np.arange(len(at))] = True
@@ -182,7 +186,7 @@ class Places:
         def reads(of_source: npt.NDArray[Any], of_place: npt.NDArray[Any]) -> Any:
             return np.where(is_old, of_place[row_of_read], of_source[row_of_read]) if len(at) else of_source
 
-        read_base, read_chunk, read_moves, read_turns = map(reads, src, dst)
+        read_base, read_chunk, read_moves, read_rotations = map(reads, src, dst)
         starts = first + np.cumsum(old) - old
         counts = np.diff(starts, append=len(read_base))
         return FoldPattern(
@@ -194,7 +198,7 @@ class Places:
             read_base=read_base,
             read_chunk=read_chunk,
             read_moves=read_moves,
-            read_turns=read_turns,
+            read_rotations=read_rotations,
             write_base=dst[0][first],
             write_chunk=dst[1][first],
             write_moves=dst[2][first],
@@ -203,7 +207,7 @@ class Places:
 
 @lru_cache(_KEPT)
 def places_of(schedule: Schedule) -> Places:
-    """The places of a schedule, remembered while few others are asked for: one proof asks several times."""
+    """The places of a schedule. Remembered for a while, because one proof asks several times."""
     return Places(schedule)
 
 

@@ -1,4 +1,4 @@
-"""What a row group computes, to the bit: the one place that says so. The native kernels are tested against it.
+"""What a row group computes, to the bit. This is the only definition; the native kernels are tested against it.
 
 A group folds its operands from left to right in the accumulator type and rounds once, when the result is stored.
 """
@@ -32,12 +32,12 @@ REDUCTIONS = (
     "premul_sum",
     "custom",
 )
-"""All reductions; the place of a name here is its number in the core (csrc/types.h)."""
+"""All reductions; the position of a name is its number in the core (csrc/types.h)."""
 
 _LOGICAL = ("land", "lor", "lxor")
 _BITWISE = ("band", "bor", "bxor")
 _NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-# Of a bool, NumPy adds by "or" and multiplies by "and"; the order is false < true.
+# NumPy adds bools by "or" and multiplies them by "and"; the order is false < true.
 _OF_BOOL = {"sum": "lor", "prod": "land", "min": "land", "max": "lor", "band": "land", "bor": "lor", "bxor": "lxor"}
 _HOW_TO_MAKE = {"premul_sum": "hocket.premul_sum(factor)", "custom": "hocket.op(function)"}
 
@@ -67,7 +67,7 @@ class Reduction:
         if isinstance(factor, int):
             try:
                 return float(factor), 0.0, factor % 2**64
-            except OverflowError:  # Only integers multiply by it: check_reduction has refused the rest.
+            except OverflowError:  # Only integers multiply by it; check_reduction has refused all other types.
                 return 0.0, 0.0, factor % 2**64
         return factor.real, factor.imag, 0
 
@@ -75,7 +75,7 @@ class Reduction:
 def premul_sum(factor: complex | float | int) -> Reduction:
     """The sum of every rank's contribution times `factor`, which must be equal on all ranks.
 
-    The factor is converted to the accumulator type; integers take an integer factor, and wrap.
+    The factor is converted to the accumulator type. Integers need an integer factor, and wrap.
     """
     value = factor.item() if isinstance(factor, np.generic) else factor
     if isinstance(value, bool) or not isinstance(value, int | float | complex):
@@ -100,7 +100,7 @@ def user_op(function: Callable[[Array, Array], Array], *, commutative: bool = Fa
 
 
 def as_reduction(op: "str | Reduction | Callable[[Array, Array], Array]") -> Reduction:
-    """What `op` names or is. A callable is a user's own reduction that does not commute."""
+    """The reduction that `op` names or is. A callable is a user's own reduction that does not commute."""
     if isinstance(op, str):
         return _named(op)
     if isinstance(op, Reduction):
@@ -180,10 +180,10 @@ def fold(
 ) -> Array:
     """The left fold of equally long arrays of the stored dtype, in a new array of that dtype.
 
-    `completes` says that the result holds the contributions of all num_ranks ranks: there, and only there, avg divides,
-    in the accumulator type and before the one rounding. raw[i] says that array i is the untouched contribution of a
-    rank: premul_sum multiplies it as it is read, and a logical reduction of it alone makes it 1 or 0.
-    Integers wrap. min and max propagate NaN and order -0 < +0. Anything but 0 is true, NaN included.
+    `completes` says that the result holds the contributions of all num_ranks ranks. Only then avg divides, in the
+    accumulator type and before the one rounding. raw[i] says that array i is the untouched contribution of a rank:
+    premul_sum multiplies it when it is read, and a logical reduction of this array alone makes it 1 or 0. Integers
+    wrap. min and max propagate NaN and order -0 < +0. Everything but 0 is true, NaN included.
     """
     check_reduction(reduction, dtype)
     meant, stored, accumulator = as_reduction(reduction), np.dtype(dtype), accumulator_dtype(dtype)
@@ -192,7 +192,7 @@ def fold(
     if stored.kind == "b":
         return _fold_bool(arrays, _OF_BOOL.get(meant.name, meant.name), any(raw))
     combine = _COMBINE[meant.name]
-    with np.errstate(all="ignore"):  # Overflow, NaN and wrap-around are results here, not accidents.
+    with np.errstate(all="ignore"):  # Overflow, NaN and wrap-around are results, not mistakes.
         operands = [array.astype(accumulator) for array in arrays]
         if meant.name == "premul_sum":
             factor = _factor_as(meant, accumulator)
@@ -229,7 +229,7 @@ def check_result(function: Callable[[Array, Array], Array], result: Any, like: A
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a user's function is called, or the class of an object that is called like one."""
+    """The name of a user's function, or the class of an object that is called like one."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -249,7 +249,7 @@ def fold_memory(
 def _fold_bool(arrays: Sequence[Array], name: str, raw: bool) -> Array:
     if len(arrays) == 1 and not raw:
         return arrays[0].copy()
-    # As bytes: one that is neither 0 nor 1 is true, but NumPy would not expect it in a bool.
+    # As bytes, because NumPy does not expect a bool other than 0 and 1; any byte but 0 is true.
     bits: list[Array] = [array.view(np.uint8) != 0 for array in arrays]
     total = bits[0]
     for more in bits[1:]:

@@ -1,6 +1,6 @@
 """What a schedule computes, to the bit: the living definition, in NumPy, one row group at a time.
 
-The native executor is tested against this, and so is every plan. It is slow and plain on purpose.
+The native executor and every plan are tested against this. It is slow and plain on purpose.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,13 @@ def run(
     *,
     block_lengths: Ints | None = None,
 ) -> list[Array | None]:
-    """The output of every rank, in new one-dimensional arrays; None where a rank has none.
+    """The output of every rank, in new one-dimensional arrays; None for a rank without output.
 
-    `inputs` has an array for each rank, of one dtype and C-contiguous; None where the collective gives a rank no input
-    (then anything there is ignored). Lengths: those of the blocks that a rank's input holds; blocks are equally long,
-    or, in an uneven collective, as block_lengths says (elements of every block of `data`).
-    A barrier folds its token with max, whatever `reduction` says. ScheduleError if a row reads what nothing wrote.
+    `inputs` has an array for each rank, all of one dtype and C-contiguous; None for a rank to which the collective
+    gives no input (anything else there is ignored). An array is as long as the blocks that the rank's input holds.
+    Blocks have equal lengths, or in an uneven collective those of block_lengths (elements of every block of `data`). A
+    barrier folds its token with max, whatever `reduction` says. ScheduleError if a row reads a place that was never
+    written.
     """
     kind = schedule.kind
     given = _inputs(schedule, inputs)

@@ -1,4 +1,4 @@
-"""Law 1: what a row must look like to mean anything. The builder asks it of every step, verify of whole schedules."""
+"""Law 1: the form that a row must have to mean anything. The builder checks every step, `verify` whole schedules."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from hocket.schedule.ir import COLUMNS, Block, Bools, Buffer, Schedule, Step
 
 Sizes = npt.NDArray[np.integer[Any]]
 CHUNKS_BELOW = 1 << 31  # columns of a step have 32 bits
-_UNKNOWN = -1  # the size class of what an empty slot of scratch holds
+_UNKNOWN = -1  # the size class of an empty slot of scratch
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Fault:
 
 
 class Shape:
-    """How many chunks each buffer of each rank has, and which of them are equally long.
+    """How many chunks each buffer of each rank has, and which chunks have equal lengths.
 
-    Without num_scratch, scratch is as large as rows make it (while a schedule is being built).
+    Without num_scratch, scratch is as large as the rows need it (while a schedule is being built).
     """
 
     def __init__(
@@ -66,25 +66,27 @@ class Shape:
         return cls(schedule.kind, schedule.num_ranks, schedule.num_chunks, schedule.root, schedule.num_scratch)
 
     def find_fault(self, step: Step) -> Fault | None:
-        """The first thing wrong with a step on its own, or None."""
+        """The first thing that is wrong with a step by itself, or None."""
         if step.well_formed_for == self._key:
             return None
         return self.find_range_fault(step) or self.find_size_fault(step) or self._groups(step)
 
     def passed(self, step: Step) -> None:
-        """Remembers of a step whose columns cannot be written any more that find_fault found nothing."""
+        """Remember that find_fault found nothing in a step whose columns cannot be written any more."""
         columns = (getattr(step, name) for name in COLUMNS)
-        scratch = (step.src_buffer == Buffer.SCRATCH) | (step.dst_buffer == Buffer.SCRATCH)  # How much is not settled.
+        scratch = (step.src_buffer == Buffer.SCRATCH) | (
+            step.dst_buffer == Buffer.SCRATCH
+        )  # The size of scratch is not known yet.
         if not scratch.any() and not any(column.flags.writeable for column in columns):
             object.__setattr__(step, "well_formed_for", self._key)
 
     def find_range_fault(self, step: Step) -> Fault | None:
-        """The first row that names a rank or chunk that does not exist, or None."""
+        """The first row with a rank or chunk that does not exist, or None."""
         return self._ranks(step) or self._chunks(step)
 
     def find_size_fault(self, step: Step) -> Fault | None:
         """The first row between places of unequal length, or of a length that one end does not know, or None."""
-        # Rows of an even collective stay in step with their first chunk; what scratch holds depends on steps before.
+        # In an even collective the first chunk speaks for its row; the content of scratch depends on earlier steps.
         single, rows = step.spread() if self.kind.uneven else (step, np.arange(len(step)))
         source = self.size_class(single.src, single.src_buffer, single.src_chunk)
         target = self.size_class(single.dst, single.dst_buffer, single.dst_chunk)
@@ -95,16 +97,16 @@ class Shape:
         return fault and replace(fault, row=int(rows[fault.row]))
 
     def find_difference(self, step: Step, source: Sizes, target: Sizes, where: Bools) -> Fault | None:
-        """The first of these rows whose source and destination are of different size classes, or None."""
+        """The first of these rows whose source and destination have different size classes, or None."""
         expected = "places of one size class (chunk modulo chunks per block)"
         if self.kind.uneven:
             expected = "places of one chunk of data, as blocks differ in length"
         return _first(where & (source != target), step, "source and destination have different sizes", expected, source)
 
     def find_unknown_size(self, step: Step, moved: Sizes) -> Fault | None:
-        """The first row with an end that does not know how long the chunk is that it moves, or None.
+        """The first row with an end that does not know the length of the chunk that the row moves, or None.
 
-        `moved` has each row's size class, _UNKNOWN for rows that are not asked about; count == 1 in every row.
+        `moved` has each row's size class, or _UNKNOWN for rows that are not checked; count == 1 in every row.
         """
         if self.kind.known_by_all:
             return None
@@ -119,9 +121,10 @@ class Shape:
         return None
 
     def size_class(self, rank: npt.NDArray[Any], buffer: npt.NDArray[Any], chunk: npt.NDArray[Any]) -> Sizes:
-        """The size class of chunks of these ranks' buffers, scratch aside: equal classes are equally long.
+        """The size class of chunks of these ranks' buffers, except scratch. Chunks with one size class have equal
+        lengths.
 
-        The chunk modulo chunks per block; where blocks differ in length, the chunk of `data` that it is.
+        It is the chunk modulo chunks per block; if blocks differ in length, it is the number of the chunk in `data`.
         """
         k = self.chunks_per_block
         if not self.kind.uneven:
@@ -209,7 +212,7 @@ def check(schedule: Schedule) -> None:
 
 
 def _check_scratch(schedule: Schedule, shape: Shape) -> None:
-    """A scratch slot has the size of what was written last; that must be the size of where it goes."""
+    """A scratch slot has the size of what was last written to it, which must be the size of where it goes."""
     number = 0
     what = f"following {schedule.num_scratch} slots of scratch of {schedule.num_ranks} ranks"
     require_memory(8 * schedule.num_ranks * schedule.num_scratch, what)
@@ -221,12 +224,12 @@ def _check_scratch(schedule: Schedule, shape: Shape) -> None:
             from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
             size = shape.size_class(step.src, step.src_buffer, step.src_chunk)
             size[from_scratch] = slots[step.src[from_scratch], step.src_chunk[from_scratch]]
-            # The first operand of each group: what scratch held, if it is folded into; else the first row's source.
+            # The first operand of each group: the old content of scratch, if rows fold into it; else the first source.
             leader = np.flatnonzero(np.diff(step.group, prepend=-1))[step.group]
             goal = np.where(to_scratch, size[leader], shape.size_class(step.dst, step.dst_buffer, step.dst_chunk))
             kept = to_scratch & step.reduce[leader]
             goal[kept] = slots[step.dst[kept], step.dst_chunk[kept]]
-            known = (size != _UNKNOWN) & (goal != _UNKNOWN)  # What reads an empty slot breaks law 2.
+            known = (size != _UNKNOWN) & (goal != _UNKNOWN)  # A row that reads an empty slot breaks law 2.
             fault = shape.find_difference(step, size, goal, known) or shape.find_unknown_size(step, size)
             _refuse(fault, number, block)
             slots[step.dst[to_scratch], step.dst_chunk[to_scratch]] = goal[to_scratch]
@@ -234,10 +237,12 @@ def _check_scratch(schedule: Schedule, shape: Shape) -> None:
 
 
 def _may_meet(step: Step, stride: bool) -> Bools:
-    """Rows of every buffer whose ranges are not seen, unexpanded, to be the same or to have no chunk in common.
+    """Rows of every buffer with ranges that may overlap in part: ranges that are not seen, unexpanded, to be equal or
+    disjoint.
 
-    Ranges lie apart if one ends before the other begins; or, looking at `stride`, if all of them in the buffer have one
-    stride and they begin apart modulo it. Where a later row of the same range copies, that is suspicious too.
+    Ranges are disjoint if one ends before the other begins; or, with `stride`, if all ranges in the buffer have one
+    stride and they begin at different places modulo the stride. A later row with an equal range is suspicious if it
+    copies.
     """
     buffer = step.dst.astype(np.int64) * len(Buffer) + step.dst_buffer
     track, guilty = np.zeros(len(step), np.int64), np.zeros(len(step), bool)
@@ -266,7 +271,7 @@ def _refuse(fault: Fault | None, step: int, block: Block) -> None:
 
 
 def describe(step: Step, row: int) -> str:
-    """One row in words, as errors and `hocket show` write it."""
+    """One row in words, as in errors and in `hocket show`."""
     src = f"rank {step.src[row]} {Buffer(step.src_buffer[row]).name.lower()}[{step.src_chunk[row]}]"
     dst = f"rank {step.dst[row]} {Buffer(step.dst_buffer[row]).name.lower()}[{step.dst_chunk[row]}]"
     many = f" x{step.count[row]} stride {step.stride[row]}" if step.count[row] != 1 else ""

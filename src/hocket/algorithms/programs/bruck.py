@@ -1,6 +1,6 @@
-"""Bruck: blocks double with every step, from near ranks to far ones, for any rank count.
+"""Bruck: the number of blocks in a message doubles with every step, from near ranks to far ones, for any rank count.
 
-Chunks have numbers of their own here, so that the rotations before and after, which MPI libraries need, do not exist.
+Chunks are numbered so that the rotations before and after, which MPI libraries need, do not exist.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from hocket.schedule import Builder
 
 @algorithm("all_gather", name="bruck", chunks="P", steps="ceil(log2(P))", sent="(P - 1) / P")
 def bruck_all_gather(schedule: Builder) -> None:
-    """In round k each rank gives the 2**k blocks that it has to the rank 2**k before it: its own and those of the ranks
-    that follow. In the last round it gives what is still missing there.
+    """In round k each rank sends the 2**k blocks that it has (its own and those of the ranks after it) to the rank 2**k
+    before it. In the last round it sends only the blocks that are still missing there.
 
-    Best: small N, any number of ranks; the largest messages go farthest, against which there is `pat`
+    Best: small N, any number of ranks; the largest messages go farthest, which `pat` avoids
     Ranks: any
     Reference: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
       multiport message-passing systems", 1997
@@ -47,7 +47,7 @@ bruck_all_reduce = algorithm(
     steps="2 * ceil(log2(P))",
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""Reduce_scatter, then all_gather of Bruck.
+    doc="""Bruck's reduce_scatter, then Bruck's all_gather.
 
     Best: small and medium N, any number of ranks, each message one range of chunks
     Ranks: any
@@ -69,14 +69,15 @@ def _sent_to_all(p: int) -> float:
     sent=_sent_to_all,
 )
 def bruck_all_to_all(schedule: Builder) -> None:
-    """A block that is d ranks from home goes 2**k ranks on in round k if bit k of d is set.
+    """A block whose destination is d ranks away moves on by 2**k ranks in round k if bit k of d is set.
 
-    Best: blocks so small that the number of messages is what counts
+    Best: blocks so small that the number of messages decides
     Ranks: any
     Reference: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
       multiport message-passing systems", 1997
 
-    Even blocks only, as ranks on the way would not know the sizes of others. Blocks on the way wait in scratch slot d.
+    Even blocks only, because ranks on the way do not know the sizes of other blocks. Blocks on the way wait in scratch
+    slot d.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for k in range(max(rounds(p), 1)):

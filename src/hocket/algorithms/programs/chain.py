@@ -1,4 +1,4 @@
-"""Chain: from neighbour to neighbour. The executor sends pieces, so that all of the chain works at the same time."""
+"""Chain: from neighbour to neighbour. The executor sends pieces, so that the whole chain works at the same time."""
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
@@ -6,9 +6,10 @@ from hocket.schedule import Builder
 
 @algorithm("broadcast", name="chain", chunks="1", steps="P - 1", sent="min(P - 1, 1)")
 def chain_broadcast(schedule: Builder) -> None:
-    """The root gives the vector to its next neighbour, that one to its own, and so on round to the one before the root.
+    """The root sends the vector to its next neighbour, that rank to its next neighbour, and so on to the rank before
+    the root.
 
-    Best: very large N, of which many pieces are on their way at once; links between neighbours only
+    Best: very large N, because many pieces are on their way at once; links between neighbours only
     Ranks: any
     Reference: folklore; Open MPI calls it chain, or pipeline; NCCL's broadcast on a ring
     """
@@ -26,7 +27,7 @@ chain_reduce = algorithm(
     labels=("same_on_all_ranks", "size_invariant"),
     doc="""The broadcast run backwards: the sum grows from neighbour to neighbour until it reaches the root.
 
-    Best: very large N, of which many pieces are on their way at once; links between neighbours only
+    Best: very large N, because many pieces are on their way at once; links between neighbours only
     Ranks: any
     Reference: folklore; Open MPI calls it chain, or pipeline
     """,

@@ -1,6 +1,6 @@
-"""Direct: whoever has something gives it, in one step, to whom it is for; each sum is folded in rank order.
+"""Direct: each rank sends its data in one step to every rank that needs it; each sum is folded in rank order.
 
-Called mesh where everyone exchanges with everyone (HCCL), star where one rank does with all others.
+Other names: mesh, if all ranks exchange with all others (HCCL); star, if one rank exchanges with all others.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ _BITS = ("same_on_all_ranks", "rank_order", "size_invariant")
 
 @algorithm("all_reduce", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1", labels=_BITS)
 def direct_all_reduce(schedule: Builder) -> None:
-    """One shot: everyone reads everyone's whole vector and folds them all itself, from rank 0 upwards.
+    """One shot: every rank reads the whole vectors of all ranks and folds them itself, from rank 0 upwards.
 
-    Best: small N, where the number of steps is what counts, and few ranks
+    Best: small N, where the number of steps decides, and few ranks
     Ranks: any
     Reference: folklore; the "allpairs" of microsoft/msccl, one-shot elsewhere
 
-    Bits equal on all ranks, and those of a left fold over ranks whatever the size of the message.
+    All ranks have equal bits, those of a left fold over ranks, whatever the size of the message.
     """
     rank = schedule.ranks
     if schedule.num_ranks > 1:
@@ -39,14 +39,14 @@ def direct_all_reduce(schedule: Builder) -> None:
     labels=_BITS,
 )
 def direct_reduce_scatter(schedule: Builder) -> None:
-    """Everyone reads its own block from everyone and folds them, from rank 0 upwards.
+    """Every rank reads its own block from all ranks and folds these blocks, from rank 0 upwards.
 
-    Best: all pairs of ranks have links of their own, as in shared memory or behind a switch; on other networks the
-      P - 1 messages at once get in each other's way
+    Best: all pairs of ranks have links of their own, for example in shared memory or behind a switch; on other
+      networks the P - 1 messages at once slow each other down
     Ranks: any
     Reference: folklore; the Mesh of HCCL
 
-    Bits are those of a left fold over ranks, whatever the size.
+    The bits are those of a left fold over ranks, whatever the size.
     """
     rank = schedule.ranks
     if schedule.num_ranks > 1:
@@ -57,9 +57,10 @@ def direct_reduce_scatter(schedule: Builder) -> None:
 
 @algorithm("all_gather", "all_gather_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="(P - 1) / P")
 def direct_all_gather(schedule: Builder) -> None:
-    """Everyone gives its block to everyone, its next neighbour first, so that no rank is the first goal of all.
+    """Every rank sends its block to all others, to its next neighbour first, so that no rank is the first target of
+    all.
 
-    Best: all pairs of ranks have links of their own, as in shared memory or behind a switch
+    Best: all pairs of ranks have links of their own, for example in shared memory or behind a switch
     Ranks: any
     Reference: folklore; the Mesh of HCCL
     """
@@ -71,9 +72,9 @@ def direct_all_gather(schedule: Builder) -> None:
 
 @algorithm("barrier", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1")
 def direct_barrier(schedule: Builder) -> None:
-    """Everyone tells everyone, and goes on when it has heard from all.
+    """Every rank sends a token to all others, and goes on when it has the tokens of all.
 
-    Best: few ranks, and more ranks than cores, where each further step is a further turn of every rank on its core
+    Best: few ranks, and more ranks than cores, where each further step makes every rank wait once more for its core
     Ranks: any
     Reference: folklore; the "central counter" of textbooks, with a flag of its own for each pair
 
@@ -93,21 +94,21 @@ direct_two_shot = algorithm(
     labels=_BITS,
     doc="""Two shots: direct reduce_scatter, in which each rank folds one chunk for all, then direct all_gather.
 
-    Best: medium and large N where all pairs of ranks have links of their own, as in shared memory or behind a switch;
-      no algorithm sends less
+    Best: medium and large N where all pairs of ranks have links of their own, for example in shared memory or behind
+      a switch; no algorithm sends less
     Ranks: any
     Reference: folklore; the Mesh of HCCL
 
-    Bits as for one shot: equal on all ranks, a left fold over ranks whatever the size.
+    The bits are those of one shot: equal on all ranks, a left fold over ranks whatever the size.
     """,
 )(direct_reduce_scatter.then(direct_all_gather))
 
 
 @algorithm("broadcast", name="direct", chunks="1", steps="min(P - 1, 1)", sent="P - 1")
 def direct_broadcast(schedule: Builder) -> None:
-    """The root gives the vector to everyone, its next neighbour first.
+    """The root sends the vector to all others, to its next neighbour first.
 
-    Best: few ranks, and where all can read the root's memory at once
+    Best: few ranks, and where all of them can read the root's memory at once
     Ranks: any
     Reference: folklore; the Star of HCCL
     """
@@ -117,13 +118,13 @@ def direct_broadcast(schedule: Builder) -> None:
 
 @algorithm("reduce", name="direct", chunks="1", steps="min(P - 1, 1)", sent="min(P - 1, 1)", labels=_BITS)
 def direct_reduce(schedule: Builder) -> None:
-    """The root reads everyone's whole vector and folds them all itself, from rank 0 upwards.
+    """The root reads the whole vectors of all ranks and folds them itself, from rank 0 upwards.
 
     Best: few ranks, or where the order of reduction must be that of the ranks
     Ranks: any
     Reference: folklore; the Star of HCCL
 
-    Bits are those of a left fold over ranks, whatever root and size.
+    The bits are those of a left fold over ranks, whatever the root and the size.
     """
     rank, root = schedule.ranks, schedule.root
     if schedule.num_ranks > 1:
@@ -134,9 +135,9 @@ def direct_reduce(schedule: Builder) -> None:
 
 @algorithm("gather", "gather_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="min(P - 1, 1) / P")
 def direct_gather(schedule: Builder) -> None:
-    """Everyone gives its block to the root.
+    """Every rank sends its block to the root.
 
-    Best: few ranks, large blocks, shared memory; elsewhere all messages reach the root at once
+    Best: few ranks, large blocks, shared memory; on a network all messages reach the root at once
     Ranks: any
     Reference: folklore; the Star of HCCL
 
@@ -149,7 +150,7 @@ def direct_gather(schedule: Builder) -> None:
 
 @algorithm("scatter", "scatter_v", name="direct", chunks="P", steps="min(P - 1, 1)", sent="(P - 1) / P")
 def direct_scatter(schedule: Builder) -> None:
-    """The root gives everyone its block, its next neighbour first.
+    """The root sends every rank its block, to its next neighbour first.
 
     Best: few ranks, large blocks, shared memory
     Ranks: any
@@ -171,16 +172,17 @@ def direct_scatter(schedule: Builder) -> None:
     sent="(P - 1) / P**2",
 )
 def direct_all_to_all(schedule: Builder) -> None:
-    """Everyone gives everyone the block for it, its next neighbour first, so that no rank is the first goal of all.
+    """Every rank sends every other rank its block, to its next neighbour first, so that no rank is the first target of
+    all.
 
-    Best: few ranks, and shared memory; on a network all messages are under way at once
+    Best: few ranks, and shared memory; on a network too many messages are under way at once
     Ranks: any
     Reference: folklore; scattered in MPICH, without its windows
 
-    N is what a rank gives in all, its own block included; no algorithm sends less.
+    N is all that one rank has to send, the block for itself included; no algorithm sends less.
     """
     p, rank = schedule.num_ranks, schedule.ranks
-    peer = (rank + np.arange(p)[:, None]) % p  # One's own block, at distance 0, moves from input to output.
+    peer = (rank + np.arange(p)[:, None]) % p  # A rank's own block, at distance 0, moves from input to output.
     with schedule.step():
         schedule.copy(src=rank, dst=peer, src_buffer="input", src_chunk=peer, dst_buffer="output", dst_chunk=rank)
 

@@ -1,4 +1,4 @@
-"""Dissemination: in round k everybody tells the rank 2**k further on all that it has heard."""
+"""Dissemination: in round k every rank tells the rank 2**k further on all that it has heard."""
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
@@ -12,13 +12,14 @@ from hocket.schedule import Builder
     sent="ceil(log2(P))",
 )
 def dissemination_barrier(schedule: Builder) -> None:
-    """After round k each rank has heard from the 2**(k + 1) - 1 before it, so that after the last from all.
+    """After round k each rank has heard from the 2**(k + 1) - 1 ranks before it, so after the last round from all
+    ranks.
 
     Best: any number of ranks; no barrier takes fewer steps
     Ranks: any
     Reference: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988
 
-    N is one token of one byte. Some ranks are heard of twice, which a barrier may.
+    N is one token of one byte. Some ranks are heard of twice, which does no harm in a barrier.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for k in range((p - 1).bit_length()):

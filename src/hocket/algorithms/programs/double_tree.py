@@ -1,4 +1,4 @@
-"""Double binary tree: two trees carry half of the data each, and who is an inner node of one is a leaf of the other."""
+"""Double binary tree: two trees carry half of the data each, and an inner node of one tree is a leaf of the other."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,11 @@ from hocket.schedule import Builder
 
 @algorithm("broadcast", name="double_tree", chunks="2", steps="ceil(log2(P))", sent="min(P - 1, 1)")
 def double_tree_broadcast(schedule: Builder) -> None:
-    """The root gives half of the data to the top of each of two binary trees of all others, which pass it down. Numbers
-    of nodes run in order of place, so that even ones are inner nodes and odd ones leaves; in the second tree ranks have
-    other numbers, mirrored or moved by one, so that nobody is an inner node of both.
+    """The root sends one half of the data to the top of each of two binary trees of all other ranks, which pass it
+    down. Nodes are numbered in order, so that even numbers are inner nodes and odd ones are leaves. In the second tree
+    ranks have other numbers (mirrored, or moved by one), so that no rank is an inner node of both trees.
 
-    Best: all N, sent in pieces: logarithmic, and nobody sends more than N
+    Best: all N, sent in pieces: logarithmic, and no rank sends more than N
     Ranks: any
     Reference: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
       NCCL 2.4
@@ -33,7 +33,7 @@ def double_tree_broadcast(schedule: Builder) -> None:
 
 
 def _tree(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of nodes 0 to n the parents and depths; node 0, which is outside, is the parent of the top."""
+    """The parents and depths of nodes 0 to n. Node 0 is outside of the tree, as the parent of its top."""
     node = np.arange(n + 1)
     lowest = node & -node
     parent = node ^ lowest | lowest << 1
@@ -53,7 +53,7 @@ double_tree_reduce = algorithm(
     labels=("same_on_all_ranks",),
     doc="""The broadcast run backwards: each half of the data is summed on its way up one of the two trees.
 
-    Best: all N, sent in pieces: logarithmic, and nobody receives more than N
+    Best: all N, sent in pieces: logarithmic, and no rank receives more than N
     Ranks: any
     Reference: Sanders, Speck and Traeff 2009
     """,

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling over binary blocks: logarithmic, near bandwidth optimal, for any rank count."""
+"""Recursive halving and doubling over binary blocks: logarithmic, nearly optimal in bandwidth, for any rank count."""
 
 import numpy as np
 
@@ -21,25 +21,26 @@ def _sent(p: int) -> float:
     labels=("same_on_all_ranks", "balanced_tree", "size_invariant"),
 )
 def halving_doubling(schedule: Builder) -> None:
-    """Ranks form blocks of falling powers of two (7 = 4 + 2 + 1). In a block partners 1, 2, 4 ... apart halve between
-    them what they still sum; a finished block adds its chunks to those of the next larger one. Then all of it back.
+    """Ranks form blocks of falling powers of two (7 = 4 + 2 + 1). In a block, partners 1, 2, 4 ... apart split the
+    chunks that they still have to sum into halves, one half each. A finished block adds its chunks to those of the next
+    larger block. Then everything runs backwards.
 
     Best: medium N
     Ranks: any
     Reference: Rabenseifner, "Optimization of collective reduction operations", 2004; binary blocks: Thakur,
       Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
 
-    The left operand is always that of the lower ranks, so that bits are those of the balanced tree, on all ranks and
-    for any size.
+    The left operand is always that of the lower ranks, so the bits are those of the balanced tree, on all ranks and for
+    any size.
     """
     p, rank, chunks = schedule.num_ranks, schedule.ranks, schedule.num_chunks
-    block = 2 ** np.array([int(bits).bit_length() - 1 for bits in p ^ rank])  # The size of each rank's block.
+    block = 2 ** np.array([int(bits).bit_length() - 1 for bits in p ^ rank])  # The size of each rank's block of ranks.
     index = rank % block
-    smaller = rank - index + block  # First rank of the next smaller block, if there is one.
+    smaller = rank - index + block  # The first rank of the next smaller block, if there is one.
     partner = smaller + index % block[np.minimum(smaller, p - 1)]
     rounds = range((p - 1).bit_length())
     halves = [chunks >> (k + 1) for k in rounds]
-    first = np.zeros((len(rounds) + 1, p), int)  # First chunk that each rank still sums, before each round.
+    first = np.zeros((len(rounds) + 1, p), int)  # The first chunk that each rank still sums, before each round.
     for k in rounds:
         first[k + 1] = first[k] + (index >> k & 1) * halves[k]
 
@@ -72,14 +73,14 @@ def halving_doubling(schedule: Builder) -> None:
     ranks=("a power of two", lambda p: p.bit_count() == 1, "tree"),
 )
 def halving_reduce_scatter(schedule: Builder) -> None:
-    """Partners 1, 2, 4 ... apart halve between them the blocks that they still sum: a rank keeps those whose numbers
-    have the same last bits as its own.
+    """Partners 1, 2, 4 ... apart split the blocks that they still have to sum: a rank keeps the blocks whose numbers
+    end in the same bits as its own number.
 
     Best: small and medium N; the largest messages go to the nearest ranks
     Ranks: a power of two; tree takes any number
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
 
-    The left operand is always that of the lower ranks, so that bits are those of the balanced tree.
+    The left operand is always that of the lower ranks, so the bits are those of the balanced tree.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for k in range(p.bit_length() - 1):
@@ -96,7 +97,8 @@ doubling_all_gather = algorithm(
     name="halving_doubling",
     steps="log2(P)",
     sent="(P - 1) / P",
-    doc="""The reduce_scatter of this name run backwards: a single block goes farthest, half of all to the nearest rank.
+    doc="""The reduce_scatter of this name run backwards: one block goes to the farthest rank, half of all blocks to the
+    nearest.
 
     Best: small and medium N, where near ranks have faster links; `recursive_doubling` has near ranks first
     Ranks: a power of two; bruck takes any number

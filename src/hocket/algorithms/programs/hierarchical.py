@@ -20,7 +20,7 @@ from hocket.schedule import Schedule
 
 
 def _passed_on(part: Schedule) -> npt.NDArray[np.float64]:
-    """[rank, block]: how often each rank of a part sends each block to another."""
+    """[rank, block]: how often each rank of a part sends each block to another rank."""
     k = part.chunks_per_block
     passed = np.zeros((part.num_ranks, part.num_chunks // k))
     for step in part.steps():
@@ -64,16 +64,17 @@ hierarchical_all_reduce = algorithm(
     steps="2 * (M - 1) + 2 * ceil(log2(G))",
     sent="2 - 2 / (G * M)",
     labels=("same_on_all_ranks",),
-    doc="""A lap of a ring inside each group leaves each rank the sum of one shard; those that hold the same shard do an
-    all_reduce across the groups, by the nonuniform hierarchical ring; another lap inside brings all shards to all.
+    doc="""A reduce_scatter by ring inside each group leaves each rank the sum of one shard. The ranks that hold the
+    same shard do an all_reduce across the groups, by the nonuniform hierarchical ring. An all_gather by ring inside
+    each group brings all shards to all ranks.
 
     Best: large N, and links that are fast inside groups and slow across them: only 2 * (G - 1) / G / M * N goes across
     Ranks: any
     Reference: Jia et al., "Highly scalable deep learning training system with mixed-precision", 2018; for groups of
       unequal size the AHC algorithm of HCCL
 
-    Groups of unequal size cut the vector each in its own way: into the least common multiple of their sizes; for each
-    run of chunks those meet across that hold it. The order of reduction is another one for each chunk.
+    Groups of unequal size cut the vector in different ways, so it is cut into the least common multiple of their sizes;
+    for each run of chunks, the ranks that hold it do the all_reduce across. Each chunk has its own order of reduction.
     """,
 )(hierarchical(ring_reduce_scatter, hierarchical_ring_all_reduce, ring_all_gather))
 
@@ -84,15 +85,15 @@ hierarchical_reduce_scatter = algorithm(
     steps="M - 1 + ceil(log2(G))",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""A lap of a ring inside each group: each rank sums for its counterparts what the group has for them. Then the
-    counterparts do a reduce_scatter across the groups, by the nonuniform hierarchical ring.
+    doc="""A reduce_scatter by ring inside each group: each rank sums for its counterparts what the group has for them.
+    Then the counterparts do a reduce_scatter across the groups, by the nonuniform hierarchical ring.
 
     Best: large N, and links that are fast inside groups and slow across them: every block leaves a group once
     Ranks: any
     Reference: HCCL's hierarchical algorithms
 
-    HCCL goes across first, so that the blocks which travel together lie together; then M times as much goes across. A
-    group without a counterpart for all ranks of a larger one has ranks that stand for several.
+    HCCL goes across first, so that the blocks that travel together lie together; then M times as much goes across.
+    Where a group is smaller than another one, one of its ranks is the counterpart of several ranks.
     """,
 )(hierarchical(ring_reduce_scatter, hierarchical_ring_reduce_scatter))
 
@@ -102,14 +103,14 @@ hierarchical_all_gather = algorithm(
     name="hierarchical",
     steps="M - 1 + ceil(log2(G))",
     sent=_sent_gathering,
-    doc="""Counterparts gather across the groups, by the nonuniform hierarchical ring; then all that each has travels
-    round a ring inside its group.
+    doc="""Counterparts gather across the groups, by the nonuniform hierarchical ring. Then all that each rank has
+    travels round a ring inside its group.
 
     Best: large N, and links that are fast inside groups and slow across them: every block enters a group once
     Ranks: any
     Reference: HCCL's hierarchical algorithms
 
-    HCCL goes inside first, so that the blocks which travel together lie together; then M times as much goes across.
+    HCCL goes inside first, so that the blocks that travel together lie together; then M times as much goes across.
     """,
 )(hierarchical(hierarchical_ring_all_gather, ring_all_gather))
 
@@ -119,7 +120,7 @@ hierarchical_broadcast = algorithm(
     name="hierarchical",
     steps="ceil(log2(G)) + ceil(log2(M))",
     sent=_sent_broadcasting,
-    doc="""A binomial tree across the groups, of the root and its counterparts; then one inside each group.
+    doc="""A binomial tree across the groups, of the root and its counterparts; then a binomial tree inside each group.
 
     Best: small N, and links that are fast inside groups and slow across them: N enters every group once
     Ranks: any
@@ -135,7 +136,8 @@ hierarchical_reduce = algorithm(
     steps="ceil(log2(G)) + ceil(log2(M))",
     sent="min(P - 1, 1)",
     labels=("same_on_all_ranks", "size_invariant"),
-    doc="""A binomial tree inside each group, to the root or its counterpart; then one of these, across the groups.
+    doc="""A binomial tree inside each group, to the root or its counterpart; then a binomial tree of these across the
+    groups.
 
     Best: small N, and links that are fast inside groups and slow across them: N leaves every group once
     Ranks: any

@@ -17,7 +17,7 @@ def _sent(p: int, groups: tuple[int, ...]) -> float:
     most = 0
     for size in groups:
         crossing = np.array([np.bincount(np.arange(other) % size, minlength=size) for other in sizes]).sum(axis=0)
-        crossing -= 1  # Of its own group there is one for each of its numbers.
+        crossing -= 1  # Each number comes once in the own group, which does not count.
         most = max(most, int((p - 1 - crossing + size * crossing).max()))
     return most / p**2
 
@@ -31,20 +31,20 @@ def _sent(p: int, groups: tuple[int, ...]) -> float:
     groups=near_square,
 )
 def hierarchical_all_to_all(schedule: Builder) -> None:
-    """Each rank gives what it has for a rank elsewhere to the one in its group that has the same number there; these
-    then send across what their whole group has for the other.
+    """Each rank sends its block for a rank of another group to the rank of its own group that has the same number
+    there. These ranks then send across what their whole group has for the other rank.
 
     Best: small N and many groups: G - 1 messages leave a rank for other groups, each M times as large
     Ranks: any
     Reference: "2DH" in Hwang et al., "Tutel: adaptive mixture-of-experts at scale", 2022, and in MSCCL,
       https://github.com/microsoft/msccl/pull/15
 
-    In groups that are smaller than another one a rank collects for several.
+    In a group that is smaller than another one, a rank collects for several ranks.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     sizes = np.array(schedule.groups)
-    size, first = np.repeat(sizes, sizes), np.repeat(np.cumsum(sizes) - sizes, sizes)  # Of each rank's group.
-    src, dst = np.tile(rank, p), ((rank + rank[:, None]) % p).ravel()  # One's next neighbour first.
+    size, first = np.repeat(sizes, sizes), np.repeat(np.cumsum(sizes) - sizes, sizes)  # Of the group of each rank.
+    src, dst = np.tile(rank, p), ((rank + rank[:, None]) % p).ravel()  # The next neighbour first.
     collector = first[src] + (dst - first[dst]) % size[src]
     inside = first[src] == first[dst]
     own = ~inside & (collector == src)
@@ -82,7 +82,7 @@ def hierarchical_all_to_all(schedule: Builder) -> None:
 
 
 def _numbered(values: Ints) -> Ints:
-    """How often each value has come before."""
+    """For each entry, how often its value has come before."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     number = np.empty_like(values)

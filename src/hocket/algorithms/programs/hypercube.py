@@ -1,4 +1,6 @@
-"""Hypercube: every block in as many parts as there are dimensions, each part going through them in its own order."""
+"""Hypercube: every block has as many parts as there are dimensions; each part takes the dimensions in an order of its
+own.
+"""
 
 import numpy as np
 
@@ -23,8 +25,8 @@ def _is_power_of_two(p: int) -> bool:
     ranks=("a power of two", _is_power_of_two, "bruck"),
 )
 def hypercube_all_gather(schedule: Builder) -> None:
-    """Partners differ in one bit of their numbers, and exchange what they have. In each step part i of every block goes
-    along another dimension than the others, so that all links of a rank are busy all the time.
+    """Partners differ in one bit of their numbers, and exchange what they have. In each step, the parts of a block go
+    along different dimensions, so that all links of a rank are busy all the time.
 
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; bruck takes any number
@@ -34,8 +36,8 @@ def hypercube_all_gather(schedule: Builder) -> None:
     for step in range(dims):
         with schedule.step():
             for part in range(dims):
-                # This part of a block is held if the block differs from the rank's own in dimensions done only: those
-                # from `part` upwards, which make up a row, and beyond the last one those from 0.
+                # A rank has this part of a block if the block differs from its own only in dimensions that are done:
+                # those from `part` upwards, which make up a row, and after the last dimension those from 0.
                 high, low = min(step, dims - part), max(step - (dims - part), 0)
                 first = rank & ~((2**high - 1 << part) | 2**low - 1)
                 schedule.copy(
@@ -53,7 +55,8 @@ hypercube_reduce_scatter = algorithm(
     steps="log2(P)",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The hypercube's all_gather run backwards: part i of every block is summed along one dimension after another.
+    doc="""The hypercube's all_gather run backwards: part i of every block is summed along one dimension after the
+    other.
 
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; bruck takes any number
@@ -69,7 +72,7 @@ hypercube_all_reduce = algorithm(
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     ranks=("a power of two", _is_power_of_two, "halving_doubling"),
-    doc="""Reduce_scatter, then all_gather of the hypercube.
+    doc="""The hypercube's reduce_scatter, then its all_gather.
 
     Best: large N where each pair of ranks that differ in one bit has a link of its own
     Ranks: a power of two; halving_doubling takes any number

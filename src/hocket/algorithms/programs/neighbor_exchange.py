@@ -1,4 +1,4 @@
-"""Neighbor exchange: ranks swap two blocks at a time with the neighbours on either side in turn."""
+"""Neighbor exchange: ranks swap two blocks at a time with the neighbour on one side and the other in turn."""
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
@@ -15,8 +15,8 @@ _RANKS = ("an even number of", lambda p: p == 1 or p % 2 == 0, "ring")
     ranks=_RANKS,
 )
 def neighbor_exchange_all_gather(schedule: Builder) -> None:
-    """Pairs of neighbours swap their blocks. Then each rank swaps, with the neighbour on the one side and the other in
-    turn, the two blocks that it got last.
+    """Pairs of neighbours swap their blocks. Then each rank swaps the two blocks that it received last, with the
+    neighbour on one side and the other in turn.
 
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number
@@ -24,12 +24,12 @@ def neighbor_exchange_all_gather(schedule: Builder) -> None:
       cluster with fast Ethernet", 2005
     """
     p, rank = schedule.num_ranks, schedule.ranks
-    side = 1 - 2 * (rank % 2)  # To the other of the pair, and from it on to the next pair.
+    side = 1 - 2 * (rank % 2)  # Towards the other rank of the pair, and beyond it to the next pair.
     if p > 1:
         with schedule.step():
             schedule.copy(src=rank, dst=rank + side, chunk=rank)
     for i in range(1, p // 2):
-        # Pairs that even ranks got last, counted from their own: 0, -1, 1, -2, 2 ...; odd ranks the other way round.
+        # The pair of blocks received last, relative to the own pair: 0, -1, 1, -2, 2 ...; for odd ranks mirrored.
         ahead = i // 2 if i % 2 else -(i // 2)
         pair = (rank // 2 + side * ahead) % (p // 2)
         with schedule.step():
@@ -58,7 +58,7 @@ neighbor_exchange_all_reduce = algorithm(
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     ranks=_RANKS,
-    doc="""Reduce_scatter, then all_gather of this name.
+    doc="""The reduce_scatter, then the all_gather of this name.
 
     Best: large N on a ring whose links work in both directions: half as many steps as `ring`
     Ranks: an even number of them, or one; ring takes any number

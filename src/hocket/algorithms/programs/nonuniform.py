@@ -1,11 +1,12 @@
 """Nonuniform trees of HCCL: logarithmic steps and least traffic for any rank count, most of it between near ranks.
 
-A chunk goes to far ranks first, and is collected from them last: single chunks travel far, half of all of them between
-neighbours. What goes 2**k ranks on gets to 2**k, 3 * 2**k, 5 * 2**k ... ranks from where it belongs.
+A chunk goes to far ranks first, and is collected from them last: single chunks travel far, and half of all chunks
+travel between neighbours. What is sent over the distance 2**k arrives 2**k, 3 * 2**k, 5 * 2**k ... ranks from its
+owner.
 
-HCCL has two algorithms of this kind. In its source reduce_scatter of the nonuniform hierarchical ring (NHR) sends to
-rank - 2**k and that of nonuniform Bruck (NB) to rank + 2**k: they are mirror images. What sets NHR apart is that chunks
-are renumbered where their places are free, so that what is sent at once lies together; NB leaves them in place.
+HCCL has two algorithms of this kind. In its source, reduce_scatter of the nonuniform hierarchical ring (NHR) sends to
+rank - 2**k and that of nonuniform Bruck (NB) to rank + 2**k: they are mirror images. NHR also renumbers chunks where it
+is free to do so, so that what is sent at once lies together; NB leaves chunks in place.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ _UP, _DOWN = 1, -1
 
 
 def _spread(schedule: Builder, direction: int) -> None:
-    """Each rank gives the chunks it holds 2**k ranks further on, if they are not there yet; far ranks first."""
+    """Each rank sends the chunks that the rank 2**k further on lacks to that rank; far ranks first."""
     p, rank = schedule.num_ranks, schedule.ranks
     for k in reversed(range(rounds(p))):
         count, stride = (p - 1 + 2**k) >> k + 1, 2 ** (k + 1)
@@ -31,10 +32,10 @@ def _spread(schedule: Builder, direction: int) -> None:
 
 
 def _scatter(schedule: Builder, direction: int) -> None:
-    """Who holds chunks gives half of them to the rank 2**k further on: every second that it holds; near ranks first."""
+    """A rank that holds chunks sends every second one of them to the rank 2**k further on; near ranks first."""
     p, root = schedule.num_ranks, schedule.root
     for k in range(rounds(p)):
-        goal = np.arange(2**k, min(2 ** (k + 1), p))  # Who gets its part now. Counted from the root.
+        goal = np.arange(2**k, min(2 ** (k + 1), p))  # The ranks that get their part now, counted from the root.
         count, stride = (p - 1 - goal >> k + 1) + 1, 2 ** (k + 1)
         first = goal if direction == _UP else -(goal + (count - 1) * stride)
         with schedule.step():
@@ -55,14 +56,14 @@ def _scatter(schedule: Builder, direction: int) -> None:
     sent="(P - 1) / P",
 )
 def hierarchical_ring_all_gather(schedule: Builder) -> None:
-    """P trees, one for each block, moved on by a rank each. The distance halves with every step: a single block goes
-    far away, and half of all blocks go to the next rank, where links are fast.
+    """P trees, one for each block, each one rank further on than the last. The distance halves with every step: a
+    single block goes far away, and half of all blocks go to the next rank, where links are fast.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its AllGatherNHR
 
-    Blocks have their places, so that a message is made of every 2**k-th block.
+    Blocks have fixed places, so a message consists of every 2**k-th block.
     """
     _spread(schedule, _UP)
 
@@ -73,10 +74,10 @@ hierarchical_ring_reduce_scatter = algorithm(
     steps="ceil(log2(P))",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The all_gather of this name run backwards: half of all blocks are folded with the next rank's, then a quarter
-    with those two ranks away, at last one block with that of a rank far away.
+    doc="""The all_gather of this name run backwards: half of all blocks are folded with those of the next rank, then a
+    quarter with those of the rank two further on, and at last one block with that of a rank far away.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its ReduceScatterNHR
     """,
@@ -92,16 +93,16 @@ hierarchical_ring_reduce_scatter = algorithm(
     labels=("same_on_all_ranks",),
 )
 def hierarchical_ring_all_reduce(schedule: Builder) -> None:
-    """Reduce_scatter, then all_gather of this name, with chunks renumbered: those of even ranks before those of odd
-    ones, and so on in each half, as long as halves are equal. So what is sent at once lies together.
+    """The reduce_scatter, then the all_gather of this name, with renumbered chunks: those of even ranks come before
+    those of odd ranks, and so on in each half, as long as halves are equal. So what is sent at once lies together.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring), and its AllReduceNHR
 
-    For a power of two every message is one range of chunks. Where P is an odd number times 2**a, those of distances to
-    2**a, at least half of the data, are one range each, or two at the end of a part; the others are made of every
-    second chunk, every fourth ... of a part. For small messages HCCL takes a single tree; see `tree` for one.
+    For a power of two, every message is one range of chunks. If P is an odd number times 2**a, the messages over
+    distances up to 2**a, at least half of the data, are one range each, or two at the end of a part; the others consist
+    of every second chunk, every fourth chunk ... of a part. For small messages HCCL uses a single tree; see `tree`.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     moves = [(2**k, *_lying_together(p, (rank - 2**k) % p, k)) for k in range(rounds(p))]
@@ -124,13 +125,13 @@ def _lying_together(p: int, goal: _Ints, k: int) -> tuple[_Ints, _Ints, _Ints, i
     part = np.zeros_like(goal)
     for bit in range(parts.bit_length() - 1):
         part = 2 * part + (goal >> bit & 1)
-    if 2**k < parts:  # All parts of ranks that are equal modulo 2**(k + 1).
+    if 2**k < parts:  # All parts of the ranks that are equal modulo 2**(k + 1).
         together = parts >> k + 1
         return goal, part // together * together * size, np.full_like(goal, together * size), 1
     count, stride = (p - 1 + 2**k) >> k + 1, 2**k // parts
     last = goal // parts * ((size + 1) // 2) % size  # (size + 1) / 2 is 1 / 2 modulo the size, which is odd.
-    upper = np.minimum(count, last // stride + 1)  # As many, counted down from the last, until the part begins.
-    lower = count - upper  # The others, at the end of the part.
+    upper = np.minimum(count, last // stride + 1)  # So many chunks, counted down from the last, until the part begins.
+    lower = count - upper  # The other chunks, at the end of the part.
     begin, cut = part * size + last - (upper - 1) * stride, lower > 0
     begin_lower = begin + size - lower * stride
     return (
@@ -149,8 +150,8 @@ def _lying_together(p: int, goal: _Ints, k: int) -> tuple[_Ints, _Ints, _Ints, i
     sent="(P - 1) / P",
 )
 def hierarchical_ring_scatter(schedule: Builder) -> None:
-    """The tree of one root: it gives every second block to the rank before it, then both every fourth two ranks back,
-    until each has one block left, its own.
+    """The tree of one root: it sends every second block to the rank before it, then both send every fourth block two
+    ranks back, and so on until each rank has one block left, its own.
 
     Best: small N and many ranks, where near ranks have faster links
     Ranks: any
@@ -164,13 +165,13 @@ hierarchical_ring_broadcast = algorithm(
     name="nonuniform_hierarchical_ring",
     steps="2 * ceil(log2(P))",
     sent="2 * (P - 1) / P",
-    doc="""Scatter, then all_gather of this name.
+    doc="""The scatter, then the all_gather of this name.
 
-    Best: medium and large N, many ranks, also where they are no power of two
+    Best: medium and large N, many ranks (no power of two is needed)
     Ranks: any
     Reference: HCCL, documentation of NHR (nonuniform hierarchical ring)
 
-    HCCL renumbers chunks here too.
+    HCCL renumbers chunks in this collective too.
     """,
 )(hierarchical_ring_scatter.then(hierarchical_ring_all_gather))
 
@@ -183,14 +184,15 @@ hierarchical_ring_broadcast = algorithm(
     sent="(P - 1) / P",
 )
 def nonuniform_bruck_all_gather(schedule: Builder) -> None:
-    """Reduce_scatter of this name run backwards. Unlike Bruck's, far ranks are first: the distance halves with every
-    step while the number of blocks grows, from one to half of them all.
+    """The reduce_scatter of this name run backwards. Unlike Bruck's algorithm, it starts with far ranks: the distance
+    halves with every step while the number of blocks grows, from one to half of them all.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)
 
-    The documentation has distances fall as well; the source of AllGatherNB has near ranks first, which is `bruck`.
+    The documentation says that distances fall, as they do here; the source of AllGatherNB starts with near ranks, which
+    is `bruck`.
     """
     _spread(schedule, _DOWN)
 
@@ -201,10 +203,10 @@ nonuniform_bruck_reduce_scatter = algorithm(
     steps="ceil(log2(P))",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""For k from 0, each rank sends floor((P - 1 + 2**k) / 2**(k + 1)) blocks over the distance 2**k, those that
-    belong an odd number of times 2**k ranks on: half of all blocks to the next rank, a single one far away.
+    doc="""For k from 0, each rank sends floor((P - 1 + 2**k) / 2**(k + 1)) blocks over the distance 2**k: those whose
+    owner is an odd number of times 2**k ranks on. Half of all blocks go to the next rank, a single one far away.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck), and its ReduceScatterNB
     """,
@@ -217,9 +219,9 @@ nonuniform_bruck_all_reduce = algorithm(
     steps="2 * ceil(log2(P))",
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""Reduce_scatter, then all_gather of this name.
+    doc="""The reduce_scatter, then the all_gather of this name.
 
-    Best: small and medium N, many ranks, also where they are no power of two, and where near ranks have faster links
+    Best: small and medium N, many ranks (no power of two is needed), and where near ranks have faster links
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)
     """,
@@ -234,8 +236,8 @@ nonuniform_bruck_all_reduce = algorithm(
     sent="(P - 1) / P",
 )
 def nonuniform_bruck_scatter(schedule: Builder) -> None:
-    """The tree of one root: it gives every second block to the rank after it, then both every fourth two ranks on,
-    until each has one block left, its own.
+    """The tree of one root: it sends every second block to the rank after it, then both send every fourth block two
+    ranks on, and so on until each rank has one block left, its own.
 
     Best: small N and many ranks, where near ranks have faster links
     Ranks: any
@@ -249,9 +251,9 @@ nonuniform_bruck_broadcast = algorithm(
     name="nonuniform_bruck",
     steps="2 * ceil(log2(P))",
     sent="2 * (P - 1) / P",
-    doc="""Scatter, then all_gather of this name.
+    doc="""The scatter, then the all_gather of this name.
 
-    Best: medium and large N, many ranks, also where they are no power of two
+    Best: medium and large N, many ranks (no power of two is needed)
     Ranks: any
     Reference: HCCL, documentation of NB (nonuniform Bruck)
     """,

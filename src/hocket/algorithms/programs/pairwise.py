@@ -7,7 +7,7 @@ import numpy as np
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
-_WINDOW = 8  # Messages of a rank that are under way at once, where they are spread out.
+_WINDOW = 8  # The number of messages of a rank that are under way at once in spread_out.
 
 
 @algorithm(
@@ -19,9 +19,9 @@ _WINDOW = 8  # Messages of a rank that are under way at once, where they are spr
     sent="(P - 1) / P**2",
 )
 def pairwise_all_to_all(schedule: Builder) -> None:
-    """In step d everyone gives the rank d further on the block for it, and so gets one from the rank d before.
+    """In step d every rank sends to the rank d further on its block, and receives one from the rank d before.
 
-    Best: large blocks on networks, where messages that arrive together get in each other's way
+    Best: large blocks on networks, where messages that arrive together slow each other down
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
 
@@ -39,7 +39,7 @@ def pairwise_all_to_all(schedule: Builder) -> None:
     sent="(P - 1) / P**2",
 )
 def spread_out_all_to_all(schedule: Builder) -> None:
-    """As pairwise, with windows of 8 distances in one step.
+    """Like pairwise, with 8 distances in one step.
 
     Best: medium blocks, and networks with flow control of their own
     Ranks: any
@@ -49,9 +49,9 @@ def spread_out_all_to_all(schedule: Builder) -> None:
 
 
 def _exchange(schedule: Builder, windows: Sequence[int]) -> None:
-    """Distances from 0 on, those from each of `windows` in a step of their own."""
+    """Distances from 0 upwards; those from each entry of `windows` on are a step of their own."""
     p, rank = schedule.num_ranks, schedule.ranks
-    for distance in np.split(np.arange(p), windows):  # One's own block, at distance 0, moves with the first step.
+    for distance in np.split(np.arange(p), windows):  # A rank's own block, at distance 0, moves in the first step.
         peer = (rank + distance[:, None]) % p
         with schedule.step():
             schedule.copy(src=rank, dst=peer, src_buffer="input", src_chunk=peer, dst_buffer="output", dst_chunk=rank)
@@ -65,7 +65,7 @@ def _exchange(schedule: Builder, windows: Sequence[int]) -> None:
     sent="(P - 1) / P",
 )
 def pairwise_all_gather(schedule: Builder) -> None:
-    """In step d everyone gives its own block to the rank d further on. No rank passes anything on.
+    """In step d every rank sends its own block to the rank d further on. No rank passes anything on.
 
     Best: large blocks on networks where all pairs of ranks are equally near
     Ranks: any
@@ -83,8 +83,8 @@ pairwise_reduce_scatter = algorithm(
     steps="P - 1",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The all_gather of this name run backwards: a rank's block comes in from one rank after the other, whose own
-    contribution it is, and is folded there.
+    doc="""The all_gather of this name run backwards: each rank receives the contributions to its block from one rank
+    after the other, and folds them.
 
     Best: large blocks on networks where all pairs of ranks are equally near
     Ranks: any

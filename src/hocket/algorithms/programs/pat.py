@@ -3,11 +3,11 @@
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
 
-_AGGREGATED = 8  # Blocks in a message, a power of two. NCCL derives it from the sizes of block and buffer.
+_AGGREGATED = 8  # Blocks in a message, a power of two. NCCL derives this number from the sizes of block and buffer.
 
 
 def _trees(p: int) -> int:
-    """Ranks between two roots of the trees that are walked block by block, a power of two."""
+    """The distance between two roots of the trees that are walked block by block, a power of two."""
     return max((1 << (p - 1).bit_length()) // _AGGREGATED, 1)
 
 
@@ -23,16 +23,17 @@ def _steps(p: int) -> int:
     sent="(P - 1) / P",
 )
 def pat_all_gather(schedule: Builder) -> None:
-    """Each block goes down a binomial tree, far ranks first, until 8 ranks at equal distances have it. From these it is
-    handed on through what lies between, a tree each, in depth-first order: 8 blocks, one for each tree, in one message.
+    """Each block goes down a binomial tree, far ranks first, until 8 ranks at equal distances have it. From each of
+    them it goes through the ranks in between, a tree of its own, in depth-first order; one message carries 8 blocks,
+    one for each tree.
 
-    Best: small N and many ranks, where far links are slow or shared, and little memory can be had
+    Best: small N and many ranks, where far links are slow or shared, and memory is short
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
       (arXiv 2506.20252); NCCL 2.23
 
-    ceil(log2 P) steps up to 16 ranks, with the messages of `nonuniform_bruck`; then about P / 8 steps, and 8 blocks at
-    most in a message. NCCL sends more blocks at once if they are small.
+    There are ceil(log2 P) steps up to 16 ranks, with the messages of `nonuniform_bruck`; above that about P / 8 steps,
+    and at most 8 blocks in a message. NCCL sends more blocks at once if they are small.
     """
     apart = _trees(schedule.num_ranks)
     for distance in (apart << k for k in reversed(range(_steps(schedule.num_ranks) - apart + 1))):
@@ -42,7 +43,9 @@ def pat_all_gather(schedule: Builder) -> None:
 
 
 def _hand_on(schedule: Builder, goal: int, distance: int, stride: int) -> None:
-    """One step: blocks get `goal`, goal + stride ... ranks away from home, from where they are `distance` nearer."""
+    """One step: blocks go to ranks `goal`, goal + stride ... away from their owner, from ranks that are `distance`
+    nearer.
+    """
     p, rank = schedule.num_ranks, schedule.ranks
     with schedule.step():
         schedule.copy(
@@ -61,15 +64,15 @@ pat_reduce_scatter = algorithm(
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
     doc="""PAT's all_gather run backwards: trees of near ranks are summed in depth-first order, so that few sums wait
-    unfinished, then their roots' sums from far away.
+    unfinished; then the sums of their roots come from far away.
 
-    Best: small N and many ranks, where far links are slow or shared, and little memory can be had
+    Best: small N and many ranks, where far links are slow or shared, and memory is short
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
       (arXiv 2506.20252); NCCL 2.23
 
-    Beside its input and output a rank needs memory for about 8 blocks for each level of a tree, where other logarithmic
-    algorithms need it for N / 2.
+    Beside its input and output, a rank needs memory for about 8 blocks for each level of a tree; other logarithmic
+    algorithms need memory for N / 2.
     """,
 )(pat_all_gather.reversed())
 
@@ -80,13 +83,13 @@ pat_all_reduce = algorithm(
     steps="2 * (min(ceil(log2(P)), 3) + max(2**ceil(log2(P)) / 8, 1) - 1)",
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""Reduce_scatter, then all_gather of PAT.
+    doc="""PAT's reduce_scatter, then its all_gather.
 
     Best: small N and many ranks, where far links are slow or shared
     Ranks: any
     Reference: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025
       (arXiv 2506.20252)
 
-    NCCL has it for reduce_scatter and all_gather only.
+    NCCL has PAT for reduce_scatter and all_gather only.
     """,
 )(pat_reduce_scatter.then(pat_all_gather))

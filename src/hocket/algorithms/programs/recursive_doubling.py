@@ -15,18 +15,19 @@ from hocket.schedule import Builder
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def recursive_doubling_all_reduce(schedule: Builder) -> None:
-    """Partners 1, 2, 4 ... apart exchange their sums, so that in each step twice as many ranks have been summed. Where
-    P is 2**k + r, the first 2 * r ranks add up in pairs before, and get the result after.
+    """Partners 1, 2, 4 ... apart exchange their sums, so a sum covers twice as many ranks after each step. If P is 2**k
+    + r, the first 2 * r ranks add up in pairs before the exchanges, and the second of each pair gets the result after
+    them.
 
     Best: small N
     Ranks: any
     Reference: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
 
-    The lower ranks are the left operand on both sides of an exchange, so that bits are equal on all ranks.
+    The lower ranks are the left operand on both sides of an exchange, so the bits are equal on all ranks.
     """
     p = schedule.num_ranks
     power = 1 << p.bit_length() - 1
-    folded = schedule.ranks[: 2 * (p - power) : 2]  # The first of each pair, which goes on for both.
+    folded = schedule.ranks[: 2 * (p - power) : 2]  # The first rank of each pair, which goes on for both.
     active, index = np.setdiff1d(schedule.ranks, folded + 1), np.arange(power)
     with schedule.step():
         schedule.reduce(src=folded + 1, dst=folded, chunk=0)
@@ -66,7 +67,7 @@ def recursive_doubling_barrier(schedule: Builder) -> None:
     ranks=("a power of two", lambda p: p.bit_count() == 1, "bruck"),
 )
 def recursive_doubling_all_gather(schedule: Builder) -> None:
-    """Partners 1, 2, 4 ... apart exchange all blocks that they have, one range of them.
+    """Partners 1, 2, 4 ... apart exchange all blocks that they have, as one range.
 
     Best: small and medium N; the largest messages go farthest
     Ranks: a power of two; bruck takes any number

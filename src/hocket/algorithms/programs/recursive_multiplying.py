@@ -1,6 +1,6 @@
-"""Recursive multiplying: groups of k ranks exchange all that they have, so that everybody knows k times as much.
+"""Recursive multiplying: groups of k ranks exchange all that they have, so that every rank has k times as much.
 
-Recursive doubling with another radix, registered as knomial like the trees of that radix.
+This is recursive doubling with another radix. It is registered as knomial, like the trees of that radix.
 """
 
 import numpy as np
@@ -26,9 +26,8 @@ def _full_levels(p: int) -> int:
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def knomial_all_reduce(schedule: Builder) -> None:
-    """In round i the four ranks that differ in digit i of their numbers (to the base 4) give each other whole vectors.
-
-    Ranks beyond the largest power of 4 give theirs to one below it before, and get the result after.
+    """In round i the four ranks that differ in digit i of their numbers (in base 4) send each other whole vectors. A
+    rank beyond the largest power of 4 sends its vector to a rank below it first, and gets the result at the end.
 
     Best: small N where several messages go out together: shared memory, many ports
     Ranks: any
@@ -59,7 +58,7 @@ def knomial_all_reduce(schedule: Builder) -> None:
     sent="(P - 1) / P",
 )
 def knomial_all_gather(schedule: Builder) -> None:
-    """In round i everybody takes the blocks that the ranks 4**i, 2 * 4**i and 3 * 4**i further on have, at once.
+    """In round i every rank takes at once the blocks of the ranks 4**i, 2 * 4**i and 3 * 4**i further on.
 
     Best: small N where several messages go out together
     Ranks: any
@@ -80,7 +79,7 @@ knomial_reduce_scatter = algorithm(
     steps="ceil(log2(P) / 2)",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The all_gather run backwards: far away first, three messages of partial sums to and from each rank.
+    doc="""The all_gather run backwards: far ranks first, three messages of partial sums to and from each rank.
 
     Best: small N where several messages go out together
     Ranks: any

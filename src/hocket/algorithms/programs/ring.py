@@ -1,4 +1,4 @@
-"""Ring: every chunk travels round the ring, one neighbour at a time. Bandwidth optimal, for any rank count."""
+"""Ring: every chunk travels round the ring, from neighbour to neighbour. Optimal in bandwidth, for any rank count."""
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
@@ -14,13 +14,14 @@ from hocket.schedule import Builder
     labels=("same_on_all_ranks",),
 )
 def ring_reduce_scatter(schedule: Builder) -> None:
-    """Each chunk travels once round the ring, collecting a contribution at every rank, and ends at home.
+    """Each chunk travels once round the ring, collects a contribution at every rank, and ends at the rank that keeps
+    it.
 
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
     Reference: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009
 
-    The order of reduction is another one for each chunk.
+    Each chunk has its own order of reduction.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     for i in schedule.repeat(p - 1):
@@ -36,7 +37,7 @@ def ring_reduce_scatter(schedule: Builder) -> None:
     sent="(P - 1) / P",
 )
 def ring_all_gather(schedule: Builder) -> None:
-    """Each rank's block travels once round the ring: in each step a rank passes on what it has just received.
+    """Each rank's block travels once round the ring: in each step a rank passes on the block that it has just received.
 
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
@@ -53,7 +54,7 @@ ring_all_reduce = algorithm(
     steps="2 * (P - 1)",
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""Two laps of the ring: reduce_scatter, which leaves each rank one finished chunk, then all_gather.
+    doc="""Twice round the ring: reduce_scatter, which leaves each rank one finished chunk, then all_gather.
 
     Best: large N, and where only neighbours have fast links; no algorithm sends less
     Ranks: any
@@ -71,13 +72,13 @@ ring_all_reduce = algorithm(
     sent="(P - 1) / P",
 )
 def bidirectional_ring_all_gather(schedule: Builder) -> None:
-    """Each rank's block travels both ways round the ring at once, and so half as far.
+    """Each rank's block travels round the ring in both directions at once, and so only half as far.
 
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
     Reference: folklore; bi-directional all-gather of CTRAN (Meta)
 
-    Of an even number of ranks the block of the one opposite comes in halves, one each way.
+    If the number of ranks is even, the block of the opposite rank comes in halves, one from each side.
     """
     p, rank = schedule.num_ranks, schedule.ranks
     parts = schedule.num_chunks // p  # Of a block.
@@ -94,7 +95,8 @@ bidirectional_ring_reduce_scatter = algorithm(
     steps="P // 2",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The all_gather run backwards: contributions come home from both sides, collecting others on the way.
+    doc="""The all_gather run backwards: contributions reach the owner of a block from both sides, and collect others on
+    the way.
 
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any
@@ -108,7 +110,7 @@ bidirectional_ring_all_reduce = algorithm(
     steps="2 * (P // 2)",
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""reduce_scatter and then all_gather, both of them in both directions of the ring.
+    doc="""The reduce_scatter, then the all_gather, both in both directions of the ring.
 
     Best: large N on rings whose links carry as much in each direction at the same time
     Ranks: any

@@ -2,7 +2,7 @@
 
 
 def rounds(num_ranks: int, radix: int = 2) -> int:
-    """The least number of rounds in which one becomes num_ranks, if there are radix times as many after each."""
+    """The least number of rounds in which one becomes num_ranks, if every round multiplies the number by radix."""
     count = 0
     while radix**count < num_ranks:
         count += 1

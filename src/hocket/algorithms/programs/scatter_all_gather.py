@@ -1,4 +1,4 @@
-"""Rooted collectives of large vectors, cut in blocks: the root's part in two phases, everybody's in between."""
+"""Rooted collectives of large vectors, cut in blocks: two phases, so that all ranks share the work of the root."""
 
 from hocket.algorithms.programs.recursive_multiplying import knomial_reduce_scatter
 from hocket.algorithms.programs.ring import ring_all_gather
@@ -10,7 +10,8 @@ scatter_all_gather = algorithm(
     name="scatter_all_gather",
     steps="ceil(log2(P)) + P - 1",
     sent="2 * (P - 1) / P",
-    doc="""The root gives everyone one block, down a binomial tree; then blocks travel round a ring until all have all.
+    doc="""The root sends every rank one block, down a binomial tree. Then the blocks travel round a ring until all
+    ranks have all blocks.
 
     Best: large N
     Ranks: any
@@ -31,9 +32,10 @@ reduce_scatter_gather = algorithm(
     steps="2 * ceil(log2(P) / 2)",
     sent=_sent,
     labels=("same_on_all_ranks",),
-    doc="""Everyone sums one block, in a logarithmic number of steps; the root gathers them by a tree of the same radix.
+    doc="""Every rank sums one block, in a logarithmic number of steps. The root gathers the blocks by a tree of the
+    same radix.
 
-    Best: medium and large N: all ranks share the work of summing
+    Best: medium and large N, because all ranks share the work of summing
     Ranks: any
     Reference: Rabenseifner, "Optimization of collective reduction operations", 2004; of radix k in UCC
     """,

@@ -1,4 +1,4 @@
-"""Split binary tree: each half of the data goes down one half of the tree, then pairs exchange what they lack."""
+"""Split binary tree: each half of the data goes down one half of the tree; then pairs exchange what they lack."""
 
 from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder
@@ -12,15 +12,16 @@ from hocket.schedule import Builder
     sent="min(P - 1, 1) + min(P // 6, 1) / 2",
 )
 def split_binary_broadcast(schedule: Builder) -> None:
-    """Two binary trees hang from the root, of equally many ranks; one passes the first half of the data down, the other
-    the second. In the last step every rank of one gives its half to its like in the other.
+    """Two binary trees of equally many ranks hang from the root. One tree passes the first half of the data down, the
+    other tree the second half. In the last step each rank of one tree exchanges its half with its partner in the other
+    tree.
 
     Best: medium N, which is sent in pieces
     Ranks: any
     Reference: Pjesivac-Grbovic, Angskun, Bosilca, Fagg, Gabriel and Dongarra, "Performance analysis of MPI collective
       operations", 2005; Open MPI, split binary tree
 
-    Half of N goes to each child, and half is exchanged.
+    Half of N goes to each child, and half of N is exchanged.
     """
     p = schedule.num_ranks
     order = (schedule.ranks + schedule.root) % p
@@ -36,7 +37,7 @@ def split_binary_broadcast(schedule: Builder) -> None:
         with schedule.step():
             schedule.copy(src=left[:pairs], dst=right, chunk=0)
             schedule.copy(src=right, dst=left[:pairs], chunk=1)
-            schedule.copy(src=right[pairs - 1], dst=left[pairs:], chunk=1)  # One is left over if P is even.
+            schedule.copy(src=right[pairs - 1], dst=left[pairs:], chunk=1)  # One rank is left over if P is even.
 
 
 split_binary_reduce = algorithm(

@@ -1,4 +1,4 @@
-"""Swing: partners on alternating sides of a ring, so that they stay nearer than those of recursive doubling."""
+"""Swing: partners lie on alternating sides of a ring, so that they are nearer than in recursive doubling."""
 
 import numpy as np
 
@@ -11,17 +11,17 @@ _RANKS = ("an even number of", lambda p: p == 1 or p % 2 == 0, "nonuniform_hiera
 
 @algorithm("all_gather", name="swing", chunks="P", steps="ceil(log2(P))", sent="(P - 1) / P", ranks=_RANKS)
 def swing_all_gather(schedule: Builder) -> None:
-    """Partners are 1, 1, 3, 5, 11 ... ranks apart, on alternating sides, the farthest first: even ranks look to where
-    (1 - (-2)**(k + 1)) / 3 points, odd ones the other way. They exchange all blocks that the other does not have.
+    """Partners are 1, 1, 3, 5, 11 ... ranks apart, on alternating sides, the farthest first: even ranks go (1 -
+    (-2)**(k + 1)) / 3 ranks on, odd ranks the other way. Partners exchange all blocks that the other one lacks.
 
-    Best: medium N on rings and tori, where a message shares links with all those that it passes
+    Best: medium N on rings and tori, where a message shares links with all messages that it passes
     Ranks: an even number of them, or one; nonuniform_hierarchical_ring takes any number
     Reference: De Sensi, Bonato, Saam and Hoefler, "Swing: short-cutting rings for higher bandwidth allreduce", 2024
       (arXiv 2401.09356)
     """
     p, rank = schedule.num_ranks, schedule.ranks
     side = 1 - 2 * (rank % 2)
-    held = np.zeros(1, int)  # Blocks that each rank has, counted from its own towards its side.
+    held = np.zeros(1, int)  # The blocks that each rank has, counted from its own block towards its side.
     for k in reversed(range(rounds(p))):
         ahead = (1 - (-2) ** (k + 1)) // 3
         given = held[~np.isin((ahead - held) % p, held)]
@@ -36,10 +36,10 @@ swing_reduce_scatter = algorithm(
     steps="ceil(log2(P))",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""Swing's all_gather run backwards: partners 1, 1, 3, 5, 11 ... apart, on alternating sides, give each other
-    their parts of the blocks that the other is to sum.
+    doc="""Swing's all_gather run backwards: partners 1, 1, 3, 5, 11 ... apart, on alternating sides, send each other
+    their parts of the blocks that the other one has to sum.
 
-    Best: medium N on rings and tori, where a message shares links with all those that it passes
+    Best: medium N on rings and tori, where a message shares links with all messages that it passes
     Ranks: an even number of them, or one; nonuniform_hierarchical_ring takes any number
     Reference: De Sensi, Bonato, Saam and Hoefler, "Swing: short-cutting rings for higher bandwidth allreduce", 2024
       (arXiv 2401.09356)
@@ -54,9 +54,9 @@ swing_all_reduce = algorithm(
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     ranks=_RANKS,
-    doc="""Reduce_scatter, then all_gather of Swing: what the paper calls its bandwidth-optimal version.
+    doc="""Swing's reduce_scatter, then its all_gather; the paper calls this the bandwidth-optimal version.
 
-    Best: medium N on rings and tori, where a message shares links with all those that it passes
+    Best: medium N on rings and tori, where a message shares links with all messages that it passes
     Ranks: an even number of them, or one; nonuniform_hierarchical_ring takes any number
     Reference: De Sensi, Bonato, Saam and Hoefler, "Swing: short-cutting rings for higher bandwidth allreduce", 2024
       (arXiv 2401.09356)

@@ -25,12 +25,12 @@ def grid(p: int, num_dims: int) -> Dims:
 
 
 def _num_shares(p: int, dims: Dims) -> int:
-    """How many axes go anywhere; 1 if none does."""
+    """How many axes are longer than 1; 1 if there is none."""
     return max(sum(length > 1 for length in dims), 1)
 
 
 def _shares(dims: Dims) -> Iterator[tuple[Dims, npt.NDArray[np.int64]]]:
-    """Of each share of the data: the axes in their order, and of each place in the grid of these the rank there."""
+    """For each share of the data, the lengths of the axes in their order, and the rank at each place of that grid."""
     lengths = [length for length in dims if length > 1] or [1]
     ranks = np.arange(math.prod(lengths)).reshape(lengths)
     for i in range(len(lengths)):
@@ -39,7 +39,9 @@ def _shares(dims: Dims) -> Iterator[tuple[Dims, npt.NDArray[np.int64]]]:
 
 
 def _gathered(dims: Dims) -> Schedule:
-    """all_gather along the last axis, then along the one before it, and so on: so blocks that move on lie together."""
+    """all_gather along the last axis, then along the one before it, and so on, so that blocks that move on lie
+    together.
+    """
     p, behind = math.prod(dims), math.prod(dims[1:])
     ring = ring_all_gather.build(dims[0])
     lines = [compose.on(ring, range(start, p, behind), p, collective="all_gather") for start in range(behind)]
@@ -61,14 +63,14 @@ def _gathered(dims: Dims) -> Schedule:
     dims=lambda p: grid(p, 2),
 )
 def torus_all_gather(schedule: Builder) -> None:
-    """Rings along one axis, then rings along the next one, in which all that came before goes on.
+    """Rings along one axis; then rings along the next axis pass on all that the first ones gathered.
 
-    Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
+    Best: large N on a torus, where only neighbours share links: fewer steps than one ring of all ranks
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010
 
-    One half of each block goes along x first and the other along y, so that both axes are busy at once. Grids of other
-    dimensions will do as well; a prime number of ranks is one ring.
+    One half of each block goes along x first and the other half along y, so that both axes are busy at once. Grids with
+    another number of dimensions work too; a prime number of ranks is one ring.
     """
     assert schedule.dims is not None
     p, shares = schedule.num_ranks, _num_shares(schedule.num_ranks, schedule.dims)
@@ -92,13 +94,14 @@ torus_reduce_scatter = algorithm(
     steps="sum(dims) - len(dims)",
     sent="(P - 1) / P",
     labels=("same_on_all_ranks",),
-    doc="""The all_gather run backwards: rings along one axis add up what is for the others of each line, and so on.
+    doc="""The all_gather run backwards: rings along one axis sum what the other ranks of each line need, then rings
+    along the next.
 
-    Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
+    Best: large N on a torus, where only neighbours share links: fewer steps than one ring of all ranks
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010
 
-    Shares, grids and prime numbers: as for all_gather.
+    Shares, grids and prime numbers are as in all_gather.
     """,
 )(torus_all_gather.reversed())
 
@@ -121,15 +124,16 @@ torus_all_reduce = algorithm(
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     dims=lambda p: grid(p, 2),
-    doc="""reduce_scatter along x, all_reduce of what that leaves each rank along y, all_gather along x; all by rings.
+    doc="""Rings along x do a reduce_scatter, rings along y an all_reduce of the result, and rings along x an
+    all_gather.
 
-    Best: large N on a torus, whose links only neighbours share: in fewer steps than one ring of all
+    Best: large N on a torus, where only neighbours share links: fewer steps than one ring of all ranks
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010;
       Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018
 
-    One half of the data goes along x first and the other along y, so that both axes are busy at once. Grids of other
-    dimensions will do as well; a prime number of ranks is one ring.
+    One half of the data goes along x first and the other half along y, so that both axes are busy at once. Grids with
+    another number of dimensions work too; a prime number of ranks is one ring.
     """,
 )(_all_reduce)
 
@@ -142,12 +146,13 @@ torus_3d_all_reduce = algorithm(
     sent="2 * (P - 1) / P",
     labels=("same_on_all_ranks",),
     dims=lambda p: grid(p, 3),
-    doc="""As on a torus of two dimensions, on one of three: in along x, y and z, and back along z, y and x.
+    doc="""Like torus, on a grid of three dimensions: reduce along x, y and z, and gather along z, y and x.
 
     Best: large N on a torus of three dimensions
     Ranks: any
     Reference: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", 2010
 
-    One third of the data goes along x first, one along y, and one along z. Other grids: as for two dimensions.
+    One third of the data goes along x first, one third along y, and one third along z. Other grids are as for two
+    dimensions.
     """,
 )(_all_reduce)

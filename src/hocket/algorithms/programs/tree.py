@@ -1,7 +1,7 @@
-"""Trees of radix k: those that know are k times as many after every step (broadcast), or as few (reduce, gather).
+"""Trees of radix k: after every step k times as many ranks have the data (broadcast), or 1 / k of them (reduce,
+gather).
 
-Binomial trees are those of radix 2; where the k - 1 messages of a rank can go out together, a larger radix takes fewer
-steps.
+Binomial trees have radix 2. If the k - 1 messages of a rank can go out together, a larger radix takes fewer steps.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def _children(p: int) -> int:
 
 
 def largest_subtree(p: int, radix: int = 2) -> int:
-    """Most ranks below one that is not the root, itself included."""
+    """The most ranks in a subtree below the root."""
     width = radix ** (rounds(p, radix) - 1) if p > 1 else 0
     return max(min(width, p - width), width // radix) if p > 1 else 0
 
@@ -59,7 +59,7 @@ def _gather(schedule: Builder, radix: int) -> None:
     p, root = schedule.num_ranks, schedule.root
     for level in range(rounds(p, radix)):
         width = radix**level
-        group = np.arange(0, p, width)  # First ranks, counted from the root.
+        group = np.arange(0, p, width)  # The first rank of each group, counted from the root.
         giver = group[group // width % radix > 0]
         taker, first = giver - giver % (width * radix), (giver + root) % p
         with schedule.step():
@@ -69,8 +69,8 @@ def _gather(schedule: Builder, radix: int) -> None:
 def _join(schedule: Builder, level: int, radix: int, root: int | Ranks, chunk: int | Ranks) -> None:
     """Groups of radix**level ranks join, radix at a time; one reduction folds their sums of a chunk in rank order.
 
-    The sum of a group is held by its first rank, or by the root if it is in it. A column of roots and of chunks: as
-    many trees at once.
+    The sum of a group lies at its first rank, or at the root if the root is in the group. With a column of roots and of
+    chunks, there are as many trees at once.
     """
     p, width = schedule.num_ranks, radix**level
     first = np.arange(0, p, width * radix)
@@ -78,7 +78,9 @@ def _join(schedule: Builder, level: int, radix: int, root: int | Ranks, chunk: i
     for i in range(radix):
         group = first + i * width
         giver = np.where(group // width == root // width, root, group)
-        rows = (group < p) & ((i > 0) | (giver != taker))  # What the taker has itself is there if it comes first.
+        rows = (group < p) & (
+            (i > 0) | (giver != taker)
+        )  # What the taker itself holds is already there if it comes first.
         add = schedule.reduce if i else schedule.copy
         add(src=giver[rows], dst=taker[rows], chunk=np.broadcast_to(chunk, rows.shape)[rows])
 
@@ -88,7 +90,8 @@ def _join(schedule: Builder, level: int, radix: int, root: int | Ranks, chunk: i
 
 @algorithm("broadcast", name="binomial", chunks="1", steps="ceil(log2(P))", sent="ceil(log2(P))")
 def binomial_broadcast(schedule: Builder) -> None:
-    """Whoever has the vector gives it to one who has not: far away first, so that the halves then work on their own.
+    """Each rank that has the vector sends it to one that has not: far ranks first, so that the halves then work on
+    their own.
 
     Best: small N
     Ranks: any
@@ -100,7 +103,7 @@ def binomial_broadcast(schedule: Builder) -> None:
 
 @algorithm("reduce", name="binomial", chunks="1", steps="ceil(log2(P))", sent="min(P - 1, 1)", labels=_BITS)
 def binomial_reduce(schedule: Builder) -> None:
-    """Neighbouring groups of 1, 2, 4 ... ranks join; the sum of a group is held by its first rank, or by the root.
+    """Neighbouring groups of 1, 2, 4 ... ranks join; the first rank of a group holds its sum, or the root does.
 
     Best: small N
     Ranks: any
@@ -122,13 +125,13 @@ def binomial_reduce(schedule: Builder) -> None:
     labels=_BITS,
 )
 def tree_reduce_scatter(schedule: Builder) -> None:
-    """For each rank's block the tree of binomial reduce with that rank as its root, all of them at once.
+    """The tree of binomial reduce for each rank's block, with that rank as its root; all trees at once.
 
     Best: small N, and where bits must be those of the balanced tree
     Ranks: any
     Reference: binomial reduce, as above
 
-    No algorithm sends less in all, but in the first step some ranks send nearly all of it.
+    No algorithm sends less in total, but in the first step some ranks send nearly all of it.
     """
     root = schedule.ranks[:, None]
     for level in range(rounds(schedule.num_ranks)):
@@ -148,7 +151,7 @@ tree_all_reduce = algorithm(
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
 
-    Bits are those of the balanced tree, on all ranks and for any size.
+    The bits are those of the balanced tree, on all ranks and for any size.
     """,
 )(binomial_reduce.then(binomial_broadcast))
 
@@ -157,11 +160,11 @@ tree_all_reduce = algorithm(
 def binomial_gather(schedule: Builder) -> None:
     """Neighbouring groups of 1, 2, 4 ... ranks, counted from the root, join: the first rank takes all blocks of both.
 
-    Best: small N and many ranks: the root hears from ceil(log2 P) ranks only
+    Best: small N and many ranks, because the root receives from ceil(log2 P) ranks only
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
 
-    Even blocks only, as ranks on the way hold blocks whose sizes they would not know.
+    Even blocks only, because ranks on the way hold blocks whose sizes they would not know.
     """
     _gather(schedule, 2)
 
@@ -171,9 +174,10 @@ binomial_scatter = algorithm(
     name="binomial",
     steps="ceil(log2(P))",
     sent="(P - 1) / P",
-    doc="""Binomial gather run backwards: the first of a group gives half of the blocks to the first of that half.
+    doc="""Binomial gather run backwards: the first rank of a group sends half of the blocks to the first rank of the
+    other half.
 
-    Best: small N and many ranks: the root speaks to ceil(log2 P) ranks only
+    Best: small N and many ranks, because the root sends to ceil(log2 P) ranks only
     Ranks: any
     Reference: folklore; Thakur, Rabenseifner and Gropp 2005
 
@@ -187,7 +191,7 @@ binomial_scatter = algorithm(
 
 @algorithm("broadcast", name="knomial", chunks="1", steps="ceil(log2(P) / 2)", sent=_children)
 def knomial_broadcast(schedule: Builder) -> None:
-    """Whoever has the vector gives it to three who have not, at once: a tree of radix 4.
+    """Each rank that has the vector sends it to three that have not, at once: a tree of radix 4.
 
     Best: small N where several messages go out together: shared memory, many ports
     Ranks: any
@@ -205,7 +209,7 @@ def knomial_broadcast(schedule: Builder) -> None:
     labels=("same_on_all_ranks", "size_invariant"),
 )
 def knomial_reduce(schedule: Builder) -> None:
-    """Neighbouring groups of 1, 4, 16 ... ranks join by fours; the sum is held by the first rank, or by the root.
+    """Neighbouring groups of 1, 4, 16 ... ranks join by fours; the first rank holds the sum, or the root does.
 
     Best: small N where several messages come in together: shared memory, many ports
     Ranks: any
@@ -224,13 +228,14 @@ def knomial_reduce(schedule: Builder) -> None:
     sent=_share_of_subtree_4,
 )
 def knomial_gather(schedule: Builder) -> None:
-    """Groups of 1, 4, 16 ... ranks, counted from the root, join by fours: the first takes all blocks of the others.
+    """Groups of 1, 4, 16 ... ranks, counted from the root, join by fours: the first rank takes all blocks of the
+    others.
 
     Best: small N and many ranks, where several messages come in together
     Ranks: any
     Reference: UCC and MPICH, k-nomial trees
 
-    Even blocks only, as ranks on the way hold blocks whose sizes they would not know.
+    Even blocks only, because ranks on the way hold blocks whose sizes they would not know.
     """
     _gather(schedule, _RADIX)
 
@@ -240,7 +245,7 @@ knomial_scatter = algorithm(
     name="knomial",
     steps="ceil(log2(P) / 2)",
     sent="(P - 1) / P",
-    doc="""The gather run backwards: the first of a group gives the firsts of its quarters what is for them.
+    doc="""The gather run backwards: the first rank of a group sends the first ranks of its quarters their blocks.
 
     Best: small N and many ranks, where several messages go out together
     Ranks: any

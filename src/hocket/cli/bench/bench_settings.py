@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.cli.limits import check_memory
-from hocket.runtime import find_collective_name, plans
+from hocket.runtime import plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (
     COLLECTIVES,
@@ -15,7 +15,9 @@ from hocket.schedule import (
     REDUCTIONS,
     Reduction,
     check_reduction,
+    find_collective_name,
     numpy_dtype,
+    plain_spelling,
     premul_sum,
 )
 
@@ -119,9 +121,9 @@ def op_in_nccl(op: str) -> str:
     return _OPS_OF_NCCL.get(op, op)
 
 
-def find_collective(text: str) -> str:
-    """The collective that is meant, in our spelling or NCCL's; ValueError."""
-    found = host_bound.MESSAGE if text.replace("_", "").lower() == host_bound.MESSAGE else find_collective_name(text)
+def find_operation(text: str) -> str:
+    """What the bench calls: a collective, in Hocket's spelling or NCCL's, or send_recv; ValueError."""
+    found = host_bound.MESSAGE if plain_spelling(text) == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
         raise ValueError(
             f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"

@@ -110,12 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
-    from hocket.cli.bench.bench_settings import BenchSettings, find_collective, find_dtypes, find_ops
+    from hocket.cli.bench.bench_settings import BenchSettings, find_dtypes, find_operation, find_ops
     from hocket.cli.limits import check_ranks
     from hocket.runtime.tuning import host_bound
     from hocket.schedule import COLLECTIVES
 
-    collective = find_collective(arguments.collective)
+    collective = find_operation(arguments.collective)
     ranks = arguments.ranks or num_ranks
     if arguments.ranks is not None:
         check_ranks(ranks)

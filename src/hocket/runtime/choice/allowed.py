@@ -13,10 +13,9 @@ a list of their own. If a list leaves no algorithm for a call:
 
 from dataclasses import dataclass
 
-from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name, find_collective_name
-from hocket.schedule import COLLECTIVES
-
-VARIABLE = "HOCKET_ALGO"
+from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name
+from hocket.runtime.variables import ALGO
+from hocket.schedule import COLLECTIVES, find_collective_name
 
 _PLAIN = ("direct", "ring", "tree", "binomial", "pairwise")  # preferred among those that an exclusion leaves
 _BOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -51,7 +50,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
     """Returns the lists in a text; the last one for each collective counts. ValueError says what is allowed."""
     if ".py" in text:
         raise ValueError(
-            f"{VARIABLE}: expected names of algorithms; found {text!r}; for an algorithm in a file, use algorithm= of "
+            f"{ALGO}: expected names of algorithms; found {text!r}; for an algorithm in a file, use algorithm= of "
             f"a call or of comm.configure()"
         )
     lists: dict[str, Allowed] = {}
@@ -60,7 +59,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
         collective = _collective(name, text) if colon else ""
         if not colon and position > 0:
             raise ValueError(
-                f"{VARIABLE}: expected COLLECTIVE:ALGORITHM,... in all lists but the first; found {entry!r} in {text!r}"
+                f"{ALGO}: expected COLLECTIVE:ALGORITHM,... in all lists but the first; found {entry!r} in {text!r}"
             )
         excludes, names = listed.strip().startswith("^"), listed.strip().removeprefix("^").split(",")
         known = tuple(_algorithm(one.strip(), collective, text) for one in names)
@@ -71,9 +70,7 @@ def parse(text: str) -> tuple[Allowed, ...]:
 def _collective(name: str, text: str) -> str:
     found = find_collective_name(name.strip())
     if found is None:
-        raise ValueError(
-            f"{VARIABLE}: expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r} in {text!r}"
-        )
+        raise ValueError(f"{ALGO}: expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r} in {text!r}")
     return found
 
 
@@ -84,4 +81,4 @@ def _algorithm(name: str, collective: str, text: str) -> str:
         return name
     there = sorted({one for kind in concerned for one in algorithm_names(kind)})
     what = f"an algorithm for {collective}" if collective else "an algorithm"
-    raise ValueError(f"{VARIABLE}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}")
+    raise ValueError(f"{ALGO}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}")

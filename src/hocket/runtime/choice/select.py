@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from hocket.algorithms import ALGORITHMS, Algorithm, on_replaced
-from hocket.runtime.choice.allowed import VARIABLE, Allowed, parse
+from hocket.runtime.choice.allowed import Allowed, parse
 from hocket.runtime.choice.spelling import algorithm_names
 from hocket.runtime.choice.tuner_file import Rule, read_configured
+from hocket.runtime.variables import ALGO
 from hocket.schedule import find_collective
 
 ORDERS: dict[str, str | None] = {"fast": None, "rank": "rank_order", "invariant": "balanced_tree"}
@@ -112,7 +113,7 @@ class Policy:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, shares_cores: bool = False) -> "Policy":
         """Reads HOCKET_ALGO and the tuner file. Raises ValueError, which says what is allowed, for a bad one."""
-        return cls(read_configured(environ), parse(environ.get(VARIABLE, "")), shares_cores)
+        return cls(read_configured(environ), parse(environ.get(ALGO, "")), shares_cores)
 
     def table_alone(self) -> "Policy":
         """Returns the policy of the same ranks without HOCKET_ALGO and without a tuner file."""
@@ -165,7 +166,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
         left = [name for name in allowed.names_for(collective) if name in names]
         if not left and allowed.binds(collective):
             raise ValueError(
-                f"{collective}: {VARIABLE} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
+                f"{collective}: {ALGO} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
                 f"expected at least one of {_fitting(collective, num_ranks, order)}"
             )
         names = left or names
@@ -178,7 +179,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     chosen = next((name for name in names if has_label(collective, name, num_ranks, order)), None)
     if chosen is None:
         raise ValueError(
-            f"{collective}: {VARIABLE} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
+            f"{collective}: {ALGO} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
             f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
         )
     return chosen
@@ -190,13 +191,13 @@ on_replaced.append(choose.cache_clear)  # the new algorithm may support other ra
 def choose_by(
     collective: str, num_ranks: int, num_bytes: int, order: str = "fast", policy: Policy = _NO_POLICY
 ) -> tuple[str, str]:
-    """Returns the result of `choose` and its source: "table", "tuner file" or "HOCKET_ALGO". Raises as `choose`."""
+    """Returns the result of `choose`, and what decided: "table", "tuner file" or HOCKET_ALGO. Raises as `choose`."""
     chosen = choose(collective, num_ranks, num_bytes, order, policy)
     if chosen == choose(collective, num_ranks, num_bytes, order, policy.table_alone()):
         return chosen, "table"
     without = replace(policy, rules=())
     by_rule = policy.rules and choose(collective, num_ranks, num_bytes, order, without) != chosen
-    return chosen, "tuner file" if by_rule else VARIABLE
+    return chosen, "tuner file" if by_rule else ALGO
 
 
 def required_label(order: str) -> str | None:

@@ -1,10 +1,7 @@
-"""Translates names of collectives and algorithms between NCCL's spelling and Hocket's.
-
-Case and underscores are ignored: AllReduce, allreduce and all_reduce are the same.
-"""
+"""Translates names of algorithms between NCCL's spelling and Hocket's. Case and underscores are ignored."""
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule import COLLECTIVES
+from hocket.schedule import plain_spelling
 
 ALGORITHMS_OF_NCCL = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 
@@ -12,16 +9,11 @@ ALGORITHMS_OF_NCCL = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls",
 _HERE = {("broadcast", "tree"): "binomial", ("reduce", "tree"): "binomial"}
 
 
-def find_collective_name(text: str) -> str | None:
-    """Returns Hocket's name of the collective in the text, None if there is none."""
-    return next((name for name in COLLECTIVES if _plain(name) == _plain(text)), None)
-
-
 def find_algorithm_name(text: str, collective: str) -> str | None:
     """Returns the algorithm of this collective in the text, None if there is none; Hocket's names go before NCCL's."""
     names = algorithm_names(collective)
-    plain = next((name for name in names if _plain(name) == _plain(text)), None)
-    return text if text in names else plain or _HERE.get((collective, _plain(text)))
+    plain = next((name for name in names if plain_spelling(name) == plain_spelling(text)), None)
+    return text if text in names else plain or _HERE.get((collective, plain_spelling(text)))
 
 
 def algorithm_names(collective: str) -> list[str]:
@@ -31,12 +23,7 @@ def algorithm_names(collective: str) -> list[str]:
 
 def is_algorithm_of_nccl(text: str) -> bool:
     """Returns whether NCCL has an algorithm of this name, even if Hocket has none."""
-    return any(_plain(name) == _plain(text) for name in ALGORITHMS_OF_NCCL)
-
-
-def collective_in_nccl(collective: str) -> str:
-    """Returns NCCL's spelling of a collective, such as "allreduce"."""
-    return _plain(collective)
+    return any(plain_spelling(name) == plain_spelling(text) for name in ALGORITHMS_OF_NCCL)
 
 
 def algorithm_in_nccl(collective: str, algorithm: str) -> str:
@@ -45,7 +32,3 @@ def algorithm_in_nccl(collective: str, algorithm: str) -> str:
         if (kind, ours) == (collective, algorithm) and find_algorithm_name(theirs, collective) == algorithm:
             return theirs
     return algorithm
-
-
-def _plain(text: str) -> str:
-    return text.replace("_", "").lower()

@@ -13,15 +13,13 @@ from pathlib import Path
 from hocket.runtime.choice.spelling import (
     algorithm_in_nccl,
     algorithm_names,
-    collective_in_nccl,
     find_algorithm_name,
-    find_collective_name,
     is_algorithm_of_nccl,
 )
-from hocket.schedule import COLLECTIVES
+from hocket.runtime.variables import TUNER_CONFIG_FILE
+from hocket.schedule import COLLECTIVES, find_collective_name, plain_spelling
 
 DEFAULT_FILE = "hocket_tuner.conf"
-VARIABLE = "HOCKET_TUNER_CONFIG_FILE"
 
 _FIELDS = (
     "collective",
@@ -81,11 +79,13 @@ def read_configured(environ: Mapping[str, str]) -> tuple[Rule, ...]:
 
     If the variable is empty, no file is read. Raises ValueError if the named file is missing, or if a file has errors.
     """
-    named = environ.get(VARIABLE)
+    named = environ.get(TUNER_CONFIG_FILE)
     if named is None:
         return read(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else ()
     if named and not Path(named).is_file():
-        raise ValueError(f"{VARIABLE}: expected a tuner file, found no file {named!r}; correct the path, or unset it")
+        raise ValueError(
+            f"{TUNER_CONFIG_FILE}: expected a tuner file, found no file {named!r}; correct the path, or unset it"
+        )
     return read(named) if named else ()
 
 
@@ -146,7 +146,7 @@ def _written(rules: Iterable[Rule]) -> list[str]:
         ",".join(
             str(field)
             for field in (
-                collective_in_nccl(rule.collective),
+                plain_spelling(rule.collective),
                 rule.min_bytes,
                 rule.max_bytes,
                 algorithm_in_nccl(rule.collective, rule.algorithm),
@@ -182,7 +182,7 @@ class _Line:
             )
         collective = find_collective_name(self.fields[0])
         if collective is None:
-            raise self._wrong(0, f"one of {', '.join(map(collective_in_nccl, COLLECTIVES))}")
+            raise self._wrong(0, f"one of {', '.join(map(plain_spelling, COLLECTIVES))}")
         min_bytes, max_bytes = self._number(1, 0), self._number(2, -1)
         if max_bytes != -1 and max_bytes < min_bytes:
             raise self._wrong(2, f"-1 or at least min_bytes, {min_bytes}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.errors import RendezvousError
+from hocket.runtime.variables import ADDRESS, CMA, PACED_LINK, RANK, SIZE
 
 MAX_ADDRESS_BYTES = 107  # sockaddr_un has 108 bytes, and an abstract name begins with NUL
 DEFAULT_TIMEOUT_SECONDS = 60.0
@@ -106,7 +107,7 @@ def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
     thread per core in each rank would mostly wait. The number of cores is that of the calling thread, so call this
     before the thread is bound.
     """
-    variables = {"HOCKET_RANK": str(rank), "HOCKET_SIZE": str(size), "HOCKET_ADDRESS": address}
+    variables = {RANK: str(rank), SIZE: str(size), ADDRESS: address}
     if "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // size))
     return variables
@@ -126,13 +127,10 @@ def may_attach(variables: Mapping[str, str] | None = None) -> bool:
 
     variables replaces os.environ. Raises ValueError for values other than 0 and 1.
     """
-    found = (os.environ if variables is None else variables).get("HOCKET_CMA", "1")
+    found = (os.environ if variables is None else variables).get(CMA, "1")
     if found not in ("0", "1"):
-        raise ValueError(f"HOCKET_CMA is {found!r}; expected 0 (stage private memory) or 1 (attach where permitted)")
+        raise ValueError(f"{CMA} is {found!r}; expected 0 (stage private memory) or 1 (attach where permitted)")
     return found == "1"
-
-
-_PACED_LINK = "HOCKET_PACED_LINK"
 
 
 @contextlib.contextmanager
@@ -150,19 +148,19 @@ def paced_link(bytes_per_second: float, seconds: float) -> Iterator[None]:
     ):
         if not (right and math.isfinite(value)):
             raise ValueError(f"{name} is {value}; expected a number {'above' if name[0] == 'b' else 'of at least'} 0")
-    outer = os.environ.get(_PACED_LINK)
-    os.environ[_PACED_LINK] = f"{float(bytes_per_second)!r},{float(seconds)!r}"
+    outer = os.environ.get(PACED_LINK)
+    os.environ[PACED_LINK] = f"{float(bytes_per_second)!r},{float(seconds)!r}"
     try:
         yield
     finally:
-        del os.environ[_PACED_LINK]
+        del os.environ[PACED_LINK]
         if outer is not None:
-            os.environ[_PACED_LINK] = outer
+            os.environ[PACED_LINK] = outer
 
 
 def link_here() -> tuple[float, float] | None:
     """Returns bytes per second and seconds of this rank's paced link; None without one."""
-    found = os.environ.get(_PACED_LINK)
+    found = os.environ.get(PACED_LINK)
     if found is None:
         return None
     bytes_per_second, seconds = found.split(",")
@@ -171,7 +169,7 @@ def link_here() -> tuple[float, float] | None:
 
 # --- sources of the rank: (source, rank, size, local rank, local size, address), or None --------------------------
 
-_Place = tuple[str, int, int, int, int, str] | None
+_Assigned = tuple[str, int, int, int, int, str] | None
 
 
 def _explicit(rank: int, size: int, address: str | None, timeout: float, variables: Mapping[str, str]) -> Environment:
@@ -183,7 +181,7 @@ def _explicit(rank: int, size: int, address: str | None, timeout: float, variabl
         raise ValueError(f"rank is {rank} and size is {size}; expected 0 <= rank < size")
     if address is None and size == 1:
         address = new_address()
-    address = address or variables.get("HOCKET_ADDRESS")
+    address = address or variables.get(ADDRESS)
     if address is None:
         raise ValueError(
             f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
@@ -192,19 +190,19 @@ def _explicit(rank: int, size: int, address: str | None, timeout: float, variabl
     return Environment(rank, size, address, "arguments", rank, size, timeout)
 
 
-def _from_hocket(variables: Mapping[str, str]) -> _Place:
-    if "HOCKET_RANK" not in variables and "HOCKET_SIZE" not in variables:
+def _from_hocket(variables: Mapping[str, str]) -> _Assigned:
+    if RANK not in variables and SIZE not in variables:
         return None
-    rank, size = _number(variables, "HOCKET_RANK"), _number(variables, "HOCKET_SIZE")
-    address = variables.get("HOCKET_ADDRESS", "")
+    rank, size = _number(variables, RANK), _number(variables, SIZE)
+    address = variables.get(ADDRESS, "")
     if not address:
         if size != 1:
-            raise RendezvousError(f"HOCKET_RANK is {rank} and HOCKET_SIZE {size}, but HOCKET_ADDRESS is not set")
+            raise RendezvousError(f"{RANK} is {rank} and {SIZE} {size}, but {ADDRESS} is not set")
         address = new_address()
     return "HOCKET", rank, size, rank, size, address
 
 
-def _from_torchrun(variables: Mapping[str, str]) -> _Place:
+def _from_torchrun(variables: Mapping[str, str]) -> _Assigned:
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         return None
     rank, size = _number(variables, "RANK"), _number(variables, "WORLD_SIZE")
@@ -217,7 +215,7 @@ def _from_torchrun(variables: Mapping[str, str]) -> _Place:
     return "torchrun", rank, size, _number(variables, "LOCAL_RANK", rank), local_size, address
 
 
-def _from_mpi(variables: Mapping[str, str]) -> _Place:
+def _from_mpi(variables: Mapping[str, str]) -> _Assigned:
     if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= set(variables):
         prefix, local_names = "OMPI_COMM_WORLD", ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
     elif {"PMI_RANK", "PMI_SIZE"} <= set(variables):
@@ -230,7 +228,7 @@ def _from_mpi(variables: Mapping[str, str]) -> _Place:
     return "MPI", rank, size, local_rank, local_size, _job_address("MPI", job or _starter())
 
 
-def _from_slurm(variables: Mapping[str, str]) -> _Place:
+def _from_slurm(variables: Mapping[str, str]) -> _Assigned:
     # A batch script, which is no task of a step, also has SLURM_PROCID; only srun sets all three.
     if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"} <= set(variables):
         return None

@@ -20,6 +20,7 @@ from typing import Any, Self
 from hocket import _core
 from hocket.runtime.ranks.per_rank import PerRank
 from hocket.runtime.traces import trace_file
+from hocket.runtime.variables import TRACE
 
 
 class _Tracing:
@@ -146,10 +147,10 @@ def joined(rank: int, size: int, job: str) -> None:
     """
     tracing = _tracing()
     tracing.rank, tracing.size, tracing.job = rank, size, job
-    file = os.environ.get("HOCKET_TRACE")
+    file = os.environ.get(TRACE)
     if file and tracing.trace is None and tracing.num_traces == 0:
         try:
             trace(file).start()
         except OSError as error:
-            error.add_note("HOCKET_TRACE asks for a trace into this file; name one that can be written, or unset it.")
+            error.add_note(f"{TRACE} asks for a trace into this file; name one that can be written, or unset it.")
             raise

@@ -1,8 +1,8 @@
-"""The one dependency analysis: which instructions of a plan touch the same memory, and in which order they must.
+"""The one dependency analysis: which instructions of a plan touch the same memory, and must therefore run in order.
 
-A *location* is a chunk of a rank's memory, coded as ``index * 4 + space``. Two accesses of a location conflict when one
-of them writes. `lower` turns conflicts into the dependencies of a plan; law 3 (races.py) asks of given plans that every
-conflict is ordered. What is left out: how instructions of different ranks wait for each other (races.py).
+A *location* is a chunk of a rank's memory, coded as ``index * 4 + space``. Two accesses of a location conflict if one
+of them writes. `lower` turns conflicts into the dependencies of a plan. Law 3 (races.py) checks that given plans order
+every conflict. How instructions of different ranks wait for each other is told in waits.py.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ INPUT, OUTPUT, SCRATCH, REMOTE = range(4)
 SPACE_NAMES = {INPUT: "input", OUTPUT: "output", SCRATCH: "scratch", REMOTE: "remote"}
 
 READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE = range(3)
-"""Kinds of a conflict: what the later access is to the earlier one."""
+"""Kinds of a conflict: what the later access does, and what the earlier one did."""
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.signedinteger[Any]]
@@ -32,7 +32,7 @@ class Conflicts(NamedTuple):
 
 
 class Accesses(NamedTuple):
-    """Every touch of local memory by a list of instructions; equal-length columns."""
+    """Every access to local memory by a list of instructions; equal-length columns."""
 
     instruction: Ints
     location: Ints
@@ -40,10 +40,10 @@ class Accesses(NamedTuple):
 
 
 def accesses(sources_end: AnyInts, destinations_end: AnyInts, sources: AnyInts, destinations: AnyInts) -> Accesses:
-    """List what instructions touch.
+    """List the accesses of instructions.
 
     sources_end and destinations_end are the exclusive ends of each instruction's part of sources and destinations, both
-    of (peer, space, index), as in `Plan`; what follows is not read. Channels are no memory and are left out.
+    of (peer, space, index), as in `Plan`; further columns are ignored. Channels are not memory and are left out.
     """
     reader = owners(sources_end)
     writer = owners(destinations_end)
@@ -59,15 +59,15 @@ def accesses(sources_end: AnyInts, destinations_end: AnyInts, sources: AnyInts, 
 
 
 def owners(ends: AnyInts) -> Ints:
-    """For each entry of a list cut by exclusive ends, the number of the part that it lies in."""
+    """For each entry of a list that exclusive ends cut in parts, the number of its part."""
     return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
 
 def conflicts(touched: Accesses) -> Conflicts:
     """Find the pairs of instructions that must be ordered; every other conflicting pair follows by transitivity.
 
-    Instructions are numbered in program order, and an instruction reads before it writes. A write that follows reads is
-    ordered after those reads alone, because they are ordered after the write before them.
+    Instructions are numbered in program order, and an instruction reads before it writes. A write after reads is
+    ordered after these reads only, because they are ordered after the write before them.
     """
     instruction, location, write = touched
     span = int(instruction.max(initial=0)) + 1

@@ -1,11 +1,13 @@
-"""What of a rank's transfers its plan depends on, without names: most ranks, and most roots, do the same elsewhere.
+"""The forms of ranks: their transfers without names. Most ranks, and most roots, do the same with other peers and
+chunks.
 
-A *spot* is a chunk of a buffer of one rank; a *location* is where it lies in the memory of the rank (placement.py).
-Peers, spots and locations of a rank get numbers of their own, in the order in which the rank's transfers meet them;
-a message and a size class is called by the row that has it. What is left is the rank's *form*. Lowering sees a form and
-nothing else (lower.py), so ranks of equal forms share what it makes of it, the outline of a plan, and `Forms.plans`
-puts each rank's names in. No two spots of a rank, no two locations, and no two peers get the same number. So all that
-lowering can ask of a name, whether it is equal to another, has the same answer of its number.
+The peers, spots and locations of a rank get numbers of their own, in the order in which the rank's transfers mention
+them. A message or a size class is known by the number of its row. The result is the rank's *form*. Lowering sees only
+forms (lower.py), so ranks with equal forms share its result, the *outline* of a plan. `Forms.plans` then puts each
+rank's names back in.
+
+No two spots of a rank, no two locations, and no two peers get the same number. Lowering only asks whether two names
+are equal, so it gets the same answer from the numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +24,10 @@ from hocket.schedule.lowering.plan import Outline, Plan
 from hocket.schedule.lowering.transfers import Transfers, transfers
 
 SENDS, RECEIVES, OPENS, KEEPS, RAW, KEEPS_RAW, COMPLETING = (1 << i for i in range(7))
-"""Marks of a row of a form: this rank is its source; its destination; and what Transfers says of it, if so."""
+"""Marks of a row of a form: this rank is the source; it is the destination; and the marks of Transfers."""
 
 NO_STEP = -1
-"""Step of the rows behind a form's transfers: output that no transfer writes, with its spot as the source."""
+"""The step of rows that come after a form's transfers: output that no transfer writes, with its spot as the source."""
 
 _MOST_ENDS, _MOST_NAMES = 1 << 18, 1 << 22
 
@@ -33,10 +35,10 @@ _MOST_ENDS, _MOST_NAMES = 1 << 18, 1 << 22
 class Form(NamedTuple):
     """The transfers of a rank, in their order; hashable.
 
-    rows: int32[., 5] of step, marks, source, target (numbers of spots, or -1 at the other end), peer (or -1). spots:
-    int32[., 2] of where each lies first and where once it is written, as ``number of the location * 4 + space`` or
-    NOWHERE. overlaps: explicit output, or what an exchange receives, lies in the same memory as the input. reads_at:
-    the step in which the only rank reads the contributions that no row reads; else NO_STEP.
+    rows: int32[., 5] of step, marks, source, target (numbers of spots, or -1 if on another rank), peer (or -1).
+    spots: int32[., 2] of where each spot lies first and where it lies once it is written, as ``number of the location
+    * 4 + space`` or NOWHERE. overlaps: explicit output, or what an exchange receives, lies in the memory of the input.
+    reads_at: the step in which a rank that is alone reads contributions that no row reads; else NO_STEP.
     """
 
     rows: bytes
@@ -45,8 +47,10 @@ class Form(NamedTuple):
     reads_at: int
 
 
-class Ends:
-    """The transfers of some consecutive ranks, rank after rank, and all of their forms that no alias mode changes."""
+class RankTransfers:
+    """The transfers of a batch of consecutive ranks, rank after rank, and the parts of their forms that are the same in
+    every alias mode.
+    """
 
     def __init__(self, schedule: Schedule, rows: Transfers, ranks: range) -> None:
         self.schedule, self.ranks = schedule, ranks
@@ -82,15 +86,16 @@ class Ends:
         self.rows = _bytes(lines, self.starts)
 
     def numbers(self, owner: Ints, names: Ints, span: int) -> tuple[Ints, Ints, Ints]:
-        """Number the names below span in each line of a table, apart for each owner, by first appearance; -1 is none.
+        """Number the names in each line of a table, for each owner by first appearance. Names lie below span; -1 is
+        none.
 
-        Gives the numbers, shaped like names; and owner and name of every number, owner after owner.
+        Returns the numbers, shaped like names, and the owner and name of every number, owner after owner.
         """
         named = names >= 0
         key = (owner[:, None] * span + names)[named]
         position = np.arange(len(key))
         first = np.empty(len(self.ranks) * span, np.int64)
-        first[key[::-1]] = position[::-1]  # of several assignments the last one stays
+        first[key[::-1]] = position[::-1]  # the last of several assignments stays
         first_of = first[key]
         opens = first_of == position
         name_owner, name = np.divmod(key[opens], span)
@@ -119,32 +124,32 @@ class Ends:
 
 
 class Forms:
-    """The forms of some ranks in one alias mode, by rank, and the names that belong to them."""
+    """The forms of a batch of ranks in one alias mode, by rank, and the names that belong to them."""
 
-    def __init__(self, ends: Ends, in_place: bool) -> None:
-        self.ends, self.in_place = ends, in_place
-        schedule, ranks = ends.schedule, np.arange(ends.ranks.start, ends.ranks.stop)
-        first, final = first_locations(schedule, in_place, ranks[ends.spot_owner], ends.spots)
-        locations = np.stack((first, final), axis=1)
-        numbers, location_owner, self._locations = ends.numbers(ends.spot_owner, locations, ends.span)
-        self._location_starts = ends.cuts(location_owner)
+    def __init__(self, batch: RankTransfers, in_place: bool) -> None:
+        self.batch, self.in_place = batch, in_place
+        schedule, ranks = batch.schedule, np.arange(batch.ranks.start, batch.ranks.stop)
+        first, home = first_locations(schedule, in_place, ranks[batch.spot_owner], batch.spots)
+        locations = np.stack((first, home), axis=1)
+        numbers, location_owner, self._locations = batch.numbers(batch.spot_owner, locations, batch.span)
+        self._location_starts = batch.cuts(location_owner)
         codes = np.where(locations == NOWHERE, NOWHERE, numbers * 4 + (locations & 3))
-        # One rank alone may have no rows: then its contribution is read where it becomes the output.
+        # A rank that is alone may have no rows. It reads its contribution as it copies it to the output.
         alone = schedule.kind.counts_contributions and schedule.num_ranks == 1
         reads_at = max(schedule.num_steps, 1) - 1 if alone else NO_STEP
         overlaps = np.zeros(len(ranks), bool)
         if in_place and (schedule.kind.blocks == "pair" or not schedule.uses_data):
             overlaps = is_shared(schedule, ranks)
-        spots = _bytes(codes.astype(np.int32), ends.spot_starts)
-        self.forms = [Form(*parts, reads_at) for parts in zip(ends.rows, spots, overlaps.tolist(), strict=True)]
+        spots = _bytes(codes.astype(np.int32), batch.spot_starts)
+        self.forms = [Form(*parts, reads_at) for parts in zip(batch.rows, spots, overlaps.tolist(), strict=True)]
 
     def spot(self, index: int, number: int) -> int:
         """The spot with this number in the form at this index."""
-        return int(self.ends.spots[self.ends.spot_starts[index] + number])
+        return int(self.batch.spots[self.batch.spot_starts[index] + number])
 
     def plans(self, outlines: Sequence[Outline]) -> list[Plan]:
-        """The plans of all ranks here, from the outlines of their forms."""
-        ends, schedule = self.ends, self.ends.schedule
+        """The plans of all ranks of the batch, from the outlines of their forms."""
+        batch, schedule = self.batch, self.batch.schedule
         kind, k, num_steps = schedule.kind, schedule.chunks_per_block, max(1, schedule.num_steps)
         sizes = np.array([outline.sizes for outline in outlines])
         cuts = np.concatenate((np.zeros((1, 4), np.int64), np.cumsum(sizes, axis=0))).tolist()
@@ -152,13 +157,13 @@ class Forms:
         sources = np.concatenate([outline.sources for outline in outlines])
         destinations = np.concatenate([outline.destinations for outline in outlines])
         dependencies = np.concatenate([outline.dependencies for outline in outlines])
-        instructions[:, 1] = ends.chunk[instructions[:, 1] + np.repeat(ends.starts[:-1], sizes[:, 0])]
+        instructions[:, 1] = batch.chunk[instructions[:, 1] + np.repeat(batch.starts[:-1], sizes[:, 0])]
         self._name(sources, sizes[:, 1])
         self._name(destinations, sizes[:, 2])
         plans = []
         held = self._blocks(kind.num_input_blocks(schedule.num_ranks, schedule.root), kind.input_block)
         wanted = self._blocks(kind.num_output_blocks(schedule.num_ranks, schedule.root), kind.output_block)
-        for i, (rank, outline) in enumerate(zip(ends.ranks, outlines, strict=True)):
+        for i, (rank, outline) in enumerate(zip(batch.ranks, outlines, strict=True)):
             begin, end = cuts[i], cuts[i + 1]
             plan = Plan(
                 rank=rank,
@@ -182,31 +187,33 @@ class Forms:
 
     def _blocks(self, num_blocks: Ints, block_at: Callable[[Ints, Ints, int], Ints]) -> list[NDArray[np.int32]]:
         """The blocks of each rank's input or output."""
-        sizes = num_blocks[self.ends.ranks.start : self.ends.ranks.stop]
+        sizes = num_blocks[self.batch.ranks.start : self.batch.ranks.stop]
         cuts = np.append(0, np.cumsum(sizes))
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        index, rank = np.arange(len(owner)) - cuts[owner], owner + self.ends.ranks.start
-        blocks = block_at(rank, index, self.ends.schedule.num_ranks).astype(np.int32)
+        index, rank = np.arange(len(owner)) - cuts[owner], owner + self.batch.ranks.start
+        blocks = block_at(rank, index, self.batch.schedule.num_ranks).astype(np.int32)
         return [blocks[begin:end] for begin, end in pairwise(cuts.tolist())]
 
     def _name(self, entries: NDArray[np.int32], sizes: Ints) -> None:
-        """Put names in the place of numbers, in the sources or destinations of all ranks, so many of each."""
+        """Replace numbers by names in the sources or destinations of all ranks; `sizes` says how many entries each rank
+        has.
+        """
         space = entries[:, 1]
         remote = np.flatnonzero(space == REMOTE)
-        row = entries[remote, 2] + np.repeat(self.ends.starts[:-1], sizes)[remote]
-        entries[remote, 0], entries[remote, 2] = self.ends.peer[row], self.ends.order[row]
+        row = entries[remote, 2] + np.repeat(self.batch.starts[:-1], sizes)[remote]
+        entries[remote, 0], entries[remote, 2] = self.batch.peer[row], self.batch.order[row]
         fixed = np.flatnonzero(space < SCRATCH)
         location = entries[fixed, 2] + np.repeat(self._location_starts[:-1], sizes)[fixed]
         entries[fixed, 2] = self._locations[location] >> 2
 
 
-def ends_of_all(schedule: Schedule) -> Iterator[Ends]:
-    """The ends of all ranks, as many ranks at a time as fit in bounded tables."""
+def rank_transfers(schedule: Schedule) -> Iterator[RankTransfers]:
+    """The transfers of all ranks, in batches of as many ranks as fit in bounded tables."""
     rows, num_ranks = transfers(schedule), schedule.num_ranks
     batches = max(2 * len(rows.src) / _MOST_ENDS, num_ranks * _num_names(schedule) / _MOST_NAMES)
     length = max(1, int(num_ranks / max(1.0, batches)))
     for first in range(0, num_ranks, length):
-        yield Ends(schedule, rows, range(first, min(first + length, num_ranks)))
+        yield RankTransfers(schedule, rows, range(first, min(first + length, num_ranks)))
 
 
 def _bytes(table: NDArray[np.int32], starts: Ints) -> list[bytes]:
@@ -216,7 +223,7 @@ def _bytes(table: NDArray[np.int32], starts: Ints) -> list[bytes]:
 
 
 def _num_names(schedule: Schedule) -> int:
-    """A bound of the spots of a rank, and of the locations in its input and output."""
+    """An upper bound of the number of spots of a rank, and of locations in its input and output."""
     kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
     span = int(max(kind.num_input_blocks(p, root).max(), kind.num_output_blocks(p, root).max()))
     span *= schedule.chunks_per_block

@@ -1,25 +1,26 @@
-"""From a schedule to plans: what one rank executes, as flat arrays. The native core is given these very arrays.
+"""From a schedule to plans: what one rank executes, as flat arrays. The native core gets these very arrays.
 
-A chunk of `data` lies in output memory if the output holds it; else in the input until it is first written, and from
-then on in scratch, whose slots are reused once dead. The first fold into a spot reads the input and writes the final
-location, so no copy is made that a fold can absorb. In place, input and output are one memory under one name.
+A chunk of `data` lies in output memory if the output holds it. Otherwise it lies in the input until it is first
+written, and from then on in scratch, whose slots are reused when their content is no longer needed. The first fold into
+a spot reads the input and writes where the spot lies from then on, so a copy that a fold can do is never made. In
+place, input and output are one memory under one name.
 
-All sources of a step are read before its destinations are written. Where a rank writes what it also sends in the step,
-the transport copies the source (STAGED); where a channel carries more than that one message, or another fold of the
-rank reads it, the plan copies it to scratch first. Both keep every wait within a step pointing to a later row:
+All sources of a step are read before its destinations are written. If a rank writes in a step what it also sends, the
+transport copies the source (STAGED). If a channel carries more than this one message, or another fold of the rank reads
+the source, the plan copies it to scratch first. Both keep the waits inside a step in the order of rows:
 
-- a fold waits for sends of its own rows, a send for folds of earlier rows of its channels (capacity one);
-- a send that serves rows a < b leaves row b to a new send where its channels carry anything in between;
-- all but the last row of a group that come from one peer are received into scratch on their own.
+- A fold waits for sends of its own rows; a send waits for folds of earlier rows of its channels (capacity one).
+- A send that serves rows a < b leaves row b to a new send if one of its channels carries anything in between.
+- All rows of a group that come from one peer, except the last one, are received into scratch separately.
 
-So a step cannot deadlock, in any schedule; law 3 checks it again on the arrays.
+So a step cannot deadlock, in any schedule. Law 3 checks this again on the arrays.
 
-What is lowered has no names yet: ranks that do the same elsewhere share the work (forms.py). Law 3 is asked of the
-plans with their names, so it takes nothing about this on trust.
+Lowering works without names: ranks that do the same with other peers and chunks share the work (forms.py). Law 3 checks
+the plans with their names, so it does not rely on this.
 
-A fold marks the operands that are raw: untouched contributions, which premul multiplies. The copies added here mark
-nothing, so what they carry is still raw for the row that reads it. Where no row ever reads a contribution, as only one
-rank is there, the copy to the output reads it, in place too.
+A fold marks its raw operands: untouched contributions, which premul multiplies. Copies that lowering adds mark nothing,
+so their content is still raw for the row that reads it. A rank that is alone may have no row that reads its
+contribution; then the copy to the output reads it, in place too.
 """
 
 import threading
@@ -40,10 +41,10 @@ from hocket.schedule.lowering.forms import (
     RAW,
     RECEIVES,
     SENDS,
-    Ends,
     Form,
     Forms,
-    ends_of_all,
+    RankTransfers,
+    rank_transfers,
 )
 from hocket.schedule.lowering.placement import NOWHERE, Memory
 from hocket.schedule.lowering.plan import COMPLETES, STAGED, Outline, OutlineWriter, Plan
@@ -59,29 +60,29 @@ _NUM_KEPT = 1024
 _LONGEST_KEPT = 1024  # instructions
 _lock = threading.Lock()  # guards _outlines
 _outlines: dict[Form, Outline] = {}
-"""Outlines of the forms that were met last, in that order: the roots of one algorithm have most of theirs in common."""
+"""Outlines of the forms that were used last, in this order. The roots of one algorithm have most forms in common."""
 
 
 def lower(schedule: Schedule, rank: int, in_place: bool) -> Plan:
-    """The plan of one rank; holds that rank's transfers only. VerifyError (law 2) if a row reads what holds nothing."""
-    ends = Ends(schedule, transfers(schedule, rank), range(rank, rank + 1))
-    return _plans(Forms(ends, in_place))[0]
+    """The plan of one rank; keeps that rank's transfers only. VerifyError (law 2) if a row reads an empty spot."""
+    batch = RankTransfers(schedule, transfers(schedule, rank), range(rank, rank + 1))
+    return _plans(Forms(batch, in_place))[0]
 
 
 def lower_all(schedule: Schedule, in_place: bool) -> list[Plan]:
-    """The plans of all ranks, by rank, from one pass over the steps. Errors as `lower`."""
+    """The plans of all ranks, by rank, from one pass over the steps. Errors as in `lower`."""
     small = schedule.num_rows <= _MOST_ROWS_KEPT
-    all_ends = _kept_ends(schedule) if small else ends_of_all(schedule)
-    return [plan for ends in all_ends for plan in _plans(Forms(ends, in_place))]
+    batches = _kept_transfers(schedule) if small else rank_transfers(schedule)
+    return [plan for batch in batches for plan in _plans(Forms(batch, in_place))]
 
 
 @lru_cache(1)  # The proof asks once for each alias mode.
-def _kept_ends(schedule: Schedule) -> list[Ends]:
-    return list(ends_of_all(schedule))
+def _kept_transfers(schedule: Schedule) -> list[RankTransfers]:
+    return list(rank_transfers(schedule))
 
 
 def _plans(forms: Forms) -> list[Plan]:
-    """Lower what differs, and put the names in."""
+    """Lower each different form once, and put the names in."""
     wanted = dict.fromkeys(forms.forms)
     with _lock:
         known = {form: _outlines.pop(form) for form in wanted if form in _outlines}
@@ -91,7 +92,7 @@ def _plans(forms: Forms) -> list[Plan]:
             _FormLowering(form, writer).run()
         except _NothingHeld as error:
             index = forms.forms.index(form)
-            rank, spot = forms.ends.ranks[index], forms.spot(index, error.spot)
+            rank, spot = forms.batch.ranks[index], forms.spot(index, error.spot)
             text = f"rank {rank} reads {Buffer(spot & 3).name.lower()}[{spot >> 2}], which holds nothing yet"
             raise VerifyError(text, law=2, step=error.step, rank=rank, chunk=spot >> 2) from None
     known.update(zip(missing, writer.outlines(), strict=True))
@@ -103,7 +104,7 @@ def _plans(forms: Forms) -> list[Plan]:
 
 
 class _NothingHeld(Exception):
-    """A form reads a spot, called by its number, that holds nothing."""
+    """A form reads a spot that holds nothing; the spot is given by its number."""
 
     def __init__(self, spot: int, step: int) -> None:
         self.spot, self.step = spot, step
@@ -111,7 +112,7 @@ class _NothingHeld(Exception):
 
 @dataclass(slots=True)
 class _Publication:
-    """Rows of one step that read one location for different peers: published once."""
+    """Rows of one step that read one location for different peers; they are published once."""
 
     location: int
     first: int
@@ -121,7 +122,7 @@ class _Publication:
 
 
 class _FormLowering:
-    """Lowers one rank's transfers, step by step, whatever their names. What it emits is meant as in plan.Outline."""
+    """Lowers one rank's transfers, step by step, without names. Its output is described at plan.Outline."""
 
     def __init__(self, form: Form, writer: OutlineWriter) -> None:
         self.writer, self.overlaps, self.reads_at = writer, form.overlaps, form.reads_at
@@ -138,11 +139,11 @@ class _FormLowering:
         for read, written, at in zip(self.source, self.target, self.steps, strict=True):
             last_use[read] = last_use[written] = at
         spots = np.frombuffer(form.spots, np.int32).reshape(-1, 2)
-        now, final = (
+        now, home = (
             {spot: location for spot, location in enumerate(column) if location != NOWHERE}
             for column in spots.T.tolist()
         )
-        self.memory = Memory(now, final, last_use)
+        self.memory = Memory(now, home, last_use)
 
     def run(self) -> None:
         """Emit the whole outline."""
@@ -169,17 +170,17 @@ class _FormLowering:
         self.writer.end(self.memory.num_slots)
 
     def fill_output(self, step: int) -> None:
-        """Copy to the output what it takes from the input unchanged; after step 0's sends, which others wait for."""
+        """Copy unchanged input to the output; after the sends of step 0, because other ranks wait for these."""
         raw = self.reads_at != NO_STEP
         for row, spot in self.unwritten:
-            source, final = self.read(spot, step), self.memory.final[spot]
-            if source != final or raw:
-                self.writer.copy(step, row, source, final, raw)
+            source, home = self.read(spot, step), self.memory.home[spot]
+            if source != home or raw:
+                self.writer.copy(step, row, source, home, raw)
 
     def overwritten_inputs(self) -> dict[int, list[tuple[int, int, int]]]:
         """Input that is read after a row has overwritten its memory: (spot, last read, row of its size), by that step.
 
-        Such a row writes another spot, which lies in the same memory: explicit output, or what an exchange receives.
+        Such a row writes another spot that lies in the same memory: explicit output, or what an exchange receives.
         """
         found: dict[int, list[tuple[int, int, int]]] = {}
         memory = self.memory
@@ -195,7 +196,7 @@ class _FormLowering:
                 continue
             if self.keeps[row] and target in memory.now:
                 last_read[target] = step, row
-            location = memory.final.get(target)
+            location = memory.home.get(target)
             if location is not None and memory.now.get(target) != location and not self.moves_nothing(row, location):
                 overwritten.setdefault(location, step)
         for spot, (last, row) in last_read.items():
@@ -205,7 +206,7 @@ class _FormLowering:
         return found
 
     def moves_nothing(self, row: int, location: int) -> bool:
-        """Whether a row is a group of its own that copies an input to the memory in which it lies: no instruction."""
+        """Whether a row alone copies an input to the memory where it already lies, and so needs no instruction."""
         last = row + 1 == len(self.steps) or self.opens[row + 1] or not self.receives[row + 1]
         alone = last and self.opens[row] and not self.keeps[row] and self.sends[row]
         return alone and not self.raw[row] and self.memory.now.get(self.source[row]) == location
@@ -217,7 +218,7 @@ class _FormLowering:
         return location
 
     def step(self, step: int, begin: int, end: int) -> None:
-        """Lower the rows begin to end, all those of this step."""
+        """Lower the rows from begin to end, which are all rows of this step."""
         memory = self.memory
         outgoing: list[tuple[int, int]] = []
         groups: list[tuple[int, list[_Operand]]] = []  # opening row, operands
@@ -233,7 +234,7 @@ class _FormLowering:
         folds: list[tuple[int, list[_Operand], int]] = []
         for row, operands in groups:
             location = memory.write(self.target[row])
-            if operands != [(location, False)]:  # in place, a copy from input to output may be none
+            if operands != [(location, False)]:  # in place, a copy from input to output may need no instruction
                 folds.append((row, operands, location))
         written = {location for _, _, location in folds}
         sends = self.merge(outgoing) if outgoing else []
@@ -249,7 +250,7 @@ class _FormLowering:
             self.fold(step, row, operands, location, moved)
 
     def merge(self, outgoing: list[tuple[int, int]]) -> list[_Publication]:
-        """Group the rows that read one location for several peers, as far as no wait can point backwards."""
+        """Group the rows that read one location for several peers, as long as waits stay in the order of rows."""
         sends: list[_Publication] = []
         latest: dict[int, _Publication] = {}  # by peer: the last send on that channel so far
         open_sends: dict[int, _Publication] = {}  # by location
@@ -292,7 +293,7 @@ class _FormLowering:
         return moved
 
     def fold(self, step: int, row: int, operands: list[_Operand], location: int, moved: dict[int, int]) -> None:
-        """Emit a row group, receiving on their own all messages but the last that one peer sends to it."""
+        """Emit a row group. Each message of a peer, except its last one, is received by an instruction of its own."""
         writer = self.writer
         if len(operands) > 2 or (len(operands) == 2 and operands[0][0] < 0):
             final = {self.peer[~operand]: operand for operand, _ in operands if operand < 0}

@@ -1,10 +1,10 @@
 """Where spots lie in the memory of their ranks, before the first step and from step to step.
 
-A spot is a chunk of a buffer of the schedule, coded ``chunk * 4 + buffer``; a location is a chunk of the rank's input,
-output or scratch memory, coded as in dependencies.py. A chunk of `data` lies in the output if the output holds it; else
-in the input until it is first written, and from then on in scratch, whose slots are reused once dead. In place, input
-and output are one memory under one name, the name of the larger; so in an all_to_all what is received overwrites what
-is still to be sent, unless lowering has moved it out of the way.
+A spot is a chunk of a buffer of the schedule, coded ``chunk * 4 + buffer``. A location is a chunk of the rank's input,
+output or scratch memory, coded as in dependencies.py. A chunk of `data` lies in the output if the output holds it.
+Otherwise it lies in the input until it is first written, and from then on in scratch, whose slots are reused when their
+content is no longer needed. In place, input and output are one memory under one name, the name of the larger one. So in
+an all_to_all, received data overwrites data that is still to be sent, unless lowering moves it away first.
 """
 
 import numpy as np
@@ -23,9 +23,10 @@ def is_shared(schedule: Schedule, rank: Ints) -> "np.ndarray[tuple[int], np.dtyp
 
 
 def first_locations(schedule: Schedule, in_place: bool, rank: Ints, spot: Ints) -> tuple[Ints, Ints]:
-    """Where spots of ranks lie before the first step, and once they are written; arrays of equal length.
+    """Where spots of ranks lie before the first step, and where they lie once they are written; arrays of equal
+    length.
 
-    NOWHERE if a spot holds nothing then, or goes to scratch.
+    NOWHERE if a spot holds nothing before the first step, or is written to scratch.
     """
     kind, k, num_ranks, root = schedule.kind, schedule.chunks_per_block, schedule.num_ranks, schedule.root
     num_held = kind.num_input_blocks(num_ranks, root)[rank]
@@ -38,10 +39,10 @@ def first_locations(schedule: Schedule, in_place: bool, rank: Ints, spot: Ints) 
     wanted = np.where(is_data, kind.output_position(rank, block, num_ranks, root), block)
     wanted[(buffer == Buffer.INPUT) | (buffer == Buffer.SCRATCH)] = NOWHERE
     now = np.where(held >= 0, (held * k + within) * 4 + INPUT, NOWHERE)
-    final = np.where(wanted >= 0, (wanted * k + within) * 4 + OUTPUT, NOWHERE)
+    home = np.where(wanted >= 0, (wanted * k + within) * 4 + OUTPUT, NOWHERE)
     if in_place:
         shared = is_shared(schedule, rank)
-        # The smaller is a part of the larger, which begins at its first block: see collective.in_place_offset.
+        # The smaller one is a part of the larger one, from its first block on: see collective.in_place_offset.
         offset = np.where(
             num_wanted > num_held,
             kind.output_position(rank, kind.input_block(rank, 0, num_ranks), num_ranks, root),
@@ -50,20 +51,20 @@ def first_locations(schedule: Schedule, in_place: bool, rank: Ints, spot: Ints) 
         offset[num_wanted == num_held] = 0
         renamed = shared & (num_wanted >= num_held) & (now >= 0)
         now[renamed] += (offset * k * 4 + OUTPUT - INPUT)[renamed]
-        renamed = shared & (num_wanted < num_held) & (final >= 0)
-        final[renamed] += (offset * k * 4 + INPUT - OUTPUT)[renamed]
-        if kind.blocks != "pair":  # where other data is received than was sent, no chunk ends in the input
-            stays = shared & is_data & (final < 0)
-            final[stays] = now[stays]
-    return now, final
+        renamed = shared & (num_wanted < num_held) & (home >= 0)
+        home[renamed] += (offset * k * 4 + INPUT - OUTPUT)[renamed]
+        if kind.blocks != "pair":  # an exchange receives other data than it sends, so chunks do not stay
+            stays = shared & is_data & (home < 0)
+            home[stays] = now[stays]
+    return now, home
 
 
 class Memory:
     """Where every spot of one rank lies, step by step."""
 
-    def __init__(self, now: dict[int, int], final: dict[int, int], last_use: dict[int, int]) -> None:
-        self.now = now  # spot -> where its content lies; absent: it holds nothing
-        self.final = final  # spot -> its location once it is written; absent: scratch
+    def __init__(self, now: dict[int, int], home: dict[int, int], last_use: dict[int, int]) -> None:
+        self.now = now  # spot -> where its content lies; absent if it holds nothing
+        self.home = home  # spot -> where it lies once written; absent if in scratch
         self.last_use = last_use  # spot -> step
         self.num_slots = 0
         self._free: list[int] = []
@@ -77,7 +78,7 @@ class Memory:
                 self._free.sort(reverse=True)
 
     def slot(self, last_use: int) -> int:
-        """The location of the lowest free slot, taken until after last_use."""
+        """The location of the lowest free slot, which is then taken until after last_use."""
         if self._free:
             index = self._free.pop()
         else:
@@ -88,8 +89,8 @@ class Memory:
 
     def write(self, spot: int) -> int:
         """Where this spot is written, and lies from now on."""
-        location = self.final.get(spot)
+        location = self.home.get(spot)
         if location is None:
-            location = self.final[spot] = self.slot(self.last_use[spot])
+            location = self.home[spot] = self.slot(self.last_use[spot])
         self.now[spot] = location
         return location

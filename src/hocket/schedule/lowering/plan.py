@@ -1,7 +1,7 @@
-"""A plan: what one rank executes, as flat arrays. The native core is given these very arrays.
+"""A plan: what one rank executes, as flat arrays. The native core gets these very arrays.
 
-`OutlineWriter` collects instructions and adds the dependencies. What they should be is said in lower.py, and whether a
-plan is safe to run in races.py.
+`OutlineWriter` collects instructions and adds the dependencies. lower.py says which instructions a plan needs, and
+races.py checks whether a plan is safe to run.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from hocket.schedule.lowering.dependencies import accesses, conflicts, owners
 
 COMPLETES = 1
-"""Flag of a fold whose result is the first to hold all contributions: avg divides here."""
+"""Flag of a fold whose result is the first to hold all contributions: avg divides in this fold."""
 
 STAGED = 2
-"""Flag of a send whose source is overwritten in the same step: the transport copies it, and never lends it."""
+"""Flag of a send whose source is overwritten in the same step: the transport copies the source, and never lends it."""
 
 _FIELDS = 6
 
@@ -27,13 +27,15 @@ class Plan:
 
     instructions[n, 6]: step, chunk (size class), sources_end, destinations_end, dependencies_end (exclusive ends of
     this instruction's part of the three lists), flags. sources [., 4]: peer, space, index, raw; destinations [., 3]:
-    peer, space, index. Local: peer -1, a space of dependencies.py, and the chunk in that memory. Remote: the peer,
-    REMOTE, and the row's order number, the same at both ends. raw: a fold reads a rank's untouched contribution, which
-    premul multiplies here; copies that lowering adds leave it as it is, for the one fold that reads it for a row.
-    dependencies: earlier instructions whose piece j must be settled before piece j of this one. A fold is settled when
-    it is written; a send when its source may be overwritten.
+    peer, space, index. A local entry has peer -1, a space of dependencies.py, and the index of the chunk in that
+    memory. A remote entry has the peer, REMOTE, and the row's order number, which is the same at both ends. raw: the
+    fold reads a rank's untouched contribution, and premul multiplies it. Copies that lowering adds leave a contribution
+    raw for the one fold that reads it for a row. dependencies: earlier instructions whose piece j must be settled
+    before piece j of this one starts. A fold is settled when its result is written; a send is settled when its source
+    may be overwritten.
 
-    input_blocks and output_blocks are the numbers of the blocks of `data` that the rank's memory holds, in its order.
+    input_blocks and output_blocks are the numbers of the blocks of `data` that the rank's memory holds, in the order of
+    memory.
 
     A channel carries messages by (step, order), and with pieces by (piece + step, step, order). A piece is a fixed
     range of elements of every chunk (a slot of scratch holds chunks of unequal length in turn). A fold may name its
@@ -58,9 +60,9 @@ class Plan:
 
 
 class Outline(NamedTuple):
-    """A plan without names, for all ranks of one form (forms.py): arrays as in Plan, with numbers for what they name.
+    """A plan without names, for all ranks with one form (forms.py): arrays as in Plan, with numbers instead of names.
 
-    Size classes and messages are numbers of the form's rows, spots in input and output numbers of locations.
+    Size classes and messages are numbers of the form's rows. Spots in input and output are numbers of locations.
     """
 
     sizes: tuple[int, int, int, int]
@@ -72,7 +74,7 @@ class Outline(NamedTuple):
 
 
 class OutlineWriter:
-    """Collects the instructions of some outlines, one after the other; locations as in dependencies.py."""
+    """Collects the instructions of several outlines, one after the other; locations as in dependencies.py."""
 
     def __init__(self) -> None:
         self.instructions: list[int] = []
@@ -81,11 +83,11 @@ class OutlineWriter:
         self._ends: list[tuple[int, int, int, int]] = []
 
     def emit(self, step: int, chunk: int, flags: int) -> None:
-        """Close the instruction whose sources and destinations were just appended."""
+        """Finish the instruction whose sources and destinations were just appended."""
         self.instructions += (step, chunk, len(self.sources) // 4, len(self.destinations) // 3, 0, flags)
 
     def fold(self, step: int, chunk: int, location: int, flags: int) -> None:
-        """Close the instruction whose sources were just appended, and which writes this location."""
+        """Finish the instruction whose sources were just appended; it writes this location."""
         self.destinations += (-1, location & 3, location >> 2)
         self.instructions += (step, chunk, len(self.sources) // 4, len(self.destinations) // 3, 0, flags)
 
@@ -95,12 +97,12 @@ class OutlineWriter:
         self.fold(step, chunk, destination, 0)
 
     def end(self, num_scratch: int) -> None:
-        """Everything since the last end is one outline."""
+        """Make one outline of everything since the last end."""
         entries = len(self.sources) // 4, len(self.destinations) // 3
         self._ends.append((num_scratch, len(self.instructions) // _FIELDS, *entries))
 
     def outlines(self) -> list[Outline]:
-        """Turn the lists into outlines: one dependency analysis, in which their locations are kept apart."""
+        """Turn the lists into outlines, with one dependency analysis that keeps their locations apart."""
         instructions = np.array(self.instructions, np.int32).reshape(-1, _FIELDS)
         sources = np.array(self.sources, np.int32).reshape(-1, 4)
         destinations = np.array(self.destinations, np.int32).reshape(-1, 3)
@@ -123,7 +125,7 @@ class OutlineWriter:
             outline = Outline(
                 (i1 - i0, s1 - s0, d1 - d0, e1 - e0),
                 num_scratch,
-                # Copies: outlines outlive the batch that they were made with.
+                # Copies, because outlines outlive the arrays of this batch.
                 instructions[i0:i1].copy(),
                 sources[s0:s1].copy(),
                 destinations[d0:d1].copy(),

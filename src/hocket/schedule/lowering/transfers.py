@@ -1,8 +1,8 @@
-"""A schedule flattened into single-chunk transfers with what an executor must know of each: the first half of lowering.
+"""The first half of lowering: a schedule as single-chunk transfers, with what an executor must know about each.
 
-Steps are streamed: for one rank, only that rank's own transfers are kept, so no rank ever holds the global table, and
-of a large symmetric schedule only the ranks are followed that stand for all. What is left out: where a chunk lies in
-memory (lower.py).
+Steps are streamed. For one rank, only that rank's own transfers are kept, so no rank ever holds the global table. In a
+large symmetric schedule, only the ranks that stand for all others are followed. Where a chunk lies in memory is decided
+later (lower.py).
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ from hocket.schedule.ir import Block, Buffer, Schedule, Step
 from hocket.schedule.shape import Shape
 
 _SLAB = 1 << 18
-"""Transfers held at once while streaming a repeated step."""
+"""Transfers that are held at once while a repeated step is streamed."""
 
 _PLAIN_TO = 1 << 16
-"""Spots of all ranks up to which looking for a symmetry costs more than following them all."""
+"""Up to this many spots of all ranks, following all ranks is cheaper than looking for a symmetry."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -31,10 +31,11 @@ Bools = NDArray[np.bool_]
 class Transfers:
     """Single-chunk rows, in schedule order; equal-length columns.
 
-    order is the row's index in its expanded step; source and target are *spots*, ``chunk * 4 + buffer``; chunk is the
-    size class; raw says that the source holds its rank's untouched contribution. The row that opens a row group says
-    for all of it whether the old content is the first operand (keeps), whether that is raw (keeps_raw), and whether the
-    result is the first to hold all contributions (completes). Transfers of one rank say so of that rank's groups only.
+    order is the row's index in its expanded step. source and target are *spots*, ``chunk * 4 + buffer``. chunk is the
+    size class. raw: the source holds its rank's untouched contribution. The row that opens a row group says for the
+    whole group whether the old content is the first operand (keeps), whether that content is raw (keeps_raw), and
+    whether the result is the first to hold all contributions (completes). In the transfers of one rank, this is known
+    for that rank's groups only.
     """
 
     step: Ints
@@ -51,12 +52,12 @@ class Transfers:
     completes: Bools
 
     def take(self, rows: NDArray[Any]) -> "Transfers":
-        """The transfers of these row numbers, in their order."""
+        """The transfers with these row numbers, in their order."""
         return Transfers(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 def transfers(schedule: Schedule, rank: int | None = None) -> Transfers:
-    """All transfers of a schedule, or only those that this rank takes part in."""
+    """All transfers of a schedule, or only those in which this rank takes part."""
     parts = list(_stream(schedule, rank))
     if not parts:
         none, no = np.zeros(0, np.int64), np.zeros(0, bool)
@@ -67,7 +68,7 @@ def transfers(schedule: Schedule, rank: int | None = None) -> Transfers:
 
 
 def by_rank(all_transfers: Transfers, num_ranks: int) -> Iterator[Transfers]:
-    """Cut all transfers into those that each rank takes part in, one rank after the other."""
+    """Split all transfers into those in which each rank takes part, one rank after the other."""
     remote = np.flatnonzero(all_transfers.src != all_transfers.dst)
     rank = np.concatenate((all_transfers.src, all_transfers.dst[remote]))
     row = np.concatenate((np.arange(len(all_transfers.src)), remote))
@@ -103,8 +104,8 @@ def _expand(
     order, opens = numbers
     src, dst = rows.src.astype(np.int64), rows.dst.astype(np.int64)
     shift = block.shift * repetitions
-    source = _places(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
-    target = _places(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
+    source = _spots(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
+    target = _spots(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
     keeps = opens & rows.reduce
     raw, keeps_raw, completes = state.contributions(src, dst, source, target, opens, keeps)
     chunk = state.size_classes(src, dst, source, target)
@@ -123,7 +124,7 @@ def _expand(
     return Transfers(steps, order, src, dst, source, target, chunk, raw, opens, keeps, keeps_raw, completes)
 
 
-def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
+def _spots(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chunks: int) -> Ints:
     """Spots of one column in each repetition: int64[repetitions, rows]."""
     moved = (chunk + shift[:, None]) % num_chunks
     if buffer.any():
@@ -132,17 +133,18 @@ def _places(buffer: NDArray[np.uint8], chunk: NDArray[Any], shift: Ints, num_chu
 
 
 class _State:
-    """What spots hold while the steps pass: how many contributions, an untouched one or not; of scratch, how long.
+    """What spots hold while the steps pass: the number of contributions, and whether it is one untouched contribution.
+    For scratch also the size class.
 
-    All ranks are followed, `period` of them from rank `first` on, or none: for one rank's transfers, those that stand
-    for all if the schedule is symmetric, or none if nothing has to be known.
+    The ranks from `first` on, `period` of them, are followed: all ranks; or, for the transfers of one rank, the ranks
+    that stand for all others if the schedule is symmetric; or none if nothing has to be known.
     """
 
     def __init__(self, schedule: Schedule, rank: int | None) -> None:
         self.shape = Shape.of(schedule)
         self.rank, self.num_ranks = rank, schedule.num_ranks
         self.counts = schedule.kind.counts_contributions
-        # Where all chunks are equally long, so is what scratch holds.
+        # If all chunks are equally long, scratch needs no size classes.
         self.num_slots = schedule.num_scratch if schedule.chunks_per_block > 1 or schedule.kind.uneven else 0
         self.width = 4 * max(schedule.num_chunks, schedule.num_scratch) if self.counts else 0
         size = self.num_ranks * max(self.width, self.num_slots)
@@ -154,7 +156,7 @@ class _State:
         size = self.period * (5 * self.width + 8 * self.num_slots)
         require_memory(size, f"following {self.period} ranks of {schedule.collective} in {schedule.num_chunks} chunks")
         held = np.zeros((self.period, self.width), np.int32)
-        if self.counts:  # All of these have whole vectors for input.
+        if self.counts:  # The input of each of these collectives is a whole vector.
             held[:, Buffer.DATA : 4 * schedule.num_chunks : 4] = 1
             held[:, Buffer.INPUT : 4 * schedule.num_chunks : 4] = 1
         self.held = held.ravel()
@@ -162,7 +164,7 @@ class _State:
         self.classes = np.zeros(self.period * self.num_slots, np.int64)
 
     def followed(self, step: Step) -> tuple[Step, Ints, Bools]:
-        """Rows of the expanded step into ranks that are followed, and those of the rank itself.
+        """Rows of the expanded step that write to followed ranks, and rows of the rank itself.
 
         Also their indices in the expanded step, and which of them open a row group.
         """
@@ -180,7 +182,7 @@ class _State:
     def contributions(
         self, src: Ints, dst: Ints, source: Ints, target: Ints, opens: Bools, keeps: Bools
     ) -> tuple[Bools, Bools, Bools]:
-        """Transfers' raw, keeps_raw and completes, each repetitions x rows; False for ranks that are not followed."""
+        """The columns raw, keeps_raw and completes, each repetitions x rows; False for ranks that are not followed."""
         raw, keeps_raw, completes = (np.zeros(source.shape, bool) for _ in range(3))
         if not self.counts:
             return raw, keeps_raw, completes
@@ -190,12 +192,12 @@ class _State:
         operands = np.diff(begins, append=len(known)) + keeps[first]
         single = len(begins) == len(known)
         keeping = keeps[first]
-        turns, row = np.divmod(src[known] - self.first, self.period)
+        rotations, row = np.divmod(src[known] - self.first, self.period)
         row, target_row = row * self.width, (dst[first] - self.first) * self.width
         for i in range(len(source)):  # every repetition reads what the one before it wrote
             spot = source[i, known]
             if self.symmetry:
-                spot = self.symmetry.turned(spot & 3, spot >> 2, -turns) * 4 + (spot & 3)
+                spot = self.symmetry.rotated(spot & 3, spot >> 2, -rotations) * 4 + (spot & 3)
             read, written = row + spot, target_row + target[i, first]
             raw[i, known] = self.untouched[read]
             keeps_raw[i, first] = self.untouched[written] & keeping
@@ -209,18 +211,18 @@ class _State:
         return raw, keeps_raw, completes
 
     def size_classes(self, src: Ints, dst: Ints, source: Ints, target: Ints) -> Ints:
-        """The size class of what each row moves; scratch has that of what it was given last."""
+        """The size class of what each row moves; scratch has the size class of what was last written to it."""
         result = self.shape.size_class(src, source & 3, source >> 2).astype(np.int64, copy=False)
         if not self.num_slots:
             return result
         followed = self.follows(dst)
-        turns, row = np.divmod(src - self.first, self.period)
+        rotations, row = np.divmod(src - self.first, self.period)
         for i in range(len(source)):
             reads = np.flatnonzero(source[i] & 3 == Buffer.SCRATCH)
             writes = np.flatnonzero((target[i] & 3 == Buffer.SCRATCH) & followed)
             held = self.classes[row[reads] * self.num_slots + (source[i, reads] >> 2)]
             if self.symmetry:
-                held = self.symmetry.turned(Buffer.DATA, held, turns[reads])
+                held = self.symmetry.rotated(Buffer.DATA, held, rotations[reads])
                 held = held if self.shape.kind.uneven else held % self.shape.chunks_per_block
             result[i, reads] = held
             self.classes[(dst[writes] - self.first) * self.num_slots + (target[i, writes] >> 2)] = result[i, writes]

@@ -1,8 +1,8 @@
 """The instructions of one rank, given to thread blocks.
 
-Every pair of ranks has one channel, and a rank has a thread block for each peer that it sends to, for each that it
-receives from, and one for what is local. Where a chunk is sent on as it comes in, the blocks of both peers are one, and
-the two instructions too.
+Every pair of ranks has one channel. A rank has a thread block for each peer that it sends to, one for each peer that it
+receives from, and one for local work. If a chunk is sent on when it arrives, the blocks of both peers are one block,
+and the two instructions are one instruction.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ _PEERS_PER_CHANNEL = (MAX_BLOCKS_PER_CHANNEL - 1) // 2
 
 @dataclass(eq=False)
 class Op:
-    """An instruction of one rank before it has a place: who it receives from and sends to, and what it waits for."""
+    """An instruction of one rank before it has a place: the peers that it uses, and what it waits for."""
 
     name: str
     src: Place
@@ -34,7 +34,8 @@ class Op:
 def thread_blocks(ops: list[Op], rank: int, num_ranks: int, fuse: bool) -> list[ThreadBlock]:
     """The blocks of a rank, whose instructions are in an order in which they can run.
 
-    Unless `fuse`, blocks send or receive, and no instruction does both. ScheduleError where a block gets too long.
+    Without `fuse`, a block either sends or receives, and no instruction does both. ScheduleError if a block gets too
+    long.
     """
     for op in ops:
         op.within = None

@@ -1,4 +1,4 @@
-"""What a program computes, as folds of values into places, and the earliest step in which each can be done."""
+"""What a program computes, as folds of values into places, and the earliest step in which each fold can run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ ChunkPlace = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 class MscclFold:
     """What becomes one row group: the operands, folded in their order, into a location.
 
-    An operand is a location and the fold whose result is there then, None for what is there from the start. `at` and
-    `line` are of the instruction.
+    An operand is a location and the fold whose result it holds, or None for content from the start. `at` and `line`
+    belong to the instruction.
     """
 
     into: ChunkPlace
@@ -58,7 +58,7 @@ def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
 def earliest_steps(folds: Sequence[MscclFold]) -> list[int] | None:
     """The earliest step of each fold; None if there are none, as a value is overwritten before it can be read."""
     edges, _ = _edges(folds)
-    missing = [0] * len(folds)  # how many folds must be done in steps before
+    missing = [0] * len(folds)  # how many folds must be done in earlier steps
     later: list[list[int]] = [[] for _ in folds]
     not_after: list[list[int]] = [[] for _ in folds]
     not_before: list[list[int]] = [[] for _ in folds]

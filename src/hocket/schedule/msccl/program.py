@@ -77,7 +77,7 @@ def span(first: Place, count: int) -> list[Place]:
 
 @dataclass
 class ThreadBlock:
-    """Instructions that run one after the other, with the GPUs that it sends to and receives from: -1 is none."""
+    """Instructions that run one after the other, and the GPUs that the block sends to and receives from (-1: none)."""
 
     send: int
     recv: int
@@ -87,10 +87,10 @@ class ThreadBlock:
 
 @dataclass
 class Program:
-    """A whole file. `collective` is our name for it, `num_chunks` are those of the whole vector that a rank holds.
+    """A whole file. `collective` is Hocket's name for it; `num_chunks` counts the chunks of the whole vector of a rank.
 
-    `blocks` has the thread blocks of each GPU, `num_scratch` its chunks of scratch. The format knows no root: ours is
-    None where the file does not have the attribute that `write` adds. `source` is the file's name, for messages.
+    `blocks` has the thread blocks of each GPU, `num_scratch` its chunks of scratch. The format has no root: `root` is
+    None unless the file has the attribute that `write` adds. `source` is the file's name, for messages.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Node:
-    """One instruction, and where it stands."""
+    """One instruction, and its place."""
 
     gpu: int
     tb: int
@@ -181,7 +181,7 @@ def where(node: Node) -> str:
 
 
 def refuse(program: Program, node: Node, expected: str, found: str) -> NoReturn:
-    """Raise the ScheduleError that an instruction is not what it should be."""
+    """Raise a ScheduleError about an instruction."""
     line = f":{node.instruction.line}" if node.instruction.line else ""
     raise ScheduleError(f"{program.source}{line}: {where(node)}: expected {expected}; found {found}")
 

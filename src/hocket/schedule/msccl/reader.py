@@ -1,9 +1,9 @@
 """From a file to a schedule: which values the instructions move, and the earliest step for each.
 
-Only what happens to values is kept. A message becomes a row from where it was sent to where it is stored; what a thread
-block folds and passes on without storing it goes to the place of its own operand if nobody needs that any more, else to
-scratch. Instructions that touch one chunk, one of them storing to it, must be ordered by thread blocks, dependencies
-and messages: what a race would give is not guessed.
+Only the movement of values is kept. A message becomes a row from where it was sent to where it is stored. A result that
+a thread block sends on without storing it goes to the place of its own operand if that is not needed any more, else to
+scratch. Instructions that touch one chunk, at least one of which stores to it, must be ordered by thread blocks,
+dependencies and messages; the result of a race is not guessed.
 """
 
 from collections import defaultdict
@@ -24,8 +24,8 @@ Cell = tuple[int, str, int]  # gpu, and what of its memory is one: "d" chunks of
 def read(file: str | Path) -> Schedule:
     """The schedule of an MSCCL file: its path, or its text, which begins with "<". It is not proved here.
 
-    A root that the file does not tell is the first for which it does what the collective promises. ScheduleError,
-    naming line, gpu, tb and step, where the file is malformed; OSError where it cannot be read.
+    If the file does not tell the root, it is the first root for which the file does what the collective promises.
+    ScheduleError, with line, gpu, tb and step, if the file is malformed; OSError if it cannot be read.
     """
     return schedule_of(read_program(file))
 
@@ -51,7 +51,7 @@ def schedule_of(program: Program) -> Schedule:
     steps = earliest_steps(direct)
     if steps is None:  # What waits in scratch may have to.
         direct, steps = folds, earliest_steps(folds)
-    if steps is None:  # A message outlives its source: it waits in scratch of its receiver.
+    if steps is None:  # A message is needed longer than its source exists: it waits in scratch of its receiver.
         direct = _Reader(flow, late(folds)).folds
         steps = earliest_steps(direct)
         assert steps is not None
@@ -133,7 +133,7 @@ class _Reader:
         self.num_writes: dict[Cell, int] = defaultdict(int)
         self.slots = list(self.program.num_scratch)
         self.spare: dict[Cell, ChunkPlace] = {}
-        self.messages: dict[int, list[Value]] = {}  # by who sends
+        self.messages: dict[int, list[Value]] = {}  # by the instruction that sends
         self.uses = self._uses()
         receiver = {sent: received for received, sent in flow.sender.items()}
         for i, node in enumerate(flow.nodes):
@@ -148,7 +148,7 @@ class _Reader:
             for cell in reads | writes:
                 uses[cell].append((i, cell in reads, cell in writes))
         for used in uses.values():
-            used.reverse()  # The next one is the last.
+            used.reverse()  # The next use is the last entry.
         return uses
 
     def _run(self, i: int, node: Node, receiver: int) -> None:

@@ -1,4 +1,4 @@
-"""The XML of a program, and the checks of a file that need no look at what it computes."""
+"""The XML of a program, and the checks of a file that do not depend on what it computes."""
 
 from collections import Counter
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ from hocket.schedule.msccl.program import (
 
 MAX_BYTES = 16 << 20
 _MAX_RANKS = 1024
-_MAX_STEPS_IN_ALL = 1 << 16  # what has come before each is kept as bits
+_MAX_STEPS_IN_ALL = 1 << 16  # what has run before each step is kept as bits
 _MAX_CHUNKS = 1 << 16
 _ANY_SIZE = (1 << 63) - 1  # bytes
 _QUOTE = {'"': "&quot;"}
@@ -140,7 +140,7 @@ class _Parser:
 
     def _gpu(self) -> None:
         assert self.program is not None
-        self.stack[-1] = "algo"  # Until its number is known, it is a part of the algorithm that is wrong.
+        self.stack[-1] = "algo"  # Until its number is known, an error concerns the algorithm.
         self.gpu = self.number("id", 0, self.num_gpus - 1)
         self.stack[-1] = "gpu"
         if self.gpu in self.gpus:

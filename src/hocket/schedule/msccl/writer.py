@@ -1,6 +1,6 @@
 """From a schedule to a file: every row becomes a send and a receive, and a fold of two operands one instruction.
 
-A file is written for calls in place, except of an all_to_all, or of a schedule that names input and output. No input is
+A file is written for calls in place, except for an all_to_all or a schedule that names input and output. No input is
 written that the caller expects to keep. `blocks` gives the instructions to thread blocks.
 """
 
@@ -40,7 +40,7 @@ def write(schedule: Schedule, name: str = "hocket") -> str:
 
 def program_of(schedule: Schedule, name: str) -> Program:
     """The thread blocks that carry out a schedule of legal shape, whatever it computes."""
-    # Fused blocks can wait for each other where separate ones do not. Those can only where what arrives has to wait.
+    # Fused blocks can wait for each other where separate ones do not. Separate ones can only if messages have to wait.
     for fuse, early in ((True, False), (False, False), (False, True)):
         program = _Writer(schedule, early).program(name, fuse)
         if can_run(program):
@@ -123,7 +123,7 @@ class _Writer:
         self.ops: list[list[Op]] = [[] for _ in ranks]
         self.writer: list[dict[Place, Op]] = [{} for _ in ranks]
         self.readers: list[dict[Place, list[Op]]] = [defaultdict(list) for _ in ranks]
-        # Of each rank the chunks of data in its input and output, with their places there.
+        # For each rank, the chunks of data in its input and output, with their places there.
         self.input = [self._chunks(self.kind.input_blocks(r, len(ranks), schedule.root)) for r in ranks]
         self.output = [self._chunks(self.kind.output_blocks(r, len(ranks), schedule.root)) for r in ranks]
         self._start()
@@ -209,7 +209,7 @@ class _Writer:
                 if rank != bundle.rank:
                     self._note(rank, Op("s", place, place, bundle.count, send=bundle.rank))
         overwritten: set[tuple[int, Place]] = set()
-        for bundle in bundles:  # What an earlier bundle overwrites is saved for those that read it.
+        for bundle in bundles:  # What an earlier bundle overwrites is saved for bundles that read it.
             for i, (rank, first) in enumerate(bundle.operands):
                 if rank == bundle.rank and any((rank, place) in overwritten for place in span(first, bundle.count)):
                     saved = self._slot(rank, bundle.count)

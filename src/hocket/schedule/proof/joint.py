@@ -1,7 +1,7 @@
-"""The plans of all ranks joined into one table of instructions, for what must be asked of them together.
+"""The plans of all ranks joined into one table of instructions, for the checks that concern all of them together.
 
-Instructions are numbered through, rank after rank. What the table says is checked elsewhere: law 3 in races.py and
-waits.py; it runs in interpreter.py.
+Instructions are numbered rank after rank. Other modules use the table: races.py and waits.py check law 3, and
+interpreter.py runs the plans.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,11 @@ from hocket.schedule.lowering.plan import STAGED, Plan
 
 
 class Reads(NamedTuple):
-    """Who wrote what is read: an instruction; beyond them, the i-th chunk of JointPlans.held as it was before; or -1.
+    """The writer of everything that is read: the number of an instruction; a number beyond all instructions for the
+    i-th chunk of JointPlans.held, as it was before the call; or -1 if nothing was written.
 
-    writer has an entry for each local source, in their order; output_writer for each of JointPlans.wanted in the end.
+    writer has an entry for each local source, in their order. output_writer has one for each of JointPlans.wanted,
+    after the last instruction.
     """
 
     writer: Ints
@@ -26,10 +28,11 @@ class Reads(NamedTuple):
 
 
 class JointPlans:
-    """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with their owner.
+    """All ranks' instructions, as int64 columns by instruction, and the entries of their lists with the instruction
+    that owns them.
 
-    The plans of several schedules, num_ranks each, may be joined: then ranks are numbered through, schedule after
-    schedule, also in sources and destinations, and no two schedules have a rank, a location or a channel in common.
+    The plans of several schedules, num_ranks each, may be joined. Ranks are then numbered schedule after schedule, also
+    in sources and destinations; no two schedules have a rank, a location or a channel in common.
     """
 
     def __init__(self, plans: Sequence[Plan], num_ranks: int | None = None) -> None:
@@ -66,20 +69,22 @@ class JointPlans:
         self.wanted = self._memory(OUTPUT, np.array([plan.num_output_chunks for plan in plans]))
 
     def accesses(self) -> Accesses:
-        """Every touch of memory; a location is told apart by rank, and memory that is shared in place has one name."""
+        """Every access to memory. A location includes its rank; memory that input and output share in place has one
+        name.
+        """
         sources = self._unified(self.sources, self.source_owner)
         destinations = self._unified(self.destinations, self.destination_owner)
         touched = accesses(self.source_ends, self.destination_ends, sources, destinations)
         return touched._replace(location=touched.location * len(self.plans) + self.rank[touched.instruction])
 
     def reads(self, touched: Accesses) -> Reads:
-        """Follow each read, and the output in the end, to the write before it in program order."""
+        """For each read, and for the output at the end, the last write before it in program order."""
         n, num_touched, num_held, num_wanted = map(len, (self.step, touched.write, self.held, self.wanted))
         instruction = np.concatenate((touched.instruction, np.full(num_held, -1), np.full(num_wanted, n)))
         location = np.concatenate((touched.location, self.held, self.wanted))
         write = np.concatenate((touched.write, np.ones(num_held, bool), np.zeros(num_wanted, bool)))
         writer = np.concatenate((touched.instruction, n + np.arange(num_held), np.full(num_wanted, -1)))
-        order = np.argsort((location * (n + 2) + instruction + 1) * 2 + write)  # it reads before it writes
+        order = np.argsort((location * (n + 2) + instruction + 1) * 2 + write)  # an instruction reads before it writes
         position = np.arange(len(order))
         last = np.maximum.accumulate(np.where(write[order], position, 0))
         found = order[last]
@@ -88,7 +93,7 @@ class JointPlans:
         return Reads(seen[:num_touched][~touched.write], seen[num_touched + num_held :])
 
     def _unified(self, entries: NDArray[np.int64], owner: Ints) -> NDArray[np.int64]:
-        """Entries with the one name of memory that input and output share in place: the larger's."""
+        """Entries in which memory that input and output share in place has one name, that of the larger one."""
         loses, offset = self._shared[self.rank[owner]].T
         renamed = entries[:, 1] == loses
         if not renamed.any():
@@ -99,7 +104,7 @@ class JointPlans:
         return entries
 
     def _memory(self, space: int, sizes: Ints) -> Ints:
-        """The locations of all ranks' whole input or output, rank after rank, as `accesses` names them."""
+        """The locations of all ranks' whole input or output, rank after rank, named as in `accesses`."""
         rank = np.repeat(np.arange(len(sizes)), sizes)
         index = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         entries = np.stack((rank, np.full_like(rank, space), index), axis=1)
@@ -109,7 +114,7 @@ class JointPlans:
         return (entries[:, 2] * 4 + entries[:, 1]) * len(self.plans) + rank
 
     def size_classes(self, rank: Ints, space: Ints, index: Ints) -> Ints:
-        """The size class that existing chunks of ranks' input and output have."""
+        """The size class of existing chunks of ranks' input and output."""
         k = self.plans[0].chunks_per_block
         if not self.plans[0].uneven:
             return index % k
@@ -143,7 +148,7 @@ class JointPlans:
 
 
 def shared_offset(plan: Plan) -> tuple[int, int]:
-    """Which of input and output is a part of the other (-1: they are apart), and its first chunk's index there."""
+    """Which of input and output is a part of the other (-1: they are apart), and the index of its first chunk there."""
     held, wanted = plan.num_input_chunks, plan.num_output_chunks
     if not (plan.in_place and held and wanted):
         return -1, 0

@@ -1,9 +1,9 @@
-"""That plans compute what their schedule means: the same folds of the same operands, in the same order.
+"""Whether plans compute what their schedule means: the same folds of the same operands in the same order.
 
-Every value is named by how it came about: a chunk of some rank's input, or a fold of named values, with a mark where
-avg divides, and one on each operand that premul multiplies: a contribution that is read for the first time. Names are
-64-bit hashes. Free of races, plans give the same values in every timing, so following each read to the write before it
-is enough (joint.Reads). Copies keep a name, wherever they lie.
+Every value has a name, a 64-bit hash of how it was made: a chunk of some rank's input, or a fold of named values. The
+name also records whether avg divides in the fold, and which operands premul multiplies: contributions that are read for
+the first time. Plans without races give the same values in every timing, so it is enough to follow each read to the
+write before it (joint.Reads). A copy keeps the name, wherever it lies.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ Names = NDArray[np.uint64]
 
 
 def check_meaning(joint: JointPlans, messages: MatchedMessages, reads: Reads, expected: Names) -> None:
-    """VerifyError (law 3) naming the first chunk of output in which race-free plans leave another value than expected.
+    """VerifyError (law 3) at the first chunk of output in which race-free plans leave another value than expected.
 
     expected: scheduled_outputs of all schedules whose plans are joined, one after the other.
     """
@@ -55,25 +55,25 @@ def scheduled_outputs(schedule: Schedule) -> Names:
             operands = np.where(pattern.counts > 1, folded, operands[pattern.starts])
         names[writes], contributions[writes] = operands, total
     place, *_ = places.outputs()
-    # The only rank's output is read from its input where no row did it.
+    # A rank that is alone reads its output from its input if no row does so.
     return np.where(untouched[place], _premultiplied(names[place]), names[place]) if p == 1 else names[place]
 
 
 def planned_outputs(joint: JointPlans, messages: MatchedMessages, reads: Reads) -> Names:
     """Names of the values that plans leave in the ranks' outputs, rank after rank and chunk by chunk."""
     n = joint.num_instructions
-    values = np.zeros(n + len(joint.held), np.uint64)  # of every instruction, and then of all inputs
+    values = np.zeros(n + len(joint.held), np.uint64)  # first of all instructions, then of all inputs
     values[n:] = _input_names(joint.held % len(joint.plans) % joint.num_ranks)
     ends = joint.source_ends
     starts = ends - np.diff(ends, prepend=0)
-    # What a fold reads from a channel is what the sender, which has one source, reads there.
+    # A fold that reads from a channel gets what the sender reads, which has one source.
     local = joint.sources[:, 1] != REMOTE
     operand = np.empty(len(joint.sources), np.int64)
     operand[local] = reads.writer
     operand[messages.entry] = operand[starts[messages.send]]
     raw = joint.sources[:, 3] > 0
     copies = np.flatnonzero((ends - starts == 1) & ~raw[starts])
-    original = np.arange(len(values))  # of a copy what it is a copy of, and so on to the first
+    original = np.arange(len(values))  # for a copy, the value that was copied first
     original[copies] = operand[starts[copies]]
     while not np.array_equal(further := original[original], original):
         original = further
@@ -91,7 +91,7 @@ def planned_outputs(joint: JointPlans, messages: MatchedMessages, reads: Reads) 
     for last in step_ends.tolist():
         begin, end = int(begins[first]), int(begins[last]) if last < len(folds) else len(entries)
         ready = False
-        while not ready:  # more than one pass where folds of a step read each other, which they do in no cycle
+        while not ready:  # more than one pass if folds of a step read each other, which never form a cycle
             operands = values[operand[begin:end]]
             operands = np.where(raw[begin:end], _premultiplied(operands), operands)
             parts = begins[first:last] - begin
@@ -116,11 +116,11 @@ def _premultiplied(names: Names) -> Names:
 
 
 def _salt(starts: Ints, counts: Ints) -> Names:
-    """For each operand of folds a random number that tells its position in its fold."""
+    """For each operand a random number that stands for its position in its fold."""
     position = np.arange(counts.sum()) - np.repeat(starts, counts)
     return mix(position.astype(np.uint64) + np.uint64(1))
 
 
 def _folded(operands: Names, salt: Names, starts: Ints, completes: NDArray[np.bool_]) -> Names:
-    """The name of each fold of the operands from `starts` on to the next."""
+    """The name of each fold; a fold takes the operands from one entry of `starts` to the next."""
     return mix(np.add.reduceat(mix(operands + salt), starts) + completes.astype(np.uint64))

@@ -1,9 +1,12 @@
 """Law 3: plans, exactly as the core is given them, run without deadlock and without a data race.
 
-What is asked: the arrays are well formed; each channel's sends and receives match; no wait cycle under channels of
-capacity one (waits.py); every two conflicting accesses of a location are ordered in all timings; nothing is read before
-it is written, all output is written, the input stays as it is unless the call is in place; and what is computed is
-what the schedule means (meaning.py).
+Checked are the following points:
+
+- The arrays are well formed.
+- The sends and receives of each channel match, and there is no wait cycle under channels of capacity one (waits.py).
+- Every two conflicting accesses of a location are ordered in all timings.
+- Nothing is read before it is written, all output is written, and the input stays as it is unless the call is in place.
+- The plans compute what the schedule means (meaning.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,14 +35,16 @@ _KINDS = ("reads what is not certainly written", "overwrites what is not certain
 
 
 def check(schedule: Schedule, in_place: bool) -> None:
-    """Lower for all ranks and hold the plans to law 3. VerifyError names rank, step, size class and both accesses."""
+    """Lower a schedule for all ranks and check law 3. VerifyError names rank, step, size class and both accesses."""
     check_together([schedule], [in_place])
 
 
 def check_together(schedules: Sequence[Schedule], modes: Iterable[bool]) -> None:
-    """`check` of schedules for one collective and as many ranks and chunks, say for all roots: quicker than each alone.
+    """`check` several schedules of one collective with equal numbers of ranks and chunks (all roots, for example) at
+    once.
 
-    A VerifyError counts ranks through, schedule after schedule: to learn which breaks the law, check them one by one.
+    This is faster than one by one. A VerifyError numbers ranks schedule after schedule; to learn which schedule breaks
+    the law, check them one by one.
     """
     plans: dict[bool, list[Plan]] = {in_place: [] for in_place in modes}
     for schedule in schedules:
@@ -51,9 +56,9 @@ def check_together(schedules: Sequence[Schedule], modes: Iterable[bool]) -> None
 
 
 def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = True) -> None:
-    """Hold given plans, one for each rank in order, to law 3. Errors as `check`.
+    """Check given plans, one for each rank in order, against law 3. Errors as in `check`.
 
-    Without `meaning` they only have to be safe: they need not compute what the schedule means.
+    Without `meaning` they only have to be safe; they need not compute what the schedule means.
     """
     _check_joined(plans, [schedule], scheduled_outputs(schedule) if meaning else None)
 
@@ -61,7 +66,7 @@ def check_plans(plans: Sequence[Plan], schedule: Schedule, *, meaning: bool = Tr
 def _check_joined(plans: Sequence[Plan], schedules: Sequence[Schedule], expected: Names | None) -> None:
     """Law 3 for the plans of these schedules, rank after rank and schedule after schedule.
 
-    They have nothing in common, so what holds of all of them together holds of each.
+    The schedules have nothing in common, so what is true of all of them together is true of each.
     """
     num_ranks = schedules[0].num_ranks
     num_plans = num_ranks * len(schedules)
@@ -85,7 +90,7 @@ def _check_joined(plans: Sequence[Plan], schedules: Sequence[Schedule], expected
 
 
 def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
-    """The plan is one for this rank of the schedule, and its arrays have the right form."""
+    """The plan belongs to this rank of the schedule, and its arrays have the right form."""
     kind, size, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     head = (plan.rank, plan.num_ranks, plan.chunks_per_block, plan.uneven)
     expected = (rank, size, k, kind.uneven)
@@ -107,7 +112,7 @@ def _check_arrays(plan: Plan, rank: int, schedule: Schedule) -> None:
 
 
 def _check_ends(plans: Sequence[Plan]) -> None:
-    """The ends in the instructions cut up all of each list, so that every instruction has its part."""
+    """The ends in the instructions cut each list completely, so that every instruction has its part."""
     num_instructions = np.array([len(plan.instructions) for plan in plans])
     ends = np.concatenate([plan.instructions[:, 2:5] for plan in plans])
     begins = np.cumsum(num_instructions) - num_instructions
@@ -160,7 +165,7 @@ def _check_entries(joint: JointPlans, schedules: Sequence[Schedule]) -> None:
         fixed = np.flatnonzero((space == INPUT) | (space == OUTPUT))
         rank, space, index, chunk = rank[fixed], space[fixed], index[fixed], joint.chunk[owner[fixed]]
         fits = joint.size_classes(rank, space, index) == chunk
-        if plans[0].in_place and schedule.kind.blocks == "pair":  # where a chunk is sent from, another is received
+        if plans[0].in_place and schedule.kind.blocks == "pair":  # it receives chunks where it sent others from
             fits |= joint.size_classes(rank, INPUT + OUTPUT - space, index) == chunk
         _refuse(joint, ~fits, f"{side} a chunk of another size class", owner[fixed])
     raw = joint.sources[:, 3]
@@ -188,7 +193,7 @@ def _refuse(joint: JointPlans, wrong: NDArray[np.bool_], message: str, owner: ND
 
 
 def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
-    """Every conflict is ordered: by a dependency of its own, or because other waits imply it."""
+    """Every conflict is ordered, by a dependency of its own or because other waits imply it."""
     n = joint.num_instructions
     needed, given = found.later * n + found.earlier, joint.dependent * n + joint.dependency
     if np.array_equal(needed, given):
@@ -196,7 +201,7 @@ def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
     direct = np.isin(needed, given)
     for index in np.flatnonzero(~direct).tolist():
         earlier, later, kind = int(found.earlier[index]), int(found.later[index]), int(found.kind[index])
-        # Memory that was lent is read by other ranks' folds; everything else is over when the instruction has run.
+        # Folds of other ranks read memory that was lent. Any other access ends with its instruction.
         ends = waits.readers(earlier) if kind == WRITE_AFTER_READ and joint.lent[earlier] else [earlier]
         if not all(waits.happens_before(end, later) for end in ends):
             where = location_name(int(found.location[index]), len(joint.plans))
@@ -208,7 +213,7 @@ def _check_order(joint: JointPlans, waits: Waits, found: Conflicts) -> None:
 
 
 def _check_contents(joint: JointPlans, touched: Accesses, reads: Reads) -> None:
-    """Nothing is read that holds nothing, or a chunk of another length; every output chunk gets a content."""
+    """No read finds an empty location or a chunk of another length; every chunk of output gets a content."""
     reader, location = touched.instruction[~touched.write], touched.location[~touched.write]
     empty = np.flatnonzero(reads.writer < 0)
     if len(empty):

@@ -1,11 +1,11 @@
 """Law 2: every contribution reaches every output exactly once (in a barrier: at least once).
 
-To 64 ranks, and for barriers of any size, each place carries the set of ranks whose contributions it holds. Above, the
-schedule is run on random integers modulo the prime 2**61 - 1, and contributions are counted: a wrong one passes with a
-probability below 2**-60. Of a symmetric schedule, only the ranks are run that stand for all others.
+Up to 64 ranks, and for barriers of any size, each place carries the set of ranks whose contributions it holds. Above 64
+ranks, the schedule runs on random integers modulo the prime 2**61 - 1, and contributions are counted; a wrong schedule
+passes with a probability below 2**-60. In a symmetric schedule, only the ranks that stand for all others run.
 
-Counting is what makes that bound true of every schedule: modulo the prime, a contribution that is there 2**61 times, as
-after 61 steps that double it, is there once.
+Counting makes that bound true for every schedule: modulo the prime, a contribution that is added 2**61 times (61 steps
+that double it are enough) looks like one that is added once.
 """
 
 from typing import Protocol
@@ -22,7 +22,7 @@ _SYMBOLIC_TO = 64
 _PRIME = (1 << 61) - 1
 _EMPTY = -1
 _MIXED = -2
-_PER_WORD = 24  # bytes of each place for 64 ranks of a set: what it holds, what is read of it, what that makes
+_PER_WORD = 24  # bytes per place and 64 ranks: its content, the content that is read, and the result
 
 Words = npt.NDArray[np.uint64]
 
@@ -34,14 +34,14 @@ class Contents(Protocol):
     places: Places
 
     def apply(self, fold: Fold) -> None:
-        """Carry out one step; VerifyError if a row reads what is not there."""
+        """Carry out one step; VerifyError if a row reads a place that holds nothing."""
 
     def finish(self) -> None:
         """VerifyError unless every output place holds what the collective promises."""
 
 
 def contents(places: Places) -> Contents:
-    """Contents before the first step, by the method that suits the schedule; of fewer places, if it is symmetric."""
+    """Contents before the first step, by the method that suits the schedule; fewer places if it is symmetric."""
     schedule = places.schedule
     if schedule.num_ranks <= _SYMBOLIC_TO or not schedule.kind.exactly_once:
         return Symbolic(places)
@@ -50,10 +50,10 @@ def contents(places: Places) -> Contents:
 
 
 class Symbolic:
-    """Contents as sets of contributing ranks (bits), and the chunk of `data` that they are about.
+    """Contents as sets of contributing ranks (bits), and the chunk of `data` that they belong to.
 
-    A fold that adds a contribution twice, or data of another chunk, spoils its result; that is an error where it
-    reaches an output, and none where it goes nowhere.
+    A fold that adds a contribution twice, or data of another chunk, makes its result invalid. That is an error if the
+    result reaches an output; it is no error if the result is never used.
     """
 
     method = "symbolic"
@@ -64,7 +64,7 @@ class Symbolic:
         places.require_memory(_PER_WORD * num_words)
         place, rank, chunk = places.inputs()
         self.sets = np.zeros((places.count, num_words), np.uint64)
-        self.chunk = np.full(places.count, _EMPTY, np.int64)  # Or _EMPTY, or _EMPTY - 1 - i where spoiled by fault i.
+        self.chunk = np.full(places.count, _EMPTY, np.int64)  # Or _EMPTY, or _EMPTY - 1 - i if fault i made it invalid.
         self.faults: list[VerifyError] = []
         self.sets[place] = _singles(rank, num_words)
         self.chunk[place] = chunk
@@ -83,7 +83,7 @@ class Symbolic:
             if self.kind.exactly_once:
                 wrong_groups |= _overlap(held, total, pattern.starts)
             if least < 0 or wrong_groups.any():
-                goal = np.minimum.reduceat(chunk, pattern.starts)  # What is spoiled spoils what it is folded into.
+                goal = np.minimum.reduceat(chunk, pattern.starts)  # An invalid operand makes the result invalid.
                 spoiled = np.flatnonzero(wrong_groups & (goal >= 0))
                 if len(spoiled):
                     self.faults.append(_fault(fold, int(spoiled[0]), held, chunk))
@@ -121,7 +121,7 @@ class Symbolic:
 
 
 class Modular:
-    """Contents as random integers modulo 2**61 - 1, one for each contribution: how many there are, and their sum."""
+    """Contents as random integers modulo 2**61 - 1, one for each contribution: their number and their sum."""
 
     method = "modular"
 
@@ -136,7 +136,7 @@ class Modular:
         self.counts[place] = 1
         self.wanted = np.zeros(places.schedule.num_chunks, np.uint64)
         if places.schedule.kind.reduces:
-            order = np.argsort(chunk, kind="stable")  # By chunk, of which every one has contributions.
+            order = np.argsort(chunk, kind="stable")  # By chunk; every chunk has contributions.
             starts = np.flatnonzero(np.diff(chunk[order], prepend=-1))
             self.wanted[:] = _sum_modulo(contributions[order], starts, places.schedule.num_ranks)
         else:
@@ -161,14 +161,15 @@ class Modular:
 
 
 class Symmetric:
-    """Contents, in a schedule with a symmetry, of the ranks that stand for all: as in Modular, and chunks.
+    """Contents of the ranks that stand for all ranks of a symmetric schedule: as in Modular, and chunks.
 
-    Turning takes a contribution, of rank i to chunk c, to another, and a place's content to that of the turned place.
-    All contributions that turns take to one another have the same random integer, so a place's sum is that of every
-    place it stands for. That alone would take them for one another; but each place also carries the very chunk of
-    `data` that it is about, which turns with what is read, and a fold of unlike chunks is spoiled for good, as in
-    Symbolic. No turn but the identity leaves a chunk where it is; so contributions to one chunk have integers chosen
-    independently, and Modular's bound holds for every output of the ranks that are run, hence for all.
+    A rotation takes a contribution (of rank i to chunk c) to another contribution, and the content of a place to the
+    content of the rotated place. All contributions that rotations take to one another get the same random integer, so
+    the sum of a place is also the sum of every place that it stands for. The integers alone would confuse these
+    contributions. Therefore each place also carries the chunk of `data` that it belongs to. This chunk is rotated when
+    it is read, and a fold of different chunks makes its result invalid for good, as in Symbolic. No rotation but the
+    identity leaves a chunk where it is. So the contributions to one chunk have independent integers, and the bound of
+    Modular holds for every output of the ranks that run, and therefore for all outputs.
     """
 
     method = "modular, by symmetry"
@@ -195,7 +196,7 @@ class Symmetric:
         held, pattern = self.chunk[fold.reads], fold.pattern
         if (held == _EMPTY).any():
             _refuse_empty(fold, int(np.argmax(held == _EMPTY)))
-        chunk = self.symmetry.turned(Buffer.DATA, held, pattern.read_turns)
+        chunk = self.symmetry.rotated(Buffer.DATA, held, pattern.read_rotations)
         goal = chunk[pattern.starts]
         if pattern.max_count > 1:
             unlike = chunk != np.repeat(goal, pattern.counts)
@@ -230,7 +231,7 @@ def _refuse_sum(rank: int, chunk: int, found: str) -> VerifyError:
 
 
 def _counted(counts: npt.NDArray[np.int64], pattern: FoldPattern, num_ranks: int) -> npt.NDArray[np.int64]:
-    """How many contributions folds of so many have, up to one more than any result may."""
+    """How many contributions the folds of these operands have; one too many stands for any larger number."""
     if pattern.max_count == 1:
         return counts
     total: npt.NDArray[np.int64] = np.add.reduceat(counts, pattern.starts)
@@ -242,10 +243,10 @@ def _wanted_count(places: Places) -> int:
 
 
 def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) -> Words:
-    """Sums of the groups that begin at starts, modulo the prime; values lie below it."""
+    """Sums of the groups that begin at starts, modulo the prime; all values lie below the prime."""
     if max_count == 1:
         return values
-    if max_count <= 7:  # That many values below 2**61 do not overflow.
+    if max_count <= 7:  # So many values below 2**61 do not overflow.
         return np.add.reduceat(values, starts) % np.uint64(_PRIME)
     high = np.add.reduceat(values >> np.uint64(32), starts)
     low = np.add.reduceat(values & np.uint64(0xFFFFFFFF), starts)
@@ -255,7 +256,7 @@ def _sum_modulo(values: Words, starts: npt.NDArray[np.int64], max_count: int) ->
 
 
 def _overlap(sets: Words, union: Words, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which groups have a member in more than one of their sets: those whose sum is not their union."""
+    """Which groups have a member in more than one of their sets: the groups whose sum is not their union."""
     twice = np.zeros(len(starts), bool)
     mask = np.uint64(0xFFFFFFFF)
     for half in (np.uint64(0), np.uint64(32)):  # Halves of words, whose sums cannot overflow.
@@ -264,7 +265,7 @@ def _overlap(sets: Words, union: Words, starts: npt.NDArray[np.int64]) -> npt.ND
 
 
 def _fault(fold: Fold, group: int, held: Words, chunk: npt.NDArray[np.int64]) -> VerifyError:
-    """What is wrong with a fold of which something is."""
+    """What is wrong with a fold that is known to be wrong."""
     first = int(fold.pattern.starts[group])
     seen = np.zeros_like(held[first])
     for read in range(first, first + int(fold.pattern.counts[group])):
@@ -292,7 +293,7 @@ def _singles(ranks: npt.NDArray[np.int64], num_words: int) -> Words:
 
 
 def _ranks(words: Words) -> str:
-    """A set of ranks in words, like "ranks 0-2, 5"."""
+    """A set of ranks in words, for example "ranks 0-2, 5"."""
     members = [64 * w + b for w, word in enumerate(words.tolist()) for b in range(64) if word >> b & 1]
     runs: list[list[int]] = []
     for rank in members:

@@ -1,11 +1,11 @@
-"""The law. A schedule that verify lets pass does what its collective promises; nothing else ever runs.
+"""The five laws. A schedule that passes `verify` does what its collective promises; no other schedule ever runs.
 
-1. shape: ranks, buffers and chunks exist, sizes agree and both ends of a row know them, writes of one step are row
-   groups (shape.py);
-2. result: every contribution exactly once (result.py);
-3. plans: the lowered arrays of all ranks match, end, and have no data race, in both alias modes (races.py);
-4. order: the certificate of reduction order and rounding (order.py), and that promised labels are in it;
-5. promises: declared steps and `sent` are those emitted.
+1. shape: ranks, buffers and chunks exist; sizes agree and both ends of a row know them; the writes of one step form row
+   groups (shape.py).
+2. result: every output has every contribution exactly once (result.py).
+3. plans: the lowered plans of all ranks match, end, and have no data race, in both alias modes (races.py).
+4. order: the certificate says in which order reductions and roundings happen (order.py); promised labels are in it.
+5. promises: the declared steps and `sent` are the real ones.
 """
 
 import math
@@ -26,14 +26,14 @@ from hocket.schedule.proof.result import Contents, contents
 LAWS = (1, 2, 3, 4, 5)
 
 _EVERY_ROOT_TO = 16  # ranks
-_ROWS_TOGETHER = 1 << 13  # so many rows make tables that a processor's cache still holds
+_ROWS_TOGETHER = 1 << 13  # so many rows make tables that still fit in a cache of the processor
 
 
 @dataclass(frozen=True)
 class Declared:
     """What an algorithm promises for one rank count and root; None is no promise.
 
-    `sent` is the most that any rank sends, in units of the whole vector `data`; `labels` must be in the certificate.
+    `sent` is the most that any rank sends, in units of the whole vector `data`. `labels` must be in the certificate.
     """
 
     steps: int | None = None
@@ -43,11 +43,12 @@ class Declared:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved of one schedule.
+    """What was proved about one schedule.
 
-    `labels` speak of the order of reduction (see order.Order.labels). `method` says how law 2 was shown: "symbolic", or
+    `labels` describe the order of reduction (see order.Order.labels). `method` says how law 2 was shown: "symbolic", or
     above 64 ranks "modular" or "modular, by symmetry" (see result.py). `sent` is the most chunks that a rank sends to
-    others over the number of chunks. `laws` and `modes` (in place or not, for law 3) are those that were asked for.
+    others, divided by the number of chunks. `laws` and `modes` (in place or not, for law 3) are those that were
+    checked.
     """
 
     collective: str
@@ -62,7 +63,7 @@ class Certificate:
     modes: tuple[bool, ...] = (False, True)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON and caches: labels sorted, sent as a float."""
+        """The certificate as plain values, for JSON and caches: labels sorted, sent as a float."""
         return {
             "collective": self.collective,
             "num_ranks": self.num_ranks,
@@ -84,10 +85,10 @@ def verify(
     modes: Collection[bool] = (False, True),
     laws: Collection[int] = LAWS,
 ) -> Certificate:
-    """Hold a schedule to the law; VerifyError (law, step, rank, chunk, expected, found) at the first breach.
+    """Check a schedule against the laws. VerifyError (law, step, rank, chunk, expected, found) at the first breach.
 
-    `modes` are the alias modes of law 3: False, True for in place. `laws` leaves out some; law 1 is always held, since
-    the others mean nothing without it, and labels are found with law 4 only.
+    `modes` are the alias modes of law 3: False for separate memory, True for in place. `laws` may leave out some laws.
+    Law 1 is always checked, because the others mean nothing without it. Labels are found by law 4 only.
     """
     unknown = set(laws) - set(LAWS)
     if unknown:
@@ -130,18 +131,20 @@ def verify(
 
 
 def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared]) -> list[Certificate]:
-    """`verify` of an algorithm's schedules for several roots, as quick as it gets: law 3 is asked of many at a time.
+    """`verify` the schedules of one algorithm for several roots, faster than one by one: law 3 checks many at a time.
 
-    Above 16 ranks, a schedule that is another one with all ranks moved on is asked nothing again but law 4, which is
-    about the order of ranks, law 5, and law 1 where rows move ranges. Laws 1 to 3 use the numbers of ranks, and of the
-    chunks that move with them, only to tell them apart; lowering sees no names at all (forms.py); and what the
-    collective asks of each rank but the root moves on with the ranks. So their answer is the same. To 16 ranks every
-    root is asked, which also shows that it is; and every schedule is, by itself, before it runs.
-    VerifyError if any of them breaks a law: to learn which one does, and where, verify them one by one.
+    Above 16 ranks, most schedules are the first schedule with all ranks moved on by the same number. Laws 2 and 3 are
+    not checked again for these, because the answer cannot change: the laws use the numbers of ranks, and of the chunks
+    that move with them, only to tell them apart; lowering sees no numbers of ranks at all (forms.py); and what the
+    collective asks of each rank but the root moves on with the ranks. Law 4 is checked again, because it depends on the
+    order of ranks; so are law 5, and law 1 where rows move ranges. Up to 16 ranks, every root is checked in full, which
+    also tests this argument. In any case every schedule is checked by itself before it runs.
+
+    VerifyError if any of the schedules breaks a law. To learn which one and where, verify them one by one.
     """
     from hocket.schedule.proof import races
 
-    proved = [one for i, one in enumerate(schedules) if i == 0 or not _is_turned(schedules[0], one)]
+    proved = [one for i, one in enumerate(schedules) if i == 0 or not _is_rotated(schedules[0], one)]
     certificates: list[Certificate] = []
     for one, its in zip(schedules, declared, strict=True):
         if one in proved or one.kind.counts_contributions:
@@ -160,11 +163,12 @@ def verify_together(schedules: Sequence[Schedule], declared: Sequence[Declared])
     return certificates
 
 
-def _is_turned(first: Schedule, other: Schedule) -> bool:
-    """Whether each rank does in the second what another rank, always as far from it, does in the first, in its order.
+def _is_rotated(first: Schedule, other: Schedule) -> bool:
+    """Whether the second schedule is the first one with all ranks moved on by the same number.
 
-    The chunks of `data` may move with the ranks; where each rank has a block of them, they have to. Single chunks are
-    compared; a range of them may run over the end in the second only, so where it has ranges, law 1 is asked of it.
+    Each rank then does, in the same order, what another rank does in the first schedule. The chunks of `data` may move
+    with the ranks; they have to where each rank has a block of them. Single chunks are compared. A range of chunks may
+    run over the end in the second schedule only, so law 1 is checked for a schedule with ranges.
     """
     p, n = first.num_ranks, first.num_chunks
     if p <= _EVERY_ROOT_TO or not (first.uses_data and other.uses_data):
@@ -180,10 +184,10 @@ def _is_turned(first: Schedule, other: Schedule) -> bool:
         if (one.repeat, one.shift) != (its.repeat, its.shift) or one.step.count.sum() != its.step.count.sum():
             return False
         step, right = one.step.expanded(), _by_rank(its.step.expanded())
-        turned = replace(step, src=(step.src + by) % p, dst=(step.dst + by) % p)
-        if not _are_equal(_by_rank(turned), right, ("src", "dst", "src_buffer", "dst_buffer", "reduce")):
+        rotated = replace(step, src=(step.src + by) % p, dst=(step.dst + by) % p)
+        if not _are_equal(_by_rank(rotated), right, ("src", "dst", "src_buffer", "dst_buffer", "reduce")):
             return False
-        moves = [move for move in moves if _are_equal(_by_rank(turned.shifted(move, n)), right, _CHUNKS)]
+        moves = [move for move in moves if _are_equal(_by_rank(rotated.shifted(move, n)), right, _CHUNKS)]
     return bool(moves)
 
 
@@ -192,7 +196,7 @@ _CHUNKS = ("src_chunk", "dst_chunk")
 
 
 def _by_rank(step: Step) -> Step:
-    """The rows that each rank sends, and then those that each receives: these two orders lowering keeps."""
+    """The rows that each rank sends, then the rows that each rank receives. Lowering keeps these two orders."""
     return step.take(np.concatenate((np.argsort(step.src, kind="stable"), np.argsort(step.dst, kind="stable"))))
 
 

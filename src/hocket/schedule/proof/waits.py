@@ -1,9 +1,10 @@
-"""Who waits for whom when plans run: messages matched, no cycle, and what certainly happens before what.
+"""Which instructions wait for which when plans run: matched messages, no wait cycle, and what certainly happens first.
 
-Why no cycle in one piece proves it for any number of pieces: piece j of an instruction waits only for piece j of
-instructions of the same or an earlier step, and for the message before it on a channel, in the order (piece + step,
-step, order number). So all tasks can be done in the order (piece + step, step, place in a topological order of the
-step): every wait points backwards in it. The edges of one step are all in the graph here, capacity one included.
+Why the absence of a cycle in one piece proves it for any number of pieces: piece j of an instruction waits only for
+piece j of instructions of the same or an earlier step, and for the message before it on a channel, in the order (piece
++ step, step, order number). So all work can be done in the order (piece + step, step, position in a topological order
+of the step), and every wait points backwards in this order. The graph here has all waits inside one step, capacity one
+included.
 """
 
 from typing import NamedTuple
@@ -20,12 +21,12 @@ class MatchedMessages(NamedTuple):
 
     send: Ints
     fold: Ints
-    follows: Ints  # index of the message before it on its channel, or -1
-    entry: Ints  # of JointPlans.sources: where the fold reads it
+    follows: Ints  # index of the message before this one on its channel, or -1
+    entry: Ints  # the entry of JointPlans.sources in which the fold reads the message
 
 
 def match_messages(joint: JointPlans) -> MatchedMessages:
-    """Match sends and receives of every channel one to one. VerifyError (law 3) names what has no counterpart."""
+    """Match the sends and receives of every channel one to one. VerifyError (law 3) names one without a counterpart."""
     num_ranks = len(joint.plans)
     out, into = (np.flatnonzero(entries[:, 1] == REMOTE) for entries in (joint.destinations, joint.sources))
     send, fold = joint.destination_owner[out], joint.source_owner[into]
@@ -46,7 +47,7 @@ def match_messages(joint: JointPlans) -> MatchedMessages:
     send, fold, channel = sent_key[:, 4], received_key[:, 4], sent_key[:, 0]
     follows = np.arange(-1, len(send) - 1)
     follows[np.flatnonzero(channel[1:] != channel[:-1]) + 1] = -1
-    for end in (send, fold):  # A plan lists its messages in channel order: executors need not sort.
+    for end in (send, fold):  # A plan lists its messages in the order of the channel, so that executors need not sort.
         disorder = np.flatnonzero((follows >= 0) & (end <= end[follows]))
         if len(disorder):
             later = int(end[disorder[0]])
@@ -80,14 +81,16 @@ def _unmatched(joint: JointPlans, sent: Ints, received: Ints, index: int) -> Ver
 
 
 class Waits:
-    """The graph of waits. Node i < n is instruction i running; node n + i is send i having been read by all."""
+    """The graph of waits. Node i < n means that instruction i runs; node n + i, that all readers of send i have read
+    it.
+    """
 
     def __init__(self, joint: JointPlans, messages: MatchedMessages) -> None:
         self.joint, self.messages = joint, messages
         self._before: list[list[int]] | None = None
 
     def check_cycles(self) -> None:
-        """VerifyError (law 3) if waits of one step form a cycle, or one points to a later step."""
+        """VerifyError (law 3) if waits inside one step form a cycle, or if a wait points to a later step."""
         joint, messages, n = self.joint, self.messages, self.joint.num_instructions
         late = np.flatnonzero(joint.step[joint.dependency] > joint.step[joint.dependent])
         if len(late):
@@ -101,7 +104,7 @@ class Waits:
         start = np.concatenate((settled, messages.send, messages.fold, messages.send[previous] + n))
         end = np.concatenate((joint.dependent, messages.fold, messages.send + n, messages.send[next_]))
         within = np.flatnonzero(joint.step[start % n] == joint.step[end % n]) if n else np.zeros(0, np.int64)
-        start, end = start[within], end[within]  # every other wait points to an earlier step
+        start, end = start[within], end[within]  # all other waits point to an earlier step
         height = self._guess()
         if (height[start] < height[end]).all():
             return
@@ -111,7 +114,9 @@ class Waits:
             raise VerifyError(f"wait cycle: {text}", **joint.where(cycle[0] % n))
 
     def _guess(self) -> Ints:
-        """A height for each node that all waits of a plan from lower.py climb; where one does not, a search decides."""
+        """A height for each node. In a plan from lower.py every wait leads to a greater height, which proves that there
+        is no cycle; in any other plan a search decides.
+        """
         joint, messages, n = self.joint, self.messages, self.joint.num_instructions
         order = np.concatenate((joint.destinations[:, 2], joint.sources[:, 2]))
         owner = np.concatenate((joint.destination_owner, joint.source_owner))
@@ -127,15 +132,16 @@ class Waits:
         queued = np.flatnonzero(messages.follows >= 0)
         queued = queued[joint.step[messages.send[queued]] == joint.step[messages.send[messages.follows[queued]]]]
         behind[messages.send[queued]] = True
-        height[joint.sends & ~joint.lent & ~behind & ~waiting] = 1  # staged: folds of any row may wait for it
+        height[joint.sends & ~joint.lent & ~behind & ~waiting] = 1  # folds of any row may wait for a staged send
         drained = np.full(n, -1)
         np.maximum.at(drained, messages.send, height[messages.fold] + 1)
         return np.concatenate((height, drained))
 
     def happens_before(self, earlier: int, later: int) -> bool:
-        """Whether instruction `earlier` has certainly run, in all timings and any capacity, when `later` runs.
+        """Whether instruction `earlier` has certainly run before `later` runs, in all timings and for any capacity.
 
-        Capacity one is left out on purpose: a transport may have more. Exact, whatever the number of ranks.
+        Capacity one is left out on purpose, because a transport may have more. The answer is exact for any number of
+        ranks.
         """
         before = self._predecessors()
         step = self.joint.step
@@ -175,7 +181,7 @@ class Waits:
 
 
 def _find_cycle(size: int, start: Ints, end: Ints) -> list[int]:
-    """Nodes of a cycle, each waiting for the next, or none."""
+    """Nodes of a cycle, each of which waits for the next; empty if there is none."""
     waits_for: dict[int, list[int]] = {}
     followers: dict[int, list[int]] = {}
     for a, b in zip(start.tolist(), end.tolist(), strict=True):

@@ -1,6 +1,6 @@
 """Where the time of a small call goes, from Python to the first store: nanoseconds per call, 8 bytes of each rank.
 
-    python benchmarks/call_path.py [--calls 5000] [--batches 21] [--json]
+    python benchmarks/lab/call_path.py [--calls 5000] [--batches 21] [--json]
 
 Least and median over batches of back-to-back calls, of the slower rank:
 

@@ -1,6 +1,6 @@
 """Calls that compare.py does not measure, beside Open MPI and Intel MPI: exchanges, messages at once, counts, works.
 
-    python benchmarks/other_calls.py [--ranks 2] [--sizes 64,4K,64K,1M] [--rounds 3] [--peers openmpi,impi]
+    python benchmarks/lab/other_calls.py [--ranks 2] [--sizes 64,4K,64K,1M] [--rounds 3] [--peers openmpi,impi]
 
 Microseconds of one call, at rank 0: the median of batches of four calls, and of that the median over rounds, in each of
 which every library is started anew. The last column is the best of the MPIs over Hocket. Nothing is rewritten between
@@ -30,7 +30,7 @@ from time import perf_counter
 
 import numpy as np
 
-sys.path.insert(0, os.fspath(Path(__file__).parent))
+sys.path.insert(0, os.fspath(Path(__file__).parents[1]))
 import peers
 from arguments import listed, num_bytes, one_of, whole
 

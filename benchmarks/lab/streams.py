@@ -1,6 +1,6 @@
 """What streams cost: microseconds of an operation that does nothing, of recording an event, of waiting for one.
 
-    python benchmarks/streams.py [--calls 2000] [--batches 21] [--json]
+    python benchmarks/lab/streams.py [--calls 2000] [--batches 21] [--json]
 
 Least and median over batches:
 

@@ -19,7 +19,7 @@
 // OPERATION turns: each rank writes a line and waits for those of all others. What taking turns alone costs is a bound
 // of whatever makes each rank wait for all.
 
-#include "comparison/touching.h"
+#include "../comparison/touching.h"
 #include "floor/choosing.h"
 #include "floor/crowd.h"
 

@@ -1,6 +1,6 @@
 """How fast the core folds: GB/s, read and written, of sums of 2, 4 and 8 sources, from cache and from memory.
 
-python benchmarks/kernels.py --dtypes float32,bfloat16 --kernels avx2
+python benchmarks/lab/kernels.py --dtypes float32,bfloat16 --kernels avx2
 
 Beside each figure stand its ratios to float32 and to copying by NumPy, both of the same number of bytes in the same
 round: rounds are interleaved, and what is printed are medians of GB/s and of ratios. The time of a call from Python, as

@@ -1,6 +1,6 @@
 """What tracing costs: an all_reduce while it is traced, beside one while it is not, on two processes.
 
-    python benchmarks/tracing.py [--rounds 1000] [--calls 50] [--json]
+    python benchmarks/lab/tracing.py [--rounds 1000] [--calls 50] [--json]
 
 A round has three short batches of the same calls, in changing order: one is traced, two are not. Neighbours in time
 see the same machine, so each gives a ratio: traced by not traced, and, of the two that are alike, what the measurement

@@ -1,0 +1,1 @@
+"""Instruments of research: each answers one question about the core. The floor is the best hand-written code."""
