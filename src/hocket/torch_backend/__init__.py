@@ -4,9 +4,9 @@ Importing this package registers the backend. If Hocket is installed, `import to
 of the group "torch.backends"). All other modules are loaded when the first process group is made.
 
     process_group.py   the methods that torch.distributed calls
-    arguments.py       lists of tensors and options of a call
+    operands.py        lists of tensors and options of a call
     tensors.py         tensors as arrays of the core, with any strides
-    work.py            handles of operations, and futures
+    handles.py         handles of operations, and futures
     meeting.py         the meeting of ranks over the store of a process group
     monitored.py       monitored_barrier
     compiling.py       keeps torch.compile out of the backend

@@ -477,10 +477,7 @@ learn_options()
 
 @at_process_end
 def _leave_all(error: BaseException | None) -> None:
-    """Aborts operations without a waiter, so that exit cannot hang.
-
-    After an uncaught exception it aborts at once; the other ranks get the exception as the reason.
-    """
+    """Aborts operations without a waiter, so that exit cannot hang; at once, with the reason, after an exception."""
     deadline, groups = time.monotonic() + _GRACE_SECONDS, list(_groups)
     for group in groups:
         if error is None:

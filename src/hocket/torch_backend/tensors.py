@@ -143,7 +143,7 @@ def _array(tensor: Any) -> Any:
 def _joined(tensors: Sequence[Any], other: Any, index: int) -> Any:
     """Returns one tensor over all of them if each begins where the previous one ends; else None.
 
-    Also returns None if `other` shares memory with them but is not tensors[index]: no in-index call allows that.
+    Also returns None if `other` shares memory with them but is not tensors[index]: no in-place call allows that.
     """
     first = tensors[0]
     if first.is_cuda:

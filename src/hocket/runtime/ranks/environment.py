@@ -167,7 +167,7 @@ def link_here() -> tuple[float, float] | None:
     return float(bytes_per_second), float(seconds)
 
 
-# --- sources of the place: (source, rank, size, local rank, local size, address), or None -------------------------
+# --- sources of the rank: (source, rank, size, local rank, local size, address), or None --------------------------
 
 _Assigned = tuple[str, int, int, int, int, str] | None
 
