@@ -20,7 +20,7 @@ RINGS = {
     "ring3": {"torch_backend", "training", "conformance"},
 }
 FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders}
-MAX_QUICK_CASES = 4
+MAX_QUICK_CASES = 2
 """So many cases of a parametrized test does `--quick` run: the first, and others at equal distances."""
 
 # Examples must not fail for being slow on a busy machine: pytest's time-out is the limit, and it names the test.

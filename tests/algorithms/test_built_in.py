@@ -104,6 +104,7 @@ def test_nothing_beats_the_lower_bounds(p: int) -> None:
         assert declared.steps >= min(p - 1, 1)
 
 
+@pytest.mark.slow("a schedule of 1,024 ranks")
 def test_a_ring_of_1024_ranks_stays_periodic() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(1024)
     assert (len(schedule.blocks), schedule.num_steps, schedule.num_rows) == (2, 2046, 2046 * 1024)

@@ -10,6 +10,7 @@ from tests.algorithms.promises import has_sound_plans, keeps_its_promises, named
 LABELS = {"reduce": ("same_on_all_ranks", "size_invariant")}
 
 
+@pytest.mark.slow("proves it for 33 rank counts and all roots")
 @pytest.mark.parametrize("one", named("chain"), ids=title)
 def test_it_keeps_its_promises(one: Algorithm) -> None:
     keeps_its_promises(one, range(1, 34), LABELS.get(one.collective, ()))

@@ -13,6 +13,7 @@ SOME = [*range(1, 40), 63, 64, 65, 100, 127, 128, 129, 1000, 1023]
 LABELS = {"reduce": ("same_on_all_ranks",), "all_reduce": ("same_on_all_ranks",)}
 
 
+@pytest.mark.slow("proves it for many rank counts and all roots")
 @pytest.mark.parametrize("one", named("double_tree"), ids=title)
 def test_it_keeps_its_promises(one: Algorithm) -> None:
     keeps_its_promises(one, range(1, 34), LABELS.get(one.collective, ()))

@@ -78,6 +78,7 @@ def test_groups_without_being_told() -> None:
         assert p < 4 or math.sqrt(p) / 2 <= len(groups) <= math.sqrt(p)
 
 
+@pytest.mark.slow("proves it for many rank counts")
 @pytest.mark.parametrize("one", BUILT_IN, ids=COLLECTIVES)
 def test_the_law_holds_for_all_rank_counts(one: Algorithm) -> None:
     for p in range(1, 34):
@@ -87,6 +88,7 @@ def test_the_law_holds_for_all_rank_counts(one: Algorithm) -> None:
         one.verify(p, p - 1, laws=(3,))
 
 
+@pytest.mark.slow("proves it for random groups")
 @pytest.mark.parametrize("one", BUILT_IN, ids=COLLECTIVES)
 @given(some_groups, st.data())
 @settings(max_examples=25, deadline=None)

@@ -31,6 +31,7 @@ def test_there_is_an_example_of_every_kind() -> None:
     assert EXAMPLES.keys() == KINDS.keys()
 
 
+@pytest.mark.slow("simulates every algorithm on every kind of network")
 @pytest.mark.parametrize("text", [*EXAMPLES.values(), "dgx-a100:1,gpus=2,nics=2@ring:3"])
 def test_all_algorithms_find_their_ways(text: str) -> None:
     topology = parse(text)

@@ -25,6 +25,7 @@ def test_a_flow_without_links_is_as_fast_as_it_likes() -> None:
     assert max_min(np.array([3.0]), np.array([0, 0, 1]), np.array([0])).tolist() == [np.inf, 3.0]
 
 
+@pytest.mark.slow("200 random networks")
 @settings(max_examples=200, deadline=None)
 @given(flows=FLOWS, capacity=st.lists(st.floats(0.5, 8), min_size=6, max_size=6), seed=st.integers(0, 9))
 def test_rates_are_max_min_fair_compiled_or_not(flows, capacity, seed) -> None:

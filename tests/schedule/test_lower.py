@@ -265,6 +265,7 @@ def test_one_rank_lowered_alone_has_the_same_plan(key: tuple[str, str]) -> None:
                     assert np.array_equal(found, expected)
 
 
+@pytest.mark.slow("random schedules, each in many interleavings")
 @pytest.mark.parametrize("first", range(0, 400, 50))
 def test_plans_of_any_schedule_are_safe_and_equal_the_reference(first: int) -> None:
     for seed in range(first, first + 50):
@@ -273,6 +274,7 @@ def test_plans_of_any_schedule_are_safe_and_equal_the_reference(first: int) -> N
         check_equal_to_reference(schedule, reductions[seed % len(reductions)], range(seed, seed + 1))
 
 
+@pytest.mark.slow("a schedule of a thousand ranks")
 def test_one_rank_of_a_thousand_is_lowered_without_the_global_table() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(1024)
     tracemalloc.start()

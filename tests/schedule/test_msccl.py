@@ -302,6 +302,7 @@ def test_more_instructions_than_a_thread_block_has_are_not_written() -> None:
         msccl.write(builder.finish())
 
 
+@pytest.mark.slow("a schedule of many ranks")
 def test_many_peers_have_several_channels_and_many_chunks_one_instruction() -> None:
     schedule = compose.refine(ALGORITHMS["all_gather", "direct"].build(17), 72)
     program = parse(msccl.write(schedule, 'a "name" & more'), "test")

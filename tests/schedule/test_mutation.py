@@ -22,6 +22,7 @@ def test_verify_rejects_every_broken_mutant() -> None:
     assert {name for _, name in score.broken} >= {" ".join(key) for key in ALGORITHMS}
 
 
+@pytest.mark.slow("proves every schedule that is mutated")
 def test_untouched_schedules_keep_their_promise() -> None:
     for key, algorithm in ALGORITHMS.items():
         for num_ranks in (1, 2, 3, 6, 8):
