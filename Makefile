@@ -1,5 +1,5 @@
-# The only door to this project: `make` lists what it opens. Everything is made inside .venv/ and build/.
-# A second run does nothing twice: each part of .venv leaves a stamp, made again when what it came from changes.
+# All commands of this project: `make` lists them. Everything is made inside .venv/ and build/.
+# A second run repeats nothing: each part of .venv has a stamp file, which is made again when its sources change.
 
 PYTHON ?= python3
 ARGS ?=
@@ -7,7 +7,7 @@ ARGS ?=
 BIN := .venv/bin
 STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# requirements(KEYS): one list of pyproject.toml, so that versions stand in one place.
+# requirements(KEYS): one list of pyproject.toml, so that versions are in one place.
 requirements = $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")'
 CORE := $(shell find csrc -type f) $(shell find csrc -type d)
 MODULES := $(sort $(shell find src/hocket -name '*.py'))
@@ -21,58 +21,55 @@ SANITIZERS := thread address,undefined
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." is handed on by demo, test, test-quick, bench, compare, matrix, backends, mutation, exits and streams, as in: make test ARGS="-k ring -x"'
+	@echo '  demo, test, bench, compare, matrix, backends, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
 
-demo: build ## Train a digit classifier on four processes; an algorithm proved just before sums every gradient
+demo: build ## Train a digit classifier on four processes; a freshly proved algorithm sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
 
 test: build $(STAMPS)/test ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-quick: $(STAMPS)/tools $(STAMPS)/test ## Run some of the tests that need nothing compiled and start no process: under a minute
-	@PYTHONPATH=src $(BIN)/python -m pytest tests/schedule tests/algorithms tests/network tests/view --quick $(ARGS)
-
-check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, types and layout, Python and C++; changes nothing
+check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Check lint, types and layout of Python and C++; change nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
 
-bench: build $(STAMPS)/test ## Time Hocket beside Gloo and hand-written code, in few sizes; make compare has more
-	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
+bench: build ## Time all_reduce, and Gloo's if PyTorch is installed (.venv/bin/pip install torch==2.13.0)
+	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
 
-compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 7 minutes)
+compare: build $(STAMPS)/test ## Compare Hocket with Gloo and three MPIs (installed in build/peers) and with the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
-matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/reports/matrix.md
+matrix: build $(STAMPS)/test ## Check every collective, type and reduction against NumPy; write docs/reports/matrix.md
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
-backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in build/peers; writes docs/reports/backends.md
+backends: build $(STAMPS)/test ## Try the same on Gloo and MPI (installed in build/peers); write docs/reports/backends.md
 	@$(BIN)/python benchmarks/backends.py $(ARGS)
 
-algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and what the commands of docs/algorithms.md print
+algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and the command outputs in docs/algorithms.md
 	@$(BIN)/python -m tests.algorithms.table
 
-validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/reports/validation.md
+validate: build $(STAMPS)/test ## Compare the simulator with published measurements and this machine's times; write docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
 
-docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; writes docs/reports/networks.md
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write docs/reports/networks.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
-core: build ## Run the core's own tests, in C++, on real plans
+core: build ## Run the C++ tests of the core on real plans
 	@mkdir -p build
 	$(BIN)/python tests/core/export_plans.py build/plans.txt
 	@$(CONFIGURE) -B build/core -DCMAKE_BUILD_TYPE=Release --log-level=WARNING
 	@$(BIN)/cmake --build build/core
 	build/core/core_tests build/plans.txt
 
-sanitize: build ## Run the core's own tests under ThreadSanitizer, then under AddressSanitizer and UBSan
+sanitize: build ## Run the C++ tests of the core under ThreadSanitizer, then under AddressSanitizer and UBSan
 	@mkdir -p build
 	$(BIN)/python tests/core/export_plans.py build/plans.txt
 	@set -e; for kind in $(SANITIZERS); do $(MAKE) --no-print-directory sanitize-$$kind; done
 
-# gcc's ThreadSanitizer stops at once where the kernel spreads addresses widely (vm.mmap_rnd_bits > 28), so the tests run
-# with that switched off for them alone, where the system lets us.
+# gcc's ThreadSanitizer fails at once if the kernel randomises addresses widely (vm.mmap_rnd_bits > 28), so the tests run
+# without address randomisation, if the system allows it.
 sanitize-%:
 	@$(CONFIGURE) -B build/sanitize/$* -DCMAKE_BUILD_TYPE=Debug -DHOCKET_SANITIZE=$* --log-level=WARNING
 	@$(BIN)/cmake --build build/sanitize/$*
@@ -80,23 +77,23 @@ sanitize-%:
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/plans.txt
 
-mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof must notice; writes docs/reports/mutation.md
+mutation: build $(STAMPS)/test ## Break every algorithm at random and check that the proof notices; write docs/reports/mutation.md
 	@$(BIN)/python -m tests.schedule.mutants $(ARGS)
 
-exits: build $(STAMPS)/test ## Drill of PyTorch ranks that end with operations outstanding (ARGS="--exits 100")
+exits: build $(STAMPS)/test ## Test PyTorch ranks that end with pending operations (ARGS="--exits 100")
 	@$(BIN)/python -m tests.torch_backend.drill $(ARGS)
 
-streams: build $(STAMPS)/test ## Random programs of streams, events and collectives against a model (ARGS="--programs 10000")
+streams: build $(STAMPS)/test ## Test random programs of streams, events and collectives against a model (ARGS="--programs 10000")
 	@$(BIN)/python -m tests.runtime.stream_programs $(ARGS)
 
-format: $(STAMPS)/check ## Rewrite Python and C++ in the house layout
+format: $(STAMPS)/check ## Format Python and C++
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	@$(if $(CPP),$(BIN)/clang-format -i $(CPP))
 
-build: $(STAMPS)/build ## Make .venv with Hocket in it (editable), and compile what changed in the core
+build: $(STAMPS)/build ## Make .venv with an editable Hocket, and compile the changed parts of the core
 
-size: ## Count lines: folders, and the files above 500
+size: ## Count lines per folder, and list files above 500 lines
 	@find src csrc tests examples benchmarks -name '*.py' -o -name '*.h' -o -name '*.cpp' | xargs wc -l | awk '\
 	  $$2 == "total" { next } \
 	  { n = split($$2, part, "/"); folder = part[1]; for (i = 2; i < n && i < 4; i++) folder = folder "/" part[i]; \
@@ -115,14 +112,14 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS)
 	@touch $@
 
-# Without build isolation, so that the build folder stays valid and a second build compiles only what changed.
+# Without build isolation the build folder stays valid, so a second build compiles only changed files.
 $(STAMPS)/tools: pyproject.toml $(STAMPS)/venv
-	@echo "Installing the build tools and what Hocket needs to run" >&2
+	@echo "Installing the build tools and the packages that Hocket needs" >&2
 	@$(PIP) install $$($(call requirements,["project"]["dependencies"])) $$($(call requirements,["build-system"]["requires"])) \
 	  $$($(call requirements,["project"]["optional-dependencies"]["build"]))
 	@touch $@
 
-# An editable installation remembers where each module lies, so it is made again when one is added, moved or removed.
+# An editable installation stores the path of each module, so it is made again when one is added, moved or removed.
 $(STAMPS)/modules: $(STAMPS)/venv FORCE
 	@echo $(MODULES) | cmp -s - $@ || echo $(MODULES) >$@
 FORCE:
@@ -132,11 +129,11 @@ $(STAMPS)/build: $(STAMPS)/tools $(STAMPS)/modules CMakeLists.txt src/hocket/__i
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# The types of the compiled modules, for mypy.
+# Type stubs of the compiled modules, for mypy.
 src/hocket/_core.pyi src/hocket/_simulator.pyi: src/hocket/%.pyi: $(STAMPS)/build
 	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket.$* --output-file $@
 
 $(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
-	@echo "Installing what make $* needs" >&2
+	@echo "Installing the packages that make $* needs" >&2
 	@$(PIP) install $$($(call requirements,["project"]["optional-dependencies"]["$*"]))
 	@touch $@

@@ -1,10 +1,10 @@
-"""Algorithms for all_reduce side by side, built-in ones and your own: microseconds per call, by size.
+"""Compares algorithms for all_reduce, built-in ones and your own: microseconds per call, by size.
 
     python benchmarks/algorithms.py ring direct my_algo.py:halves [--ranks 4] [--sizes 8,64K,4M] [--rounds 9]
 
-float32, in place, ordinary NumPy memory. The algorithms take turns, round by round, so that what else the machine does
-hits all alike. A round's time is that of its slowest rank; shown are the median of the rounds, and the fastest and the
-slowest of them. Where their ranges overlap, the difference means nothing.
+float32, in place, ordinary NumPy memory. The algorithms take turns, round by round, so that other work of the machine
+affects all of them. A round's time is that of its slowest rank. The table shows the median of the rounds, the fastest
+and the slowest. If the ranges of two algorithms overlap, their difference means nothing.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What may stand on the command line of a benchmark: readers for argparse, which says in a line what it expected."""
+"""Reads the command lines of benchmarks: converters for argparse; an error is one line that says what was expected."""
 
 import argparse
 import os

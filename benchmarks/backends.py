@@ -1,4 +1,4 @@
-"""Which library supports what: every reduction with every type, and every collective, tried on Hocket, Gloo and MPI.
+"""Tests which library supports which reduction, type and collective, on Hocket, Gloo and MPI.
 
     python benchmarks/backends.py [--output docs/reports/backends.md] [--only gloo,mpi] [--limit SECONDS]
 

@@ -1,21 +1,20 @@
-"""What Hocket costs before it moves anything: beginning, one more communicator, its memory, and waiting.
+"""Measures the costs apart from moving data: start-up, one more communicator, its memory, and waiting.
 
     python benchmarks/communicators.py --ranks 2,4,8,16,32,64 --json FILE
 
 For each number of ranks, all processes of this host:
 
-first       milliseconds from the moment at which the ranks, which have imported everything, call hocket.init() until
-            the last has its first all_reduce; warm: the proof was in the cache, cold: in an empty one. Median of
-            --rounds jobs, and the worst
-communicator  milliseconds for one more (median over --count that are open at once, and the worst), and KiB that
-            it takes of each rank: anonymous memory of the process (smaps_rollup) and blocks of its arena (fstat)
-staging     KiB of shared memory that a rank has taken after it has used all_reduce with 8 B to 4 MiB of private memory:
-            blocks of its arena, without what the first communicator took when it was made
-late        milliseconds of CPU (getrusage) that a rank burns while another comes one second late to an all_reduce, and
-            to a message; the worst rank
+first       milliseconds from hocket.init(), after all imports, until the last rank has finished its first all_reduce;
+            warm: the proof is in the cache, cold: the cache is empty. Median of --rounds jobs, and the worst
+communicator  milliseconds for one more (median over --count that are open at the same time, and the worst), and KiB
+            per rank: anonymous memory of the process (smaps_rollup) and blocks of its arena (fstat)
+staging     KiB of shared memory of a rank after all_reduces of 8 B to 4 MiB of private memory: blocks of its arena,
+            without those of the first communicator
+late        milliseconds of CPU (getrusage) that a rank uses while another is one second late for an all_reduce, and
+            for a message; the worst rank
 
-What is printed is a table of Markdown. Every figure is the worst over the ranks. Ranks beyond the number of cores take
-turns: then set-up is mostly the work of all ranks on few cores.
+The output is a table of Markdown. Every number is the worst over the ranks. With more ranks than cores, ranks take
+turns, and set-up is mostly the work of all ranks on few cores.
 """
 
 import argparse
@@ -146,7 +145,7 @@ def first_calls(num_ranks: int, rounds: int, imports: float) -> dict[str, list[f
 
 
 def measure(num_ranks: int, count: int, rounds: int, imports: float) -> dict[str, Any]:
-    """All figures of one number of ranks, in seconds and bytes."""
+    """Returns all numbers for one rank count, in seconds and bytes."""
     one, worst, taken = on_ranks(communicators, num_ranks, count)
     burnt_in_call, burnt_in_message = on_ranks(late, num_ranks)
     return {
@@ -198,7 +197,7 @@ def main() -> None:
     parser.add_argument("--count", type=whole(1), default=64, help="communicators that are open at once (64)")
     parser.add_argument("--rounds", type=whole(1), default=3, help="jobs whose beginning is timed, cold and warm (3)")
     parser.add_argument("--imports", type=time_limit, default=4.0, help="seconds that 4 ranks may take to import (4)")
-    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures, in seconds and bytes")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all numbers, in seconds and bytes")
     arguments = parser.parse_args()
     print(f"# {os.cpu_count()} cores; milliseconds, KiB of each rank; {arguments.count} communicators open")
     print(table_row(COLUMNS), table_row("---" for _ in COLUMNS).replace(" ", ""), sep="\n", flush=True)

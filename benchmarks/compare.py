@@ -1,4 +1,4 @@
-"""Hocket beside Open MPI, MPICH, Intel MPI and Gloo, and the floor, in one run; and whether the goals are reached.
+"""Compares Hocket with Open MPI, MPICH, Intel MPI, Gloo and the floor in one run, and checks the goals.
 
     python benchmarks/compare.py [--quick] [--ranks 2,4,8] [--sizes 8,1K,64M] [--operations all_reduce,barrier]
                                  [--peers openmpi,impi] [--settings default,pinned] [--rounds N] [--no-costs]

@@ -1,9 +1,9 @@
-"""What it takes to build, prove and lower schedules for very many ranks: CPU seconds and memory, a process for each.
+"""Measures building, proving and lowering of schedules for very many ranks: CPU seconds and memory, a process each.
 
 python benchmarks/large_schedules.py --ranks 16384
 
-Laws 1, 2 and 5; then the plan of one rank, in a process that has proved nothing. Where there is no such schedule, or
-8 GiB cannot hold what it takes, the line says so.
+It proves laws 1, 2 and 5, and then makes the plan of one rank in a process that has proved nothing. If there is no such
+schedule, or 8 GiB are too small, the line says so.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What else ran on this machine while something was measured."""
+"""Measures the other load of this machine during a measurement."""
 
 import contextlib
 import os

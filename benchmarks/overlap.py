@@ -1,4 +1,4 @@
-"""How much of an all_reduce is hidden behind computing, from wall times: two ranks, matrices multiplied beside it.
+"""Measures how much of an all_reduce is hidden behind computation: wall times of two ranks that multiply matrices.
 
     python benchmarks/overlap.py [--rounds 15] [--json]
 

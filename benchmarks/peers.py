@@ -1,7 +1,7 @@
-"""Other libraries to compare with: where they live, and how a rank of theirs is started.
+"""The other libraries of comparisons: their environments, and the commands that start their ranks.
 
-Each has a virtual environment of its own under build/peers/, made when it is first asked for. MPI ranks are started by
-the mpiexec of the same wheel.
+Each library has a virtual environment under build/peers/, made on first use. The mpiexec of the same wheel starts MPI
+ranks.
 """
 
 import os

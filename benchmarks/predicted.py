@@ -1,12 +1,12 @@
-"""What the simulator says of this machine, beside what collectives take on it: private memory, more ranks than cores.
+"""Compares simulated and measured times of collectives on this machine: private memory, more ranks than cores.
 
 python benchmarks/predicted.py [--ranks 2,3,4,6,8] [--seconds 40] [--json FILE]
 
-The machine as a network: every core is a link that all its ranks share, and so is memory, which all cores share. A
-message is staged, from its rank over the core and memory to a slot, and read, from there over the reader's core and
-memory; what many read is staged once. Three figures are taken beside those of `hocket tune --measure`: what two ranks
-exchange in cache with one all_reduce, and what a message costs where ranks take turns on a core, and where they do not.
-Everything else is predicted.
+The machine is modelled as a network: every core is a link that its ranks share, and memory is a link that all cores
+share. A message is staged from its rank over the core and memory to a slot, and read from there over the reader's core
+and memory; data with many readers is staged once. In addition to the numbers of `hocket tune --measure`, three numbers
+are measured: the exchange of two ranks in cache in one all_reduce, and the cost of a message with and without ranks
+that take turns on a core. Everything else is predicted.
 """
 
 import argparse

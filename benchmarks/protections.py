@@ -1,4 +1,4 @@
-"""What the protections of a call cost: fingerprints, tags, and looks at alarms, all together.
+"""Measures the total cost of a call's protections: fingerprints, tags, and checks for alarms.
 
     python benchmarks/protections.py [--starts 9]
 
@@ -9,7 +9,7 @@ Builds the core once more under build/protections/, from a copy of csrc/ without
 - the time of all_reduce of 8 bytes and of 1 MiB between two ranks, the two cores taking turns: the median of the
   differences, and their quartiles. Pairs of ranks are started anew now and then, as each has its luck with memory.
 
-The copy can do nothing but be measured: nobody shall use it.
+Do not use this copy for anything but this measurement.
 """
 
 import argparse

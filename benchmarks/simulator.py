@@ -1,11 +1,11 @@
-"""What a simulation of very many ranks takes: CPU seconds and memory, a process for each, on one core.
+"""Measures simulations of very many ranks: CPU seconds and memory, a process each, on one core.
 
 python benchmarks/simulator.py
 
 The goals: max-min fair rates of 131,072 flows on a fat tree < 1 s; on such a tree halving and doubling among 131,072
 ranks < 15 s, and a ring < 5 s; 1,024 ranks with any algorithm < 2 s; less than 4 GB; the worst cut of 128 H100 < 2 s; a
 ring of 1,024 ranks whose 8 million pieces contend, as neighbours hang on different switches < 1 s.
-Building the schedule and the network is told apart; of each kind of network that is done once.
+The time to build the schedule and the network is shown separately; each kind of network is built once.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""torch.distributed on Hocket beside Gloo: operations and a step of DDP, interleaved, on the same ranks.
+"""Compares torch.distributed on Hocket with Gloo: operations and a DDP step, interleaved, on the same ranks.
 
     .venv/bin/python benchmarks/torch_backend.py
     .venv/bin/python benchmarks/torch_backend.py --ranks 4 --rounds 3

@@ -1,15 +1,15 @@
-"""Where the time of a small call goes, from Python to the first store: nanoseconds per call, 8 bytes of each rank.
+"""Measures the parts of a small call, from Python to the first store: nanoseconds per call, 8 bytes per rank.
 
     python benchmarks/lab/call_path.py [--calls 5000] [--batches 21] [--json]
 
-Least and median over batches of back-to-back calls, of the slower rank:
+The table shows the minimum and the median over batches of back-to-back calls, on the slower rank:
 
-- `empty`: a function of the core that does nothing, called from the same loop: what Python itself takes;
-- `1 rank`: everything but the wire, and so all that a call does to be safe: what it is called is written down (the
-  fingerprint), hashed (the tag of its messages), and alarms are looked at before and after. What `1 rank` has above
-  `empty` is an upper bound of what these protections take, as it also has the look at the arguments and the executor;
-- `2 ranks`: as processes, with the wire. On a machine with less than 2 idle cores look at the least value only;
-- `python`: the same with 1 rank through the Python method, as the first call of its kind goes.
+- `empty`: an empty function of the core, called from the same loop: the cost of Python itself;
+- `1 rank`: everything except communication, so all protections of a call: its description is recorded (the
+  fingerprint) and hashed (the tag of its messages), and alarms are checked before and after. `1 rank` minus `empty` is
+  an upper bound of the cost of these protections, because it also contains the argument checks and the executor;
+- `2 ranks`: two processes, with communication. With fewer than 2 idle cores, use only the minimum;
+- `python`: as `1 rank`, but through the Python method, like the first call of each kind.
 """
 
 import argparse

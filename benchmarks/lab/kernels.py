@@ -1,10 +1,10 @@
-"""How fast the core folds: GB/s, read and written, of sums of 2, 4 and 8 sources, from cache and from memory.
+"""Measures reductions in the core: GB/s read and written by sums of 2, 4 and 8 sources, in cache and in memory.
 
 python benchmarks/lab/kernels.py --dtypes float32,bfloat16 --kernels avx2
 
-Beside each figure stand its ratios to float32 and to copying by NumPy, both of the same number of bytes in the same
-round: rounds are interleaved, and what is printed are medians of GB/s and of ratios. The time of a call from Python, as
-a fold of nothing shows it, is taken off.
+Next to each number are its ratios to float32 and to NumPy's copy, for the same number of bytes in the same round.
+Rounds are interleaved, and the output shows medians of GB/s and of ratios. The time of an empty call from Python is
+subtracted.
 """
 
 import argparse

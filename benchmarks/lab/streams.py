@@ -1,4 +1,4 @@
-"""What streams cost: microseconds of an operation that does nothing, of recording an event, of waiting for one.
+"""Measures streams: microseconds of an empty operation, of recording an event, and of waiting for one.
 
     python benchmarks/lab/streams.py [--calls 2000] [--batches 21] [--json]
 

@@ -1,4 +1,4 @@
-"""What tracing costs: an all_reduce while it is traced, beside one while it is not, on two processes.
+"""Measures the cost of tracing: an all_reduce with and without a trace, on two processes.
 
     python benchmarks/lab/tracing.py [--rounds 1000] [--calls 50] [--json]
 

@@ -50,7 +50,7 @@ def result(tmp_path: Path) -> Path:
         (communicators, "--ranks", "x", "'x': expected a whole number of at least 1"),
         (communicators, "--count", "0", "'0': expected a whole number of at least 1"),
         (communicators, "--rounds", "0", "'0': expected a whole number of at least 1"),
-        (communicators, "--imports", "nan", "'nan' is no time in seconds; expected a number above 0"),
+        (communicators, "--imports", "nan", "'nan' is not a time in seconds; expected a number above 0"),
         (communicators, "--json", "missing/file", "'missing/file' cannot be written"),
     ],
 )

@@ -450,7 +450,7 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == "hocket bench: interrupted; what is printed above was measured to the end\n"
+    assert said == "hocket bench: interrupted; the rows printed above are complete\n"
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_report_for_a_person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         "42% of that time",
         "ring all_reduce",
         "first all_reduce:           0.66 s after the command, 4 processes started, the proof cached\n",
-        "first all_reduce, cold:     0.71 s (started again with an empty cache; 0.021 s of it the proof)\n",
+        "first all_reduce, cold:     0.71 s (started again with an empty cache; the proof took 0.021 s of it)\n",
         "0.012 s from scratch",
         "same on all ranks",
         "hocket show ring --collective all_reduce -n 4",
@@ -88,7 +88,7 @@ def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (
             Start(0.7, "made now", 0.7, 0.03),
             "the proof made now\n",
-            "cold:     0.70 s (this run; 0.030 s of it the proof)\n",
+            "cold:     0.70 s (this run; the proof took 0.030 s of it)\n",
         ),
         (Start(0.7, "cached"), "the proof cached\n", None),
     ],

@@ -117,7 +117,7 @@ def test_few_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cache_that_cannot_be_written_is_a_warning(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_CACHE", folder)
     found = finding("cache")
-    assert found.status == "WARN" and f"{folder}/proofs cannot be written" in found.found
+    assert found.status == "WARN" and f"{folder}/proofs is not writable" in found.found
     assert found.fix.startswith("set HOCKET_CACHE")
 
 

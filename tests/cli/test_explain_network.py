@@ -92,11 +92,11 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
         (["barrier", "-b", "8", "--topology", "ring:4"], "expected no --bytes"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure is for this machine"),
-        (["all_reduce", "-b", "8", "--topology", "ring:1025"], "name some with hocket simulate --algorithm A,..."),
+        (["all_reduce", "-b", "8", "--topology", "ring:1025"], "choose some with hocket simulate --algorithm A,..."),
         (["all_reduce", "-b", "8"], "expected --ranks, or --topology"),
         (
             ["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"],
-            "and --overhead are about a --topology",
+            "and --overhead need a --topology",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_full_disk_under_standard_output_is_one_line(command: list[str]) -> No
     program = [sys.executable, "-m", "hocket", *command]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    expected = "expected standard output to be written to, found: [Errno 28] No space left on device"
+    expected = "expected a writable standard output, found: [Errno 28] No space left on device"
     assert (done.returncode, done.stderr) == (2, f"hocket {command[0]}: {expected}\n")
 
 

@@ -28,7 +28,7 @@ def shell(line: str, folder: Path) -> str:
 
 def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
     printed = shell("hocket new 'my algo.py'", tmp_path).splitlines()
-    assert "all_reduce 'my_algo'" in printed[0]
+    assert "'my_algo', an all_reduce" in printed[0]
     verify, show, run = (line.partition("#")[0] for line in printed[1:])
     assert "1 of 1 algorithms hold: 16 schedules proved" in shell(verify, tmp_path)
     assert "all_reduce my_algo, 4 ranks" in shell(show, tmp_path)
@@ -71,21 +71,21 @@ def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     file.write_text("mine")
     code, out, err = new(capsys, str(file))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err == f"hocket new: expected a file that does not exist yet; found {file}, which stays as it is\n"
+    assert err == f"hocket new: expected a file that does not exist yet; found {file}, which was not changed\n"
     assert file.read_text() == "mine"
     code, out, _ = new(capsys, str(file), "--json")
-    assert code == 2 and "which stays as it is" in json.loads(out)["error"]
+    assert code == 2 and "which was not changed" in json.loads(out)["error"]
 
 
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("own", "as my_algorithm.py; found"),
-        ("own.txt", "as my_algorithm.py; found"),
-        (".py", "as my_algorithm.py; found"),
+        ("own", "such as my_algorithm.py; found"),
+        ("own.txt", "such as my_algorithm.py; found"),
+        (".py", "such as my_algorithm.py; found"),
         ("random.py", "would hide the module random"),
         ("hocket.py", "would hide the module hocket"),
-        ("no/own.py", "expected a folder that exists"),
+        ("no/own.py", "expected an existing folder"),
     ],
 )
 def test_names_that_will_not_do(file: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

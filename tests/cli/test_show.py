@@ -22,14 +22,17 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
 def test_many_ranks_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = show(capsys, "ring", "--collective", "all_gather", "-n", "65")
     assert code == 0
-    assert "A list, as a matrix has at most 64 ranks.\n\nstep 0\n  rank 0: c64 = r64\n  rank 1: c0 = r0\n" in text
+    assert (
+        "As a list, because a matrix shows at most 64 ranks.\n\nstep 0\n  rank 0: c64 = r64\n  rank 1: c0 = r0\n"
+        in text
+    )
     assert "  rank 63: c62 = r62\n  ... and 1 more rank; --json has all\nstep 1\n" in text
     assert "step 63\n" in text and "step 64\n" not in text
 
 
 def test_huge_schedules_are_neither_proved_nor_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = show(capsys, "ring", "-n", "20000")
-    assert code == 0 and text.endswith("nothing is proved here, as there are 799,960,000 rows: hocket verify\n")
+    assert code == 0 and text.endswith("not proved: the schedule has 799,960,000 rows; use hocket verify\n")
     assert main(["show", "ring", "-n", "20000", "--json"]) == 2
     assert "--json: expected at most 4,194,304 rows, found 799,960,000" in capsys.readouterr().err
 
@@ -139,7 +142,7 @@ def test_a_layout_is_whole_numbers(option: list[str], words: str, capsys: pytest
     [
         (["ring", "--order", "rank"], "--order belongs to `hocket show choice`; found 'ring'"),
         (["ring", "--tuner-file", "x.csv"], "--tuner-file belongs to `hocket show choice`; found 'ring'"),
-        (["ring", "--root", "2"], "expected no --root, as all_reduce has none; found 2"),
+        (["ring", "--root", "2"], "expected no --root, because all_reduce has no root; found 2"),
         (["choice", "--axes", "dp=2"], "--axes belongs to `hocket show mesh`; found 'choice'"),
         (["choice", "--root", "3"], "--root belongs to algorithms; found 'choice'"),
         (["mesh", "--axes", "dp=2", "-n", "5"], "--ranks belongs to algorithms and `hocket show choice`; found 'mesh'"),
@@ -171,7 +174,7 @@ def test_every_algorithm_can_be_shown(collective: str, name: str, capsys: pytest
         arguments = (name, "--collective", collective, "-n", str(num_ranks))
         code, text = show(capsys, *arguments)
         assert code == 0 and text.startswith(f"{collective} {name}, {num_ranks} rank")
-        assert "start " in text and text.endswith("law 3: hocket verify\n")
+        assert "start " in text and text.endswith("to check law 3, use hocket verify\n")
     code, text = show(capsys, *arguments, "--json")
     shown = json.loads(text)
     assert code == 0 and len(shown["steps"]) == shown["num_steps"]
@@ -278,7 +281,7 @@ def test_what_runs_here(elsewhere: Path, capsys: pytest.CaptureFixture[str], mon
     lines = [line.split() for line in text.splitlines()]
     assert ["above", "999", "B", "up", "to", "64", "KiB", "ring", "tuner", "file"] in lines
     assert ["above", "64", "KiB", "direct", "HOCKET_ALGO"] in lines
-    assert "Here so many ranks have a core each." in text
+    assert "On this machine, ranks have a core each." in text
 
 
 def test_what_runs_here_is_for_the_cores_that_there_are(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +298,7 @@ def test_what_runs_here_is_for_the_cores_that_there_are(elsewhere: Path, capsys:
         8: [(0, 2048, "direct"), (2049, 4 << 20, "parameter_server"), ((4 << 20) + 1, None, "direct_two_shot")],
     }
     _, text = show(capsys, "choice", "-n", "8", "--collective", "all_reduce")
-    assert "Here so many ranks share cores." in text
+    assert "On this machine, ranks share cores." in text
 
 
 def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
@@ -330,8 +333,8 @@ def test_a_choice_that_is_refused_is_shown(
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),
         (["no_such_file.py"], "no_such_file.py"),
         (["choice", "-n", "0"], "--ranks: expected at least 1, found 0"),
-        (["choice", "-n", "9" * 30], "--ranks: expected at most 1024, as they are on one host; found 999"),
-        (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected a folder that exists, for /nonexistent/x"),
+        (["choice", "-n", "9" * 30], "--ranks: expected at most 1024 on one host; found 999"),
+        (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected an existing folder for /nonexistent/x"),
         (["choice", "-n", "2", "--tuner-file", "/dev/full"], "found '/dev/full': No space left on device"),
         (["choice", "--collective", "scatter_brain"], "expected a collective"),
     ],

@@ -28,15 +28,15 @@ mesh pp=2 x dp=2 x tp=4: 16 ranks on 2 nodes of 8 devices
 │ ┗━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┛ │       │ ┗━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┛ │
 ╰───────────────────────────────────╯       ╰───────────────────────────────────╯
 
-A cell: the global rank; below it (pp,dp,tp), its rank in its group of each axis.
-A heavy frame: a group of tp. Links: neighbours along another axis, where they stand side by side.
+A cell: the global rank; below it (pp,dp,tp), its coordinate along each axis.
+A heavy frame: a group of tp. Links: neighbours along another axis, if drawn side by side.
 
 axis  groups, by global rank
 tp    [0,1,2,3]  [4,5,6,7]  [8,9,10,11]  [12,13,14,15]
 dp    [0,4]  [1,5]  [2,6]  [3,7]  [8,12]  [9,13]  [10,14]  [11,15]
 pp    [0,8]  [1,9]  [2,10]  [3,11]  [4,12]  [5,13]  [6,14]  [7,15]
 
-A rank's place in a list, from 0, is its rank in that group.
+A rank's position in a list, counted from 0, is its rank in that group.
 Groups that cross nodes: pp (8 groups). Inside a node: dp, tp.
 """
 
@@ -155,18 +155,18 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["mesh"], "expected --axes; type for example: hocket show mesh --nodes 2 --axes pp=2,dp=2,tp=4"),
-        (["mesh", "--axes", "pp=2,tp"], "'tp' is no axis with a size; type for example: --axes pp=2,dp=2,tp=4"),
-        (["mesh", "--axes", "pp=2,,tp=2"], "'' is no axis with a size"),
-        (["mesh", "--axes", "2=pp"], "'2=pp' is no axis with a size"),
-        (["mesh", "--axes", "dp=0"], "'dp=0' is no axis with a size"),
-        (["mesh", "--axes", "dp=2,dp=4"], "axis dp stands twice in 'dp=2,dp=4'"),
+        (["mesh"], "expected --axes; for example: hocket show mesh --nodes 2 --axes pp=2,dp=2,tp=4"),
+        (["mesh", "--axes", "pp=2,tp"], "'tp' is not an axis with a size; for example: --axes pp=2,dp=2,tp=4"),
+        (["mesh", "--axes", "pp=2,,tp=2"], "'' is not an axis with a size"),
+        (["mesh", "--axes", "2=pp"], "'2=pp' is not an axis with a size"),
+        (["mesh", "--axes", "dp=0"], "'dp=0' is not an axis with a size"),
+        (["mesh", "--axes", "dp=2,dp=4"], "axis dp appears twice in 'dp=2,dp=4'"),
         (
             ["mesh", "--axes", "dp=3,tp=4", "--nodes", "5"],
-            "type --nodes with one of 1, 2, 3, 4, 6, 12, or other --axes",
+            "set --nodes to one of 1, 2, 3, 4, 6, 12, or change --axes",
         ),
         (["mesh", "--axes", "dp=4", "--nodes", "0"], "0 nodes cannot share the 4 ranks of dp=4 evenly"),
-        (["mesh", "--axes", "dp=1000000"], "expected at most 131072 ranks, found 1000000 of dp=1000000"),
+        (["mesh", "--axes", "dp=1000000"], "expected at most 131072 ranks, found 1000000 in dp=1000000"),
         (["ring", "--axes", "dp=2"], "--axes belongs to `hocket show mesh`; found 'ring'"),
     ],
 )

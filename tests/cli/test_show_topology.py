@@ -31,7 +31,7 @@ def test_json_has_nodes_links_and_the_matrix(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "More than 256 devices: no matrix." in show(capsys, "--topology", "ring:300")
+    assert "there are more than 256 devices" in show(capsys, "--topology", "ring:300")
 
 
 def test_brackets_in_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_all_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_mistakes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "topology", "--topology", "circle:4"]) == 2
-    assert "expected KIND:ARGS" in (captured := capsys.readouterr().err) or "no KIND:ARGS" in captured
+    assert "expected KIND:ARGS" in (captured := capsys.readouterr().err) or "nor KIND:ARGS" in captured
     assert main(["show", "ring", "--topology", "ring:4"]) == 2
     assert "--topology belongs to `hocket show topology`" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.Captur
     trace_file.write(alone, "run", part(1, collective(1, 0, 1, 1), ended_early=True))
     assert main(["trace", "summary", str(alone)]) == 0
     printed = capsys.readouterr().out
-    assert "No part of rank 0" in printed and "The part of rank 1 ends early" in printed
+    assert "No trace of rank 0" in printed and "The trace of rank 1 ends early" in printed
     assert "hocket.span" in printed
 
 

@@ -79,8 +79,8 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
         ("broadcast", -1, "chain"),
     ]
     text = capsys.readouterr().out
-    assert "0.60 (64 B)" in text and "no time for reduce, 4 ranks: 1 MiB\n" in text
-    assert "1 of 2 choices won again (geometric mean 0.60 of its time, worst 0.60); the others are given up" in text
+    assert "0.60 (64 B)" in text and "not timed, for lack of time: reduce, 4 ranks: 1 MiB\n" in text
+    assert "1 of 2 choices won again (geometric mean 0.60 of its time, worst 0.60); the others are dropped" in text
     assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
 
 
@@ -122,8 +122,8 @@ def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: result)
     assert main([*QUICK, "-o", "mine.conf"]) == 0
     assert capsys.readouterr().err == (
-        "hocket tune: mine.conf: an older line, about any number of ranks, has chain in the place of the default, "
-        "which nothing clearly beats: broadcast, 2 ranks, 8 B\n"
+        "hocket tune: mine.conf: an older line for any number of ranks still selects chain, although nothing "
+        "clearly beats the default: broadcast, 2 ranks, 8 B\n"
     )
 
 
@@ -141,15 +141,13 @@ def test_a_cache_that_cannot_be_written_is_told_before_time_is_spent(
     monkeypatch.setattr(machine_costs, "measure", lambda: pytest.fail("nothing may be measured"))
     for more in ([], ["--measure"]):
         assert main(["tune", *more]) == 2
-        assert "expected a cache folder that can be written, to keep what is measured; found '/proc/x'" in (
-            capsys.readouterr().err
-        )
+        assert "expected a writable cache folder for the measurements; found '/proc/x'" in (capsys.readouterr().err)
 
 
 def test_what_cannot_be_written_at_the_end_loses_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The folder of the tuner file goes away meanwhile; or the cache cannot be written."""
+    """The folder of the tuner file goes away meanwhile; or the cache is not writable."""
     folder = tmp_path / "folder"
     folder.mkdir()
 
@@ -173,7 +171,7 @@ def test_what_cannot_be_written_at_the_end_loses_nothing_else(
 def test_without_a_winner_there_is_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: found())
     assert main([*QUICK]) == 0
-    assert "Nothing clearly beats the default: no line is needed." in capsys.readouterr().out
+    assert "No algorithm clearly beats the default: the tuner file needs no line." in capsys.readouterr().out
     assert read("hocket_tuner.conf") == ()
 
 
@@ -196,15 +194,15 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--ranks", "1"], "--ranks: expected at least 2, as one rank has nothing to choose; found 1"),
+        (["--ranks", "1"], "--ranks: expected at least 2, because one rank has no choice; found 1"),
         (["--collective", "all_gather_v"], "--collective: expected one of all_reduce, .*; found 'all_gather_v'"),
         (["--collective", "all_reduce,"], "found ''"),
         (["-o", "broken.conf"], "broken.conf, line 1: expected 8 to 10 fields"),
-        (["-o", "/none/tuned.conf"], "expected a folder that exists, for /none/tuned.conf; found none"),
-        (["-n", "2,2000"], "--ranks: expected at most 1024, as they are on one host; found 2000"),
+        (["-o", "/none/tuned.conf"], "expected an existing folder for /none/tuned.conf; found none"),
+        (["-n", "2,2000"], "--ranks: expected at most 1024 on one host; found 2000"),
         (["-n", "2", "--sizes", "100000G"], "this host has .*; choose a smaller --sizes, or --ranks"),
         (["--measure", "-n", "2", "-o", "a", "--seconds", "3"], "expected no --ranks, --seconds, --output"),
-        (["-o", "."], "expected a file that can be written; found '.': Is a directory"),
+        (["-o", "."], "expected a writable file; found '.': Is a directory"),
     ],
 )
 def test_bad_requests_are_told_before_time_is_spent(
@@ -244,8 +242,8 @@ def test_the_costs_of_the_machine_are_stored_for_the_bench(
     assert main(["tune", "--measure"]) == 0
     text = capsys.readouterr().out
     assert machine_costs.load() == costs and not Path("hocket_tuner.conf").exists()
-    assert text.startswith("2 cores; from a store on one to its being seen on another: 0.150 us\n")
-    assert "40.0 (16 KiB), 10.0 (128 MiB); all cores in memory: 12.0\n" in text
+    assert text.startswith("2 cores; time until one core sees a store of another: 0.150 us\n")
+    assert "40.0 (16 KiB), 10.0 (128 MiB); of all cores, in main memory: 12.0\n" in text
     assert "so far, for `hocket bench` and `hocket explain`\n" in text
     monkeypatch.setattr(machine_costs, "measure", lambda: replace(costs, hop_seconds=3e-7))  # slower: the first stands
     assert main(["tune", "--measure", "--json"]) == 0

@@ -65,10 +65,10 @@ def test_switches_reduce_where_it_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fat-tree:17,radix=4", "have place for 16 ranks; found 17"),
+        ("fat-tree:17,radix=4", "have room for 16 ranks; found 17"),
         ("fat-tree:0", "expected 1 rank or more"),
-        ("fat-tree:8,oversubscription=0", "oversubscription=0 is no positive number"),
-        ("fat-tree:8,oversubscription=x", "oversubscription=x is no positive number"),
+        ("fat-tree:8,oversubscription=0", "oversubscription=0 is not a positive number"),
+        ("fat-tree:8,oversubscription=x", "oversubscription=x is not a positive number"),
         ("fat-tree:8,radix=4,oversubscription=9", "leave no cable up"),
         ("fat-tree:8,levels=4", "levels=4 is none of 3, 2"),
     ],

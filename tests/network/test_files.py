@@ -152,18 +152,18 @@ def test_kinds_are_loaded_by_name() -> None:
     assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
     long = "@".join(["ring:1,bandwidth=25GB/s,latency=1us"] * 120)
     assert load(long).name == long, "longer than a file's name, and than a path, may be"
-    with pytest.raises(TopologyError, match="is no file, and no KIND:ARGS with a kind of"):
+    with pytest.raises(TopologyError, match="is neither a file nor KIND:ARGS with KIND one of"):
         load(5000 * "x")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ringg:3", "no file, and no KIND:ARGS with a kind of line, ring"),
-        ("a: [\n", "is no YAML"),
-        ("topology: ring:4\ntopology: ring:8\n", r"text is no YAML: 'topology' stands twice\n.* line 2"),
-        ("nodes: {gpu: [a], gpu: [b]}\nlinks: []\n", r"'gpu' stands twice\n.* line 1, column 19"),
-        ("topology: ring:4\nname: 2024-99-99\n", r"text is no YAML: month must be in 1..12\n.* line 2, column 7"),
+        ("ringg:3", "neither a file nor KIND:ARGS with KIND one of line, ring"),
+        ("a: [\n", "is not YAML"),
+        ("topology: ring:4\ntopology: ring:8\n", r"text is not YAML: 'topology' appears twice\n.* line 2"),
+        ("nodes: {gpu: [a], gpu: [b]}\nlinks: []\n", r"'gpu' appears twice\n.* line 1, column 19"),
+        ("topology: ring:4\nname: 2024-99-99\n", r"text is not YAML: month must be in 1..12\n.* line 2, column 7"),
         (
             "a: " + "[" * 5000 + "]" * 5000 + "\n",
             "text: expected YAML of a few levels, found entries nested too deeply",
@@ -175,15 +175,15 @@ def test_kinds_are_loaded_by_name() -> None:
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], class: nic, link: qpi}]\n", r"links\[0\]: .* or class:"),
         (
             "topology: ring:4\nreducing: [rank1]\n",
-            "reducing: expected switches, which are no ranks; found rank 'rank1'",
+            "reducing: expected switches that are not ranks; found rank 'rank1'",
         ),
-        ("topology: 'switch:4,reduces=yes'\nranks: [rank0, switch0]\n", "which are no ranks; found rank 'switch0'"),
+        ("topology: 'switch:4,reduces=yes'\nranks: [rank0, switch0]\n", "that are not ranks; found rank 'switch0'"),
         ("name: mine\ntopology: ring:4\nranks: [rank9]\n", "text: ranks has an unknown node 'rank9'"),
         ("topology: ring:4\nranks:\n", "expected a list as ranks, found None"),
         ("- a\n- b\n", "expected YAML with entries by name, found list"),
         ("nodes: {gpu: [a]}\n", "expected topology, or nodes and links, or outer and inner"),
         ("nodes: [a, b]\nlinks: []\n", "expected nodes as names by kind"),
-        ("nodes: {gpu: [a, b]}\nlinks: []\n", "disconnected: no way leads from a to b"),
+        ("nodes: {gpu: [a, b]}\nlinks: []\n", "disconnected: there is no path from a to b"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: hdr}]\n", r"links\[0\]: expected a link, one of eth"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, c], link: qpi}]\n", r"links\[0\] has an unknown node 'c'"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b]}]\n", r"links\[0\]: expected link:, or class:"),
@@ -200,10 +200,13 @@ def test_kinds_are_loaded_by_name() -> None:
             "topology: ring:4\nchange: [{link: rank0->rank2, latency: 1us}]\n",
             r"change\[0\]: ring:4 has no link rank0->rank2",
         ),
-        ("topology: ring:4\nchange: [{link: rank0->rank1, latency: x}]\n", r"change\[0\]: expected a latency as 500ns"),
+        (
+            "topology: ring:4\nchange: [{link: rank0->rank1, latency: x}]\n",
+            r"change\[0\]: expected a latency such as 500ns",
+        ),
         ("topology: ring:4\nranks: [rank9]\n", "ranks has an unknown node 'rank9'"),
         ("topology: ring:4\nroutes: [[rank0, rank9]]\n", "routes has an unknown node 'rank9'"),
-        ("topology: ring:4\nroutes: [[rank0, rank2]]\n", "routes: .*from rank0 to rank2, which no link joins"),
+        ("topology: ring:4\nroutes: [[rank0, rank2]]\n", "routes: .*from rank0 to rank2, but there is no such link"),
         ("topology: [1, 2]\n", r"topology: expected KIND:ARGS, found \[1, 2\]"),
         ("topology: ring:x\n", "topology: 'ring:x'"),
         ("nodes: {gpu: g0}\nlinks: []\n", "expected a list of names as nodes of kind gpu, found 'g0'"),
@@ -219,23 +222,23 @@ def test_kinds_are_loaded_by_name() -> None:
         (SIMAI.replace("4 5\n", "4\n", 1), "line 2: expected switches 4 to 5"),
         (SIMAI.replace("1 5 400", "1 9 400"), "line 7: unknown node '9'"),
         (SIMAI.replace("1 5 400Gbps", "1 5 fast"), "line 7: expected 'source target 400Gbps"),
-        (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 lines of cables, as line 1 says; found 7"),
+        (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 lines of cables, given by line 1; found 7"),
         (SIMAI.replace("6 2 1 1 8", "1 2 3 1 8"), "line 1: expected more nodes than switches"),
-        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency as 500ns"),
+        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency such as 500ns"),
         (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps -1ms"), "line 7: .*a latency of 0 or more"),
-        (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected a span that rises"),
-        (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected a span that rises over at most 1048576"),
-        (SLURM.replace("[08-10]", "[08-10"), "line 2: expected a host list as tux"),
-        (SLURM.replace("[08-10]", "[08-10]x[1"), "line 2: expected a host list as tux"),
+        (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected an ascending range"),
+        (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected an ascending range of at most 1048576"),
+        (SLURM.replace("[08-10]", "[08-10"), "line 2: expected a host list such as tux"),
+        (SLURM.replace("[08-10]", "[08-10]x[1"), "line 2: expected a host list such as tux"),
         # Three numbers, and three in the next line, are no first line of SimAI's.
         ("8 3 5\n5 6 7\n0 5 200Gbps 0.0005ms 0\n", "expected YAML with entries by name"),
         (ASTRA.replace("[ 2, 8, 4 ]", "[ 2, 8, 99999999 ]"), "expected at most 16777216"),
         ("topology: fully-connected:131072\n", "topology: fully-connected:131072: found 17179738112 links or more"),
         (SLURM.replace("s[0-1]", "s[0-7]"), "switch s2 has an unknown switch 's3' below it|is disconnected"),
-        (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 stands twice"),
+        (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 appears twice"),
         (SLURM.replace("SwitchName=s1", "BlockName=s1"), "line 3: expected SwitchName="),
-        (SLURM.replace("[08-10]", "[08-"), "line 2: expected a host list as tux"),
-        (SLURM.replace("SwitchName=s2 Switches=s[0-1]", ""), "disconnected: no way leads from tux08 to tux11"),
+        (SLURM.replace("[08-10]", "[08-"), "line 2: expected a host list such as tux"),
+        (SLURM.replace("SwitchName=s2 Switches=s[0-1]", ""), "disconnected: there is no path from tux08 to tux11"),
     ],
 )
 def test_a_broken_file_is_refused_by_line_or_entry(text: str, message: str) -> None:
@@ -297,7 +300,7 @@ def test_latencies(text: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("torus:4y4", "'4y4' is no whole number; expected torus:NxM"),
+        ("torus:4y4", "'4y4' is not a whole number; expected torus:NxM"),
         ("torus:100000x100000", "torus:100000x100000: found 10000000000 nodes or more; expected at most 16777216"),
         ("torus:4294967296x4294967296", "found 18446744073709551616 nodes or more"),
         ("hypercube:24", "hypercube:24: found 25165824 links or more"),
@@ -307,22 +310,25 @@ def test_latencies(text: str, value: float) -> None:
         ("fully-connected:2000@ring:1000", "links or more; expected at most 16777216"),
         ("torus", "found 0 sizes"),
         ("ring:3,foo=1", "unknown option foo; expected ring:RANKS"),
-        ("ring:3,latency=1us,latency=2us", "latency stands twice"),
-        ("ring:3,latency=fast", "latency=fast: expected a latency as 500ns or 1.5us"),
-        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth as 25GB/s"),
+        ("ring:3,latency=1us,latency=2us", "latency appears twice"),
+        ("ring:3,latency=fast", "latency=fast: expected a latency such as 500ns or 1.5us"),
+        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth such as 25GB/s"),
         ("ring:3,latency=-1us", "seconds of latency; expected 0 or more"),
         ("dgx-h100:1,nic-latency=5parsec", "'dgx-h100:1,nic-latency=5parsec': nic-latency=5parsec: expected a latency"),
-        ("fat-tree:16,oversubscription=nan", "oversubscription=nan is no positive number"),
-        ("fat-tree:16,oversubscription=1e308", "4 ports leave no cable up or none down at an oversubscription of 1e"),
+        ("fat-tree:16,oversubscription=nan", "oversubscription=nan is not a positive number"),
+        (
+            "fat-tree:16,oversubscription=1e308",
+            "4 ports leave no cable up, or none down, with an oversubscription of 1e",
+        ),
         ("fat-tree:16,radix=1" + 25 * "0", "0' has more than 18 digits; expected fat-tree:RANKS"),
         ("ring:" + 5000 * "9", "9' has more than 18 digits; expected ring:RANKS"),
         ("ring:4,bandwidth=1e-320", "rank0->rank1 has .* bytes_per_second; expected a positive number, 1e-100 to 1e+"),
         ("ring:4,bandwidth=1e308", "rank0->rank1 has 1e.308 bytes_per_second; expected a positive number"),
         ("ring:4,latency=1e308", "rank0->rank1 has 1e.308 seconds of latency; expected 0 or more, to 1e"),
-        ("fat-tree:16,oversubscription=inf", "oversubscription=inf is no positive number"),
-        ("ring:4,link=core,latency=1us", "the bandwidth of core links is unknown: give bandwidth="),
+        ("fat-tree:16,oversubscription=inf", "oversubscription=inf is not a positive number"),
+        ("ring:4,link=core,latency=1us", "the bandwidth of core links is unknown: set bandwidth="),
         ("ring:4@", "expected INNER@OUTER, each KIND:ARGS; found 'ring:4@'"),
-        ("ring:3@circle:4", "expected KIND:ARGS with a kind of"),
+        ("ring:3@circle:4", "expected KIND:ARGS, KIND one of"),
     ],
 )
 def test_a_wrong_text_is_refused_with_what_was_expected(text: str, message: str) -> None:

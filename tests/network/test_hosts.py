@@ -119,7 +119,7 @@ def test_pcie_can_be_left_out() -> None:
 def test_links_are_sourced_or_unknown() -> None:
     for name, link in LINKS.items():
         assert link.source, name
-    with pytest.raises(TopologyError, match="the latency of ub links is unknown: give direct-latency="):
+    with pytest.raises(TopologyError, match="the latency of ub links is unknown: set direct-latency="):
         parse("npu8:1")
     assert parse("npu8:1,direct-latency=1us").num_ranks == 8
 
@@ -127,7 +127,7 @@ def test_links_are_sourced_or_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dgx-h100:0", "expected 1 host"),
+        ("dgx-h100:0", "expected at least 1 host"),
         ("dgx-h100:1,nics=3", "3 network cards cannot serve 8 accelerators evenly"),
         ("dgx-h100:1,affinity=NEAR", "affinity=NEAR is none of PIX"),
         ("dgx-1v:1,gpus=4", "unknown option gpus"),

@@ -98,9 +98,9 @@ def test_given_ways_are_taken_and_others_found() -> None:
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        (["rank0", "rank9", "rank2"], "a node 'rank9' that there is not"),
-        (["rank0", "rank1"], "expected a way from rank0 to rank2"),
-        (["rank0", "rank2"], "goes from rank0 to rank2, which no link joins"),
+        (["rank0", "rank9", "rank2"], "an unknown node 'rank9'"),
+        (["rank0", "rank1"], "expected a complete path from rank0 to rank2"),
+        (["rank0", "rank2"], "goes from rank0 to rank2, but there is no such link"),
     ],
 )
 def test_wrong_ways_are_refused(way: list[str], message: str) -> None:

@@ -394,7 +394,7 @@ def test_one_rank_alone_takes_no_time() -> None:
     [
         (
             {"schedule": ALGORITHMS["all_reduce", "ring"].build(5)},
-            "has 4 ranks, and the schedule of all_reduce is for 5",
+            "has 4 ranks, but the schedule of all_reduce is for 5",
         ),
         ({"num_bytes": -1}, "num_bytes: expected 0 or more, found -1"),
         ({"num_bytes": math.inf}, "num_bytes: expected 0 or more, found inf"),

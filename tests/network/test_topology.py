@@ -33,17 +33,17 @@ def pair(**changes: object) -> Topology:
         ({"bytes_per_second": np.array([1, 0, 1, 1.0])}, "link switch0->rank1 has 0 bytes_per_second"),
         ({"bytes_per_second": np.array([1, np.inf, 1, 1])}, "has inf bytes_per_second"),
         ({"seconds": np.array([0, 0, -1e-6, 0])}, "link rank1->switch0 has -1e-06 seconds of latency"),
-        ({"seconds": np.array([0, np.nan, 0, 0])}, "unknown: please give it"),
+        ({"seconds": np.array([0, np.nan, 0, 0])}, "unknown: please set it"),
         ({"link_class": np.full(4, "string")}, "is of class 'string'; expected one of nic"),
         ({"lanes": np.array([1, 1, 0, 1])}, "has 0 lanes"),
         ({"link_source": np.array([0, 2, 1, 7])}, r"link_source\[3\] is 7; the nodes are 0 to 2"),
-        ({"link_source": np.array([0, 2, 2, 2])}, "switch0->switch0 leads to where it comes from"),
+        ({"link_source": np.array([0, 2, 2, 2])}, "switch0->switch0 leads back to its source"),
         ({"ranks": np.array([0, 3])}, r"ranks\[1\] is 3"),
         ({"ranks": np.array([1, 1])}, "node rank1 has several ranks"),
         ({"ranks": np.zeros(0, np.int64)}, "expected at least 1 rank"),
         ({"names": ("a", "b")}, "expected 3 different names"),
         ({"names": ("a", "b", "b")}, "expected 3 different names"),
-        ({"link_target": np.array([2, 0, 2, 0])}, "disconnected: no way leads from rank0 to rank1"),
+        ({"link_target": np.array([2, 0, 2, 0])}, "disconnected: there is no path from rank0 to rank1"),
         ({"forwards": np.ones(2, bool)}, "forwards has 2 entries; expected 3"),
     ],
 )
@@ -56,7 +56,7 @@ def test_two_parts_are_seen_without_following_a_long_ring() -> None:
     ring = parse("ring:100000")
     kept = ~np.isin(ring.link_source, (10, 11)) & ~np.isin(ring.link_target, (10, 11))
     columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")
-    with pytest.raises(TopologyError, match="disconnected: no way leads from rank0 to rank10"):
+    with pytest.raises(TopologyError, match="disconnected: there is no path from rank0 to rank10"):
         replace(ring, **{column: getattr(ring, column)[kept] for column in columns})
 
 

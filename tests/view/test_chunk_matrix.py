@@ -51,9 +51,12 @@ def test_the_steps_of_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
         (["█ 2 [█]", "[█] █ 2", "2 [█] █"], ["c2 = r2", "c0 = r0", "c1 = r1"]),
         (["█ [█] █", "█ █ [█]", "[█] █ █"], ["c1 = r2", "c2 = r0", "c0 = r1"]),
     ]
-    assert "█: all 3; [ ] just written\n" in text and "scratch memory" not in text
-    assert text.endswith("laws 1, 2, 4, 5 hold; law 3: hocket verify\n")
-    assert "shows it for: all_gather, all_gather_v, reduce_scatter, reduce_scatter_v\n" in text
+    assert "█: all 3; [ ]: just written\n" in text and "scratch memory" not in text
+    assert text.endswith("laws 1, 2, 4, 5 hold; to check law 3, use hocket verify\n")
+    assert (
+        "for other collectives, use --collective with: all_gather, all_gather_v, reduce_scatter, reduce_scatter_v\n"
+        in text
+    )
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 5])
@@ -147,7 +150,7 @@ def test_scratch_memory_and_blocks_of_others_are_shown(tmp_path: Path, capsys: p
     path.write_text(DETOURS)
     _, text = show(capsys, f"{path}:through_0", "-n", "3")
     assert matrices(text)[1] == (["█ [█] [█]", "· █ ·", "· · █"], ["+4  c3-5 = r1, c6-8 = r2", "", ""])
-    assert "+3: 3 more chunks, in scratch memory or for others" in text
+    assert "+3: 3 more chunks, in scratch memory or for other ranks" in text
     _, text = show(capsys, f"{path}:kept", "-n", "3")
     assert [cells[0] for cells, _ in matrices(text)] == ["1 · ·", "1 [1] [1]", "[█] 1 1"]
     _, text = show(capsys, f"{path}:kept", "-n", "10")  # More than eight places of scratch are only counted.
@@ -201,7 +204,7 @@ def test_small_cells_tell_parts_and_a_column_may_be_several_chunks(
     assert "rank 0 ▂▂▄▂\n" in text and "  rank 0: c2 += r3\n" in text
     assert "from ▁ to ▇; █: all 4\n" in text
     _, text = show(capsys, "ring", "-n", "32")
-    assert "a column stands for 4 chunks and shows the least of them" in text
+    assert "each column stands for 4 chunks and shows the lowest value" in text
 
 
 @pytest.mark.ring2  # starts a process
@@ -265,9 +268,9 @@ def broken(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "last", "words"),
     [
-        ("none", ["? ?", "? ?"], "? unknown, as a row before it reads what is not there"),
-        ("twice", ["1 1", "[!] 1"], "! a wrong sum"),
-        ("elsewhere", ["█ ·", "· [?]"], "? data of another chunk"),
+        ("none", ["? ?", "? ?"], "?: unknown, because an earlier row reads a chunk that is not there"),
+        ("twice", ["1 1", "[!] 1"], "!: a wrong sum"),
+        ("elsewhere", ["█ ·", "· [?]"], "?: data of another chunk"),
     ],
 )
 def test_what_is_broken_is_shown_as_far_as_it_goes(

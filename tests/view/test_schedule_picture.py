@@ -81,7 +81,9 @@ def test_what_is_reduced_is_solid_with_a_plus_and_what_is_copied_dashed(capsys: 
         assert dashes == {number >= 3}
         labels = [texts(label)[0] for label in parts(panel, "label")]
         assert all(label.startswith("+") == (number < 3) for label in labels) and len(labels) == 4
-    assert {"+ reduced: folded with what is there, or with others", "copied"} <= set(texts(parts(picture, "legend")[0]))
+    assert {"+ reduced: combined with the old content or with other sources", "copied"} <= set(
+        texts(parts(picture, "legend")[0])
+    )
     # A fold of several is a reduction, although its first row is a copy.
     assert all(title.endswith("reduce") for title in titles(parts(drawn(capsys, "direct"), "arrow")))
 
@@ -162,12 +164,18 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ring", "-n", "65", "--svg", "-"], "--svg: expected at most 64 ranks, as more cannot be seen; found 65"),
-        (["ring", "-n", "34", "--svg", "-"], "--svg: expected at most 64 steps, as more cannot be seen; found 66"),
+        (
+            ["ring", "-n", "65", "--svg", "-"],
+            "--svg: expected at most 64 ranks, because more are not readable; found 65",
+        ),
+        (
+            ["ring", "-n", "34", "--svg", "-"],
+            "--svg: expected at most 64 steps, because more are not readable; found 66",
+        ),
         (["ring", "--svg", "-", "--json"], "--json and --svg - exclude each other"),
-        (["ring", "--svg", "no/ring.svg"], "a folder that exists, for no/ring.svg; found none; make it first"),
-        (["ring", "--msccl", "no/such/ring.xml"], "a folder that exists, for no/such/ring.xml; found none"),
-        (["ring", "--svg", "."], "expected a file that can be written; found '.': Is a directory; name another"),
+        (["ring", "--svg", "no/ring.svg"], "expected an existing folder for no/ring.svg; found none; create it first"),
+        (["ring", "--msccl", "no/such/ring.xml"], "expected an existing folder for no/such/ring.xml; found none"),
+        (["ring", "--svg", "."], "expected a writable file; found '.': Is a directory; choose another"),
         (["mesh", "--axes", "dp=2", "--svg", "-"], "--svg belongs to algorithms; found 'mesh'"),
         (["choice", "--msccl", "choice.xml"], "--msccl belongs to algorithms; found 'choice'"),
     ],

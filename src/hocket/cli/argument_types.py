@@ -1,4 +1,4 @@
-"""Rank counts, sizes, times, groups of ranks and grids on a command line."""
+"""Reads rank counts, sizes, times, groups of ranks and grids from a command line."""
 
 import argparse
 import math
@@ -7,46 +7,46 @@ import re
 from hocket.cli.limits import MOST_BYTES, MOST_COUNT
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MOST_COUNTS = 1 << 16  # of ranks, in one range
+_MOST_COUNTS = 1 << 16  # rank counts in one range
 
 
 def rank_counts(text: str) -> list[int]:
-    """Rank counts from "4", "1-16" or "2,4,8-16", sorted; for argparse."""
+    """Returns the rank counts in "4", "1-16" or "2,4,8-16", sorted; for argparse."""
     counts: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
-            raise argparse.ArgumentTypeError(f"{part!r} is no rank count; expected for example 4, 1-16 or 2,4,8-16")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a rank count; expected for example 4, 1-16 or 2,4,8-16")
         if int(last) > MOST_COUNT or int(last) - int(first) >= _MOST_COUNTS:
             raise argparse.ArgumentTypeError(
-                f"{part!r} is too much; expected at most {_MOST_COUNTS} rank counts, of at most {MOST_COUNT} ranks"
+                f"{part!r} is too large; expected at most {_MOST_COUNTS} rank counts, each at most {MOST_COUNT}"
             )
         counts.update(range(int(first), int(last) + 1))
     return sorted(counts)
 
 
 def collective_name(text: str) -> str:
-    """Hocket's name of the collective that is meant; for argparse. An unknown name stays as it is."""
-    from hocket.schedule import find_collective_name
+    """Returns Hocket's spelling of a collective, all_reduce for AllReduce; for argparse. Keeps unknown names."""
+    from hocket.runtime import find_collective_name
 
     return find_collective_name(text) or text
 
 
 def root_of(collective: str, root: int | None) -> int:
-    """The root that --root gives, 0 without it. ValueError where the collective has none."""
+    """Returns the root given by --root, or 0 without it. Raises ValueError if the collective has no root."""
     from hocket.schedule import find_collective
 
     if root is not None and not find_collective(collective).rooted:
-        raise ValueError(f"expected no --root, as {collective} has none; found {root}")
+        raise ValueError(f"expected no --root, because {collective} has no root; found {root}")
     return root or 0
 
 
 def parse_size(text: str) -> int:
-    """Bytes from "8", "64K", "1.5M" or "1G"; ValueError."""
+    """Returns the bytes in "8", "64K", "1.5M" or "1G". Raises ValueError for any other text."""
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise ValueError(f"expected a size in bytes, as 8, 64K, 1M or 2G; found {text!r}")
+        raise ValueError(f"expected a size in bytes, such as 8, 64K, 1M or 2G; found {text!r}")
     size = float(found[1]) * _UNITS[found[2].upper()]
     if size > MOST_BYTES:
         raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {text!r}")
@@ -54,7 +54,7 @@ def parse_size(text: str) -> int:
 
 
 def byte_count(text: str) -> int:
-    """Bytes, at least one, from "8", "64K" or "1M"; for argparse."""
+    """Returns the bytes, at least one, in "8", "64K" or "1M"; for argparse."""
     try:
         size = parse_size(text)
     except ValueError as error:
@@ -65,31 +65,31 @@ def byte_count(text: str) -> int:
 
 
 def byte_counts(text: str) -> list[int]:
-    """Sizes from "8,64K,16M", sorted; for argparse."""
+    """Returns the sizes in "8,64K,16M", sorted; for argparse."""
     return sorted({byte_count(part) for part in text.split(",")})
 
 
 def time_limit(text: str) -> float:
-    """Seconds above 0; for argparse."""
+    """Returns a number of seconds above 0; for argparse."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; expected a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; expected a number above 0")
     return seconds
 
 
 def add_layout(parser: argparse.ArgumentParser) -> None:
-    """Declares --groups and --dims, for algorithms that take them."""
-    groups_help = "sizes of groups of ranks, where the algorithm takes them, as 3,2"
+    """Declares --groups and --dims, which some algorithms take."""
+    groups_help = "sizes of the groups of ranks, for algorithms that take them, for example 3,2"
     parser.add_argument("--groups", type=_group_sizes, metavar="N,...", help=groups_help)
-    dims_help = "lengths of a grid of all ranks, where the algorithm takes them, as 2x3"
+    dims_help = "lengths of a grid of all ranks, for algorithms that take them, for example 2x3"
     parser.add_argument("--dims", type=_grid_lengths, metavar="NxN", help=dims_help)
 
 
 def ranks_of_layout(arguments: argparse.Namespace) -> int | None:
-    """How many ranks --groups or --dims are about; None without them."""
+    """Returns the number of ranks that --groups or --dims describe; None without them."""
     groups: tuple[int, ...] | None = arguments.groups
     dims: tuple[int, ...] | None = arguments.dims
     if groups is not None:

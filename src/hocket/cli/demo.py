@@ -1,6 +1,6 @@
-"""`hocket demo`: several processes train a digit classifier; every gradient is summed by a proved schedule.
+"""`hocket demo`: several processes train a digit classifier; a proved schedule sums every gradient.
 
-Rank 0 draws the progress itself, as it alone knows it; everything else is printed here, after the ranks have ended.
+Rank 0 draws the progress, because only rank 0 knows it. This module prints everything else after the ranks have ended.
 """
 
 import argparse
@@ -24,20 +24,20 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `hocket demo`."""
-    parser.description = "Train a small network on handwritten digits, the batch split over several processes."
+    """Declares the options of `hocket demo`."""
+    parser.description = "Train a small network on handwritten digits; several processes share every batch."
     parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="number of processes (default 4)")
     parser.add_argument(
         "--data",
         type=Path,
         metavar="PATH",
-        help="an .npz, or MNIST's idx files: their folder or the training images (default: the digits that come along)",
+        help="an .npz file, or the folder or training images of MNIST's idx files (default: Hocket's own digits)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it. Returns 0 if weights and losses are equal, 1 if they are not. Raises ValueError, OSError, HocketError."""
+    """Runs the demo. Returns 0 if weights and losses are equal, else 1. Raises ValueError, OSError, HocketError."""
     from hocket.training import demonstrate
 
     progress = None if arguments.json else Progress(arguments.ranks, bar=sys.stdout.isatty())
@@ -45,20 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
         result = demonstrate(arguments.ranks, arguments.data, progress, started_at=_process_started_at())
     finally:
         if progress and progress.bar:
-            print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have been ended while its bar hid it
+            print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have ended while its bar hid the cursor
     print(json.dumps(as_json(result)) if arguments.json else as_text(result))
     return 0 if result.weights_equal and result.losses_equal else 1
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Show progress from within rank 0: a bar in a terminal, a few plain lines elsewhere."""
+    """Shows progress from within rank 0: a bar in a terminal, a few plain lines elsewhere."""
 
     num_ranks: int
     bar: bool
 
     def __call__(self, num_epochs: int) -> "AfterEpoch":
-        """Begin; the returned function is called after every epoch and ends the display after the last."""
+        """Begins the display. Returns a function to call after every epoch; it ends the display after the last."""
         n = self.num_ranks
         print(f"Hocket: training on {n} {_ranks(n)}, each with its part of every batch", flush=True)
         return _bar(num_epochs) if self.bar else _lines(num_epochs)
@@ -96,7 +96,7 @@ def _state(history: "History") -> str:
 
 
 def as_json(result: "Demonstration") -> dict[str, object]:
-    """Return the result as plain values, those of the proof and of the start beside the others."""
+    """Returns the result as one flat dictionary; the values of the proof and of the start have prefixed names."""
     values = asdict(result)
     proof = values.pop("proof") or {"labels": [], "method": None, "seconds": None}
     proved = {"cold_proof_seconds": proof["seconds"], "proof_labels": proof["labels"], "proof_method": proof["method"]}
@@ -105,16 +105,16 @@ def as_json(result: "Demonstration") -> dict[str, object]:
 
 
 def _finite(value: object) -> object:
-    """JSON has no NaN, which is what a training that diverged reports."""
+    """Returns None for NaN and infinity, which JSON does not have and a training that diverged reports."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_text(result: "Demonstration") -> str:
-    """Return the report that a person reads."""
+    """Returns the report that a person reads."""
     n, proof = result.num_ranks, result.proof
     losses = f"loss {result.first_loss:.3f} -> {result.last_loss:.4f}"
     rows = [
-        ("data", f"{result.data}: {result.num_train:,} images trained on, {result.num_test:,} held out"),
+        ("data", f"{result.data}: {result.num_train:,} images for training, {result.num_test:,} held out"),
         ("held-out accuracy", f"{result.test_accuracy:.3f}  (these images were never trained on)"),
         ("training", f"{result.training_seconds:.2f} s for {result.num_steps:,} steps; {losses}"),
         ("communication", f"{result.communication_share:.0%} of that time (waiting for slower ranks included)"),
@@ -136,39 +136,39 @@ def as_text(result: "Demonstration") -> str:
 
 
 def _first(start: "Start", started: str) -> list[tuple[str, str]]:
-    """The wait for the first all_reduce in this run, and what it is cold, with the proof made meanwhile."""
+    """Returns the wait for the first all_reduce in this run, and the wait with an empty cache (proof included)."""
     rows = [("first all_reduce", f"{start.seconds:.2f} s after the command, {started}, the proof {start.proof}")]
     if start.cold_seconds is not None:
         how = "this run" if start.proof == "made now" else "started again with an empty cache"
-        share = f"{start.cold_proof_seconds:.3f} s of it the proof"
+        share = f"the proof took {start.cold_proof_seconds:.3f} s of it"
         rows.append(("first all_reduce, cold", f"{start.cold_seconds:.2f} s ({how}; {share})"))
     return rows
 
 
 def _next(result: "Demonstration") -> list[str]:
-    """The next three commands, each of which works as printed from the current folder."""
+    """Returns three commands to try next; each works as printed from the current folder."""
     hocket = _this_program()
     commands = [
         (f"{hocket} show {result.algorithm} --collective all_reduce -n {result.num_ranks}", "the steps that just ran"),
         (f"{hocket} verify --all --ranks 1-16", "prove every algorithm that Hocket has"),
-        (f"{hocket} doctor", "what this machine allows, and what it would gain from"),
+        (f"{hocket} doctor", "check this machine and suggest fixes"),
     ]
     width = max(len(command) for command, _ in commands)
     return [f"  {command:<{width}}  {why}" for command, why in commands]
 
 
 def _this_program() -> str:
-    """What to type in the current folder to start this program again: `hocket` only where that is found and is it."""
+    """Returns what to type in the current folder to start this program: `hocket` only if PATH leads to this one."""
     started = Path(sys.argv[0])
     script = started if started.name == "hocket" else Path(sysconfig.get_path("scripts")) / "hocket"
-    if not script.is_file():  # never installed
+    if not script.is_file():  # Hocket is not installed
         return f"{_shortest(Path(sys.executable))} -m hocket"
     found = shutil.which("hocket")
     return "hocket" if found and script.samefile(found) else _shortest(script)
 
 
 def _shortest(program: Path) -> str:
-    """The program's path for a shell, relative to the current folder where that is shorter."""
+    """Returns the program's path, quoted for a shell, relative to the current folder if that is shorter."""
     absolute = program.absolute()
     relative = os.path.relpath(absolute)
     if os.sep not in relative:
@@ -185,7 +185,7 @@ def _ranks(count: int) -> str:
 
 
 def _process_started_at() -> float:
-    """When this process was started, in seconds of CLOCK_BOOTTIME: the interpreter's own start is part of the wait."""
+    """Returns when this process started, in seconds of CLOCK_BOOTTIME: the interpreter's start counts as waiting."""
     try:
         after_name = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         return int(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime

@@ -1,4 +1,4 @@
-"""What `hocket doctor` looks at: each check tries the very thing that Hocket will do, and names the fix if it fails."""
+"""The checks of `hocket doctor`: each tries exactly what Hocket will do, and suggests a fix if it fails."""
 
 import ctypes
 import fcntl
@@ -23,7 +23,7 @@ _MIN_ADDRESS_SPACE_BYTES = 16 << 30  # arenas reserve addresses, not memory
 _MIN_MEMORY_BYTES = 1 << 30
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY, _ATTACH_BYTES = 0x59616D61, 2**64 - 1, 16
 
-# Another process, which reads what it is pointed to: process, address, number of bytes.
+# The program of another process. It reads memory of this one; its arguments are process, address, number of bytes.
 _ATTACH = """
 import ctypes, os, sys
 process, address, size = map(int, sys.argv[1:])
@@ -40,7 +40,7 @@ sys.stdout.buffer.write(found.raw)
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: status is OK, WARN (it works, with a drawback) or FAIL (it does not); fix is empty if all is well."""
+    """One line of the report. status is OK, WARN (works, with a drawback) or FAIL; fix is empty if all is well."""
 
     name: str
     status: str
@@ -49,14 +49,14 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """All findings, in the order in which to repair them. Never raises."""
+    """Returns all findings, in the order in which to fix them. Never raises."""
     findings = []
     for name, check in _CHECKS.items():
         try:
             status, found, fix = check()
         except Exception as error:
             status, found = "WARN", f"the check itself failed ({type(error).__name__}: {error})"
-            fix = "please report this line; Hocket may work nevertheless"
+            fix = "please report this line; Hocket may still work"
         findings.append(Finding(name, status, found, fix))
     return findings
 
@@ -90,7 +90,7 @@ def _check_dependencies() -> _Answer:
 
 def _check_core() -> _Answer:
     try:
-        importlib.import_module("hocket.runtime.memory")  # which loads the core: only runtime knows it
+        importlib.import_module("hocket.runtime.memory")  # loads the core, which only runtime may import
     except Exception as error:
         return "FAIL", f"cannot import hocket._core ({error})", "in a clone: make build; else: pip install hocket"
     return _ok(f"compiled core at {sys.modules['hocket._core'].__file__}")
@@ -106,7 +106,7 @@ def _check_place() -> _Answer:
         return "FAIL", str(error), "unset these variables, or start the ranks with `hocket run -n 4 -- script.py`"
     if environment.source == "alone":
         return _ok("one process alone; `hocket run -n 4 -- script.py` starts four")
-    return _ok(f"rank {environment.rank} of {environment.size}, as {environment.source} says")
+    return _ok(f"rank {environment.rank} of {environment.size}, from {environment.source}")
 
 
 def _check_cores() -> _Answer:
@@ -116,10 +116,10 @@ def _check_cores() -> _Answer:
     limit = cores.quota()
     found = f"{usable} of {present} cores"
     if limit is not None and limit < usable:
-        found += f", of which the container may use {limit:g} at a time"
-        return "WARN", found, "start no more ranks than that, or raise the container's CPU limit"
+        found += f"; the container may use {limit:g} of them at a time"
+        return "WARN", found, "start at most that many ranks, or raise the container's CPU limit"
     if usable < 2:
-        return "WARN", found, "ranks will take turns; widen the affinity (taskset -p) or the container's CPU set"
+        return "WARN", found, "ranks will share one core; widen the affinity (taskset -p) or the container's CPU set"
     return _ok(found)
 
 
@@ -217,15 +217,15 @@ def _check_attach() -> _Answer:
         return _ok("processes can read each other's private memory")
     reason = child.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["other bytes came"]
     fix = "in a container, allow process_vm_readv (--cap-add=SYS_PTRACE); else lower kernel.yama.ptrace_scope below 2"
-    return "WARN", f"no cross-memory attach ({reason[0]}): large private messages are copied once more", fix
+    return "WARN", f"no cross-memory attach ({reason[0]}): large messages in private memory need one more copy", fix
 
 
 def _check_huge_pages() -> _Answer:
     shared = _chosen(_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     private = _chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled"))
-    found = f"transparent ones for shared memory: {shared}, for private memory: {private}"
+    found = f"transparent huge pages for shared memory: {shared}, for private memory: {private}"
     if shared in ("never", "deny"):
-        found += " (large arrays of hocket.empty() would gain a little from advise)"
+        found += " (large arrays of hocket.empty() would be slightly faster with advise)"
     return _ok(found)
 
 
@@ -233,24 +233,24 @@ def _check_cache() -> _Answer:
     try:
         from hocket.runtime import cache_folder
     except ImportError:
-        return "WARN", "not looked at without the compiled core", "repair that first"
+        return "WARN", "not checked: it needs the compiled core", "fix that first"
 
-    fix = "set HOCKET_CACHE to a folder that can be written; until then proofs are repeated at every start"
+    fix = "set HOCKET_CACHE to a writable folder; until then every start repeats the proofs"
     try:
         folder = cache_folder() / "proofs"
-    except RuntimeError as error:  # no home
+    except RuntimeError as error:  # no home directory
         return "WARN", f"no folder for proofs ({error})", fix
     try:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
-        with tempfile.TemporaryFile(dir=existing):  # Permission bits do not tell: root, read-only disks, /proc.
-            return _ok(f"{folder} can be written")
+        with tempfile.TemporaryFile(dir=existing):  # Permission bits are not enough: root, read-only disks, /proc.
+            return _ok(f"{folder} is writable")
     except OSError as error:
-        return "WARN", f"{folder} cannot be written ({error.strerror})", fix
+        return "WARN", f"{folder} is not writable ({error.strerror})", fix
 
 
 def _check_torch() -> _Answer:
     if importlib.util.find_spec("torch") is None:
-        return _ok("not installed; nothing needs it")
+        return _ok("not installed; only the PyTorch backend needs it")
     return _ok(f"torch {metadata.version('torch')}")
 
 
@@ -266,13 +266,13 @@ def _read(path: str) -> str:
 
 
 def _cgroup_value(name: str) -> str:
-    """A control of this process's cgroup (version 2), or of the container's root; "" if there is none."""
+    """Returns a control of this process's cgroup (version 2), or of the container's root; "" if there is none."""
     group = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "/")
     return _read(f"/sys/fs/cgroup{group}/{name}") or _read(f"/sys/fs/cgroup/{name}")
 
 
 def _chosen(text: str) -> str:
-    """The value in brackets, as the kernel marks it."""
+    """Returns the value in brackets, which is the active one in such a kernel file."""
     return text.partition("[")[2].partition("]")[0] or "unknown"
 
 

@@ -1,7 +1,6 @@
-"""`hocket doctor`: looks at this host and says what is in the way, with what to do about it.
+"""`hocket doctor`: checks this machine and suggests fixes.
 
-It never ends in a traceback: a check that itself fails is a finding. The checks are in `diagnosis`. Environment
-variables of Hocket that are set are listed below them.
+The command never ends in a traceback: a check that crashes is reported as a finding. The checks are in `diagnosis`.
 """
 
 import argparse
@@ -22,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks and reports. Returns 1 if something must be repaired before Hocket can work."""
+    """Runs all checks and prints the findings. Returns 1 if something must be fixed before Hocket can work."""
     from dataclasses import asdict
 
     from hocket.cli.diagnosis import diagnose

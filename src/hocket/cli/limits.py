@@ -1,4 +1,4 @@
-"""What a command refuses before it begins, as it asks for more than a host has or than could ever end."""
+"""Limits that a command checks before it starts: requests larger than the host, or too large to finish."""
 
 import os
 from typing import TYPE_CHECKING
@@ -7,28 +7,28 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
 MOST_RANKS = 1024
-"""On one host, or where all algorithms are tried: above, schedules of which some grow with the square of the ranks take
-minutes to write."""
+"""Largest rank count on one host, and where all algorithms are tried. Above it, building all schedules takes minutes,
+because some grow with the square of the rank count."""
 
 MOST_COUNT = (1 << 31) - 1
-"""Of calls, checks and seconds."""
+"""Largest number of calls, checks or seconds."""
 
 MOST_BYTES = 1 << 60
 
-_MOST_PROVED_ROWS = 1 << 24  # above, a picture or a prediction should not wait for the proof
-_LAWS = (1, 2, 4, 5)  # law 3 is about plans; what is shown or predicted is the schedule
+_MOST_PROVED_ROWS = 1 << 24  # above this, a picture or a prediction does not wait for the proof
+_LAWS = (1, 2, 4, 5)  # law 3 is about plans; only the schedule is shown or predicted
 
 
 def check_ranks(num_ranks: int, least: int = 1) -> None:
-    """ValueError for what is no number of ranks of one host."""
+    """Raises ValueError if one host cannot have this many ranks."""
     if num_ranks < least:
         raise ValueError(f"--ranks: expected at least {least}, found {num_ranks}")
     if num_ranks > MOST_RANKS:
-        raise ValueError(f"--ranks: expected at most {MOST_RANKS}, as they are on one host; found {num_ranks}")
+        raise ValueError(f"--ranks: expected at most {MOST_RANKS} on one host; found {num_ranks}")
 
 
 def check_memory(num_ranks: int, num_bytes: int, option: str) -> None:
-    """ValueError where this host cannot hold an input and an output of so many bytes on each of so many ranks."""
+    """Raises ValueError if this host cannot hold an input and an output of `num_bytes` on each of `num_ranks` ranks."""
     needed, present = 2 * num_ranks * num_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > present:
         raise ValueError(
@@ -38,5 +38,5 @@ def check_memory(num_ranks: int, num_bytes: int, option: str) -> None:
 
 
 def laws_asked(schedule: "Schedule") -> tuple[int, ...]:
-    """The laws that a command holds a schedule to which it does not run; none where the proof would take too long."""
+    """Returns the laws to check for a schedule that is only shown or predicted; none if the proof takes too long."""
     return _LAWS if schedule.num_rows <= _MOST_PROVED_ROWS else ()

@@ -1,4 +1,4 @@
-"""A network on a command line: KIND:ARGS or a file, other constants for its links, and how it is simulated."""
+"""Reads a network from a command line: KIND:ARGS or a file, changed constants of its links, simulation options."""
 
 import argparse
 import re
@@ -17,32 +17,38 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         action="append" if several else "store",
         required=required,
         metavar="KIND:ARGS",
-        help=f"the network, as torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
-        f"(docs/networks.md says what stands in it); {_PLACEHOLDER} in ARGS stands for the rank count"
-        + ("; again for others" if several else ""),
+        help=f"the network, for example torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
+        f"(docs/networks.md describes the formats); {_PLACEHOLDER} in ARGS stands for the rank count"
+        + ("; repeat the option for more networks" if several else ""),
     )
     parser.add_argument(
         "--link",
         action="append",
         default=[],
         metavar="[LINKS:]bandwidth=,latency=",
-        help="other constants for all links, those of a class, or one of them, as nic:bandwidth=25GB/s,latency=2us or "
-        "rank0->rank1:bandwidth=1GB/s",
+        help="change the constants of all links, of one class, or of one link, for example "
+        "nic:bandwidth=25GB/s,latency=2us or rank0->rank1:bandwidth=1GB/s",
     )
     parser.add_argument(
-        "--reduce", default="", metavar="BANDWIDTH", help="what a rank adds, as 200GB/s (default: in no time)"
+        "--reduce",
+        default="",
+        metavar="BANDWIDTH",
+        help="speed of a rank's additions, e.g. 200GB/s (default: infinite)",
     )
     parser.add_argument(
         "--overhead",
         default="",
         metavar="SECONDS",
-        help="what each message costs the rank that sends it, one after the other, and the one that receives it, as "
-        "0.5us (default: nothing, whatever their number)",
+        help="time that each message costs its sender and its receiver, one message after the other, for example "
+        "0.5us (default: 0)",
     )
 
 
 def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "Topology":
-    """The network of --topology with what --link changes; of num_ranks, its first ones. TopologyError or ValueError."""
+    """Returns the network of --topology, changed by --link, with its first num_ranks ranks (default: all).
+
+    Raises TopologyError or ValueError.
+    """
     from hocket.network import load
 
     kind, colon, arguments = text.partition(":")
@@ -59,7 +65,7 @@ def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "T
 
 
 def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
-    """What --reduce and --overhead say. ValueError for what is no bandwidth, or no time."""
+    """Returns the options that --reduce and --overhead set. Raises ValueError for a bad bandwidth or time."""
     from dataclasses import replace
 
     from hocket.errors import TopologyError
@@ -70,12 +76,12 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
         if reduce:
             options = replace(options, reduce_bytes_per_second=links.bytes_per_second(reduce))
     except (TopologyError, ValueError):
-        raise ValueError(f"--reduce: expected a bandwidth above 0, as 200GB/s; found {reduce!r}") from None
+        raise ValueError(f"--reduce: expected a bandwidth above 0, such as 200GB/s; found {reduce!r}") from None
     try:
         if overhead:
             options = replace(options, send_seconds=links.seconds(overhead), receive_seconds=links.seconds(overhead))
     except (TopologyError, ValueError):
-        raise ValueError(f"--overhead: expected seconds, 0 or more, as 0.5us; found {overhead!r}") from None
+        raise ValueError(f"--overhead: expected a time of 0 or more, such as 0.5us; found {overhead!r}") from None
     return options
 
 
@@ -93,7 +99,7 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
     for part in rest.split(","):
         name, equals, value = part.partition("=")
         if name not in readers or not equals:
-            raise ValueError(f"--link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or one of both; found {change!r}")
+            raise ValueError(f"--link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or only one; found {change!r}")
         column, read = readers[name]
         try:
             values[column] = read(value)

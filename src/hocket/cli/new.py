@@ -1,4 +1,4 @@
-"""`hocket new FILE.py`: an algorithm of one's own to begin with, which is right and runs as it is."""
+"""`hocket new FILE.py`: writes a file with a correct, runnable algorithm for the user to change."""
 
 import argparse
 import builtins
@@ -12,7 +12,7 @@ from pathlib import Path
 from hocket.view import saving
 
 _FILE = '''\
-"""An all_reduce of my own. After each change of it: {verify}."""
+"""An all_reduce of my own. After each change, run: {verify}."""
 
 import hocket
 import numpy as np
@@ -21,14 +21,14 @@ import numpy as np
 @hocket.algorithm(
     "all_reduce",
     name="{name}",
-    chunks="P",  # the number of parts of the vector, for P ranks
-    steps="2 * (P - 1)",
-    sent="2 * (P - 1) / P",  # by each rank; 1 is the whole vector
+    chunks=lambda p: p,  # number of chunks of the vector, for p ranks
+    steps=lambda p: 2 * (p - 1),
+    sent=lambda p: 2 * (p - 1) / p,  # data that each rank sends; 1 is the whole vector
 )
 def {name}(schedule):
-    """Each rank adds up one chunk for all, and then sends all others the sum."""
+    """Each rank sums one chunk of all ranks and then sends the sum to all others."""
     p = schedule.num_ranks
-    rank = schedule.ranks  # numpy.arange(p): one line speaks for all of them
+    rank = schedule.ranks  # numpy.arange(p): one line describes all ranks
     for distance in range(1, p):
         peer = (rank + distance) % p
         with schedule.step():
@@ -44,22 +44,22 @@ if __name__ == "__main__":
         comm.all_reduce(x, algorithm="{name}")
         print(f"rank {{comm.rank}} of {{comm.size}}: the sum is {{x[0]}}")
 '''
-_IMPORTED = ("hocket", "numpy", "msgspec")  # beside the standard library, by a program that runs it
+_IMPORTED = ("hocket", "numpy", "msgspec")  # besides the standard library, by the new file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket new`."""
-    parser.add_argument("file", type=Path, metavar="FILE.py", help="the file to write; it must not exist yet")
+    parser.add_argument("file", type=Path, metavar="FILE.py", help="the file to write; it must not exist")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file and says what to do next. ValueError, which is exit code 2, if there is such a file already."""
+    """Writes the file and prints the next commands. Raises ValueError (exit code 2) if the file exists."""
     file: Path = arguments.file
     if file.suffix != ".py":
         raise ValueError(f"expected the name of a new file, such as my_algorithm.py; found {str(file)!r}")
     if file.stem in sys.stdlib_module_names or file.stem in _IMPORTED:
-        raise ValueError(f"expected another name than {file.name}, which would hide the module {file.stem}")
+        raise ValueError(f"expected a name other than {file.name}, which would hide the module {file.stem}")
     name, path = _name(file.stem), shlex.quote(str(file))
     commands = {
         "verify": f"hocket verify {path}",
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"file": str(file), "collective": "all_reduce", "name": name, "commands": commands}))
         return 0
-    print(f"{file} has all_reduce {name!r}, an algorithm of your own. Next:")
+    print(f"{file} contains {name!r}, an all_reduce algorithm of your own. Next:")
     width = max(map(len, commands.values()))
     for command, meaning in zip(commands.values(), ("prove it", "see its steps", "run it as 4 ranks"), strict=True):
         print(f"  {command:<{width}}  # {meaning}")
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _name(stem: str) -> str:
-    """A name for function and algorithm that is nobody else's, as near to the file's as can be."""
+    """Returns a name for the function and the algorithm: the file's, changed only if it is taken or not valid."""
     from hocket.algorithms import ALGORITHMS
 
     name = re.sub(r"\W", "_", stem)

@@ -1,4 +1,4 @@
-"""`hocket run -n 4 -- script.py ...`: the command line of `supervisor`."""
+"""`hocket run -n 4 -- script.py ...`: starts a program as several ranks, by `hocket.runtime.launch.supervisor`."""
 
 import argparse
 import sys
@@ -11,23 +11,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
     parser.epilog = (
-        "PROGRAM is a Python file, `-m MODULE`, or any executable; one of PyTorch finds the variables that torchrun "
-        "sets. Each rank is bound to its share of the cores, or neighbours to the same one where there are fewer. If a "
-        "rank fails, the others have 5 s to end by themselves; the exit code is that of the first rank that failed."
+        "PROGRAM is a Python file, `-m MODULE`, or any executable. The environment variables of torchrun are set, so "
+        "PyTorch programs work unchanged. Each rank is bound to its share of the cores; with fewer cores than ranks, "
+        "neighbouring ranks share a core. If a rank fails, the other ranks have 5 s to end; the exit code is that of "
+        "the first rank that failed."
     )
-    parser.add_argument("-n", "--ranks", type=_positive_int, required=True, metavar="RANKS", help="how many ranks")
+    parser.add_argument("-n", "--ranks", type=_positive_int, required=True, metavar="RANKS", help="number of ranks")
     parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")
     parser.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="end the run after this time")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="what each rank runs")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="the program that each rank runs")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the program as ranks; the exit code is the program's."""
+    """Runs the program as ranks and returns the program's exit code."""
     from hocket.runtime.launch import supervisor
 
     program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     if not program:
-        print("hocket run: which program? For example: hocket run -n 4 -- script.py", file=sys.stderr)
+        print("hocket run: expected a program; for example: hocket run -n 4 -- script.py", file=sys.stderr)
         return 2
     try:
         return supervisor.run_command(
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         print(
             f"hocket run: cannot start {program[0]!r}: {error.strerror}; expected a Python file, `-m MODULE` or an "
-            f"executable, as seen from {Path.cwd()}",
+            f"executable, relative to {Path.cwd()}",
             file=sys.stderr,
         )
         return 127 if isinstance(error, FileNotFoundError) else 126
@@ -55,5 +56,5 @@ def _command(program: list[str]) -> list[str]:
 def _positive_int(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; expected 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; expected 1 or more")
     return number

@@ -1,4 +1,4 @@
-"""`hocket tune`: times the algorithms on this machine and writes a tuner file with those that win."""
+"""`hocket tune`: times the algorithms on this machine and writes the fastest per size to a tuner file."""
 
 import argparse
 import json
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from hocket.runtime import Rule, TuningResult
 
-_DEFAULT_FILE = "hocket_tuner.conf"  # tuner_file's, which is not loaded for --help
+_DEFAULT_FILE = "hocket_tuner.conf"  # the name in tuner_file, repeated here because --help does not load that module
 _FEW_RANKS = (2, 4, 8)
-_SPREAD = 0.25  # of the median: above, a machine is not quiet
+_SPREAD = 0.25  # share of the median; above it, the machine is not quiet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,28 +23,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from hocket.cli.argument_types import byte_counts, rank_counts, time_limit
 
     parser.description = (
-        "Time the algorithms on this machine, in turns; fit their costs; write a tuner file with those that clearly "
-        "beat the default, and check it. Leave the machine alone meanwhile."
+        "Time the algorithms on this machine, in turns; fit their costs; write those that clearly beat the default to "
+        "a tuner file; time these again as a check. Run nothing else on the machine during that time."
     )
-    ranks_help = "how many, as 2,4,8 (default: these, the cores, and twice and four times as many)"
+    ranks_help = "rank counts, for example 2,4,8 (default: 2, 4, 8, and one, two and four times the cores)"
     parser.add_argument("-n", "--ranks", type=rank_counts, metavar="N,...", help=ranks_help)
-    parser.add_argument("--collective", metavar="NAME,...", help="only these (default: all with blocks of one length)")
-    sizes_help = "bytes of the whole vector, as 8,64K,16M (default: eleven, from 8 to 64M)"
+    parser.add_argument(
+        "--collective", metavar="NAME,...", help="only these (default: all with blocks of equal length)"
+    )
+    sizes_help = "bytes of the whole vector, for example 8,64K,16M (default: eleven sizes from 8 to 64M)"
     parser.add_argument("--sizes", type=byte_counts, metavar="B,...", help=sizes_help)
-    parser.add_argument("--seconds", type=time_limit, metavar="S", help="about how long it may take (default 100)")
-    check_help = "time what was chosen again beside the default, and give up what does not win again (default: yes)"
+    parser.add_argument("--seconds", type=time_limit, metavar="S", help="approximate time to spend (default 100)")
+    check_help = "time each choice again against the default, and drop those that do not win again (default: yes)"
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, help=check_help)
-    output_help = f"the tuner file (default {_DEFAULT_FILE}, read where rank 0 starts); lines about others stay"
-    measure_help = "instead: measure the costs of cores and memory, from which `hocket bench` has its bounds"
+    output_help = f"the tuner file (default {_DEFAULT_FILE}, read if rank 0 starts in its folder); other lines stay"
+    measure_help = "measure only the costs of cores and memory, from which `hocket bench` computes its bounds"
     parser.add_argument("--measure", action="store_true", help=measure_help)
     parser.add_argument("-o", "--output", metavar="FILE", help=output_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tunes. Returns 1 if nothing was timed, else 0.
+    """Times the algorithms and writes the tuner file. Returns 1 if nothing was timed, else 0.
 
-    ValueError for what there is not, HocketError if ranks fail, OSError if the file cannot be written.
+    Raises ValueError for a bad argument, HocketError if a rank fails, OSError if the file cannot be written.
     """
     import msgspec
 
@@ -60,13 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
     collectives = _collectives(arguments.collective)
     rank_counts = arguments.ranks or _default_rank_counts()
     if rank_counts[0] < 2:
-        raise ValueError(f"--ranks: expected at least 2, as one rank has nothing to choose; found {rank_counts[0]}")
+        raise ValueError(f"--ranks: expected at least 2, because one rank has no choice; found {rank_counts[0]}")
     sizes = arguments.sizes or tuner.SIZES
     check_ranks(rank_counts[-1])
     if collectives != ["barrier"]:
         check_memory(rank_counts[-1], max(sizes), "--sizes, or --ranks")
     output = Path(arguments.output or _DEFAULT_FILE)
-    # What cannot be read or written is told before time is spent.
+    # Report files that cannot be read or written before the measurements, not after.
     if output.is_file():
         tuner_file.read(output)
     check_writable(output)
@@ -80,11 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
         tell=_tell,
     )
     if not result.entries:
-        _tell("nothing was timed: it takes more --seconds; no file has changed")
+        _tell("nothing was timed: allow more --seconds; no file has changed")
     else:
         try:
             tuner.store(result.entries)
-        finally:  # if one cannot be written, the other is not lost
+        finally:  # if one file cannot be written, the other still is
             timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
             for line in _older(result, tuner_file.update(output, result.rules, timed)):
                 _tell(f"{output}: {line}")
@@ -100,7 +102,7 @@ def _tell(text: str) -> None:
 
 
 def _check_alone(arguments: argparse.Namespace) -> None:
-    """ValueError where --measure comes with an option that it would not heed."""
+    """Raises ValueError if --measure comes with an option that it ignores."""
     names = ("ranks", "collective", "sizes", "seconds", "check", "output")
     given = [f"--{name}" for name in names if getattr(arguments, name) is not None]
     if given:
@@ -108,7 +110,7 @@ def _check_alone(arguments: argparse.Namespace) -> None:
 
 
 def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
-    """Of the rules that stayed, those that decide at a size that was timed, as no new one does."""
+    """Returns a line for each older rule that still decides at a timed size, because no new rule covers that size."""
     from hocket.view import name_bytes
 
     found: dict[tuple[str, int, Rule], list[str]] = {}
@@ -119,8 +121,8 @@ def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
             if first is not None and first in stayed:
                 found.setdefault((entry.collective, entry.num_ranks, first), []).append(name_bytes(size))
     return [
-        f"an older line, about any number of ranks, has {rule.algorithm} in the place of the default, which nothing "
-        f"clearly beats: {collective}, {num_ranks} ranks, {', '.join(sizes)}"
+        f"an older line for any number of ranks still selects {rule.algorithm}, although nothing clearly beats the "
+        f"default: {collective}, {num_ranks} ranks, {', '.join(sizes)}"
         for (collective, num_ranks, rule), sizes in found.items()
     ]
 
@@ -131,7 +133,7 @@ def _default_rank_counts() -> list[int]:
 
 
 def _measure_machine(as_json: bool) -> int:
-    """Stores what the machine's cores and memory cost, and prints it."""
+    """Measures the costs of the machine's cores and memory, stores them and prints them."""
     import msgspec
 
     from hocket.runtime.tuning import machine_costs
@@ -142,14 +144,14 @@ def _measure_machine(as_json: bool) -> int:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
     print(
-        f"{name_count(costs.num_cores, 'core')}; from a store on one to its being seen on another: "
+        f"{name_count(costs.num_cores, 'core')}; time until one core sees a store of another: "
         f"{name_seconds(costs.hop_seconds)}"
     )
     for kind, rates in costs.bytes_per_second.items():
         alone = ", ".join(f"{rate / 1e9:.1f} ({name_bytes(size)})" for size, rate in rates.items())
         together = costs.together_bytes_per_second[kind] / 1e9
-        print(f"{kind}, GB/s of one core by the bytes that it touches: {alone}; all cores in memory: {together:.1f}")
-    print(f"{kept}: the fastest that was measured here so far, for `hocket bench` and `hocket explain`")
+        print(f"{kind}, GB/s of one core, by bytes touched: {alone}; of all cores, in main memory: {together:.1f}")
+    print(f"{kept}: the best values measured on this machine so far, for `hocket bench` and `hocket explain`")
     return 0
 
 
@@ -172,13 +174,13 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
 
     console = Terminal(soft_wrap=True)
     if result.rules:
-        table = Table("collective", "ranks", "size", "algorithm", "time / default's, by size", box=None)
+        table = Table("collective", "ranks", "size", "algorithm", "time / default's time (size)", box=None)
         for rule in result.rules:
             size = name_range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes)
             table.add_row(rule.collective, str(rule.num_ranks), size, escape(rule.algorithm), _again(result, rule))
         console.print(table)
     else:
-        console.print("Nothing clearly beats the default: no line is needed.")
+        console.print("No algorithm clearly beats the default: the tuner file needs no line.")
     console.print()
     for line in _remarks(result):
         console.print(line)
@@ -186,14 +188,14 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
     for collective, num_ranks, num_bytes in result.missing:
         missing.setdefault((collective, num_ranks), []).append(name_bytes(num_bytes))
     for (collective, num_ranks), sizes in missing.items():
-        console.print(f"no time for {collective}, {num_ranks} ranks: {', '.join(sizes)}", style="dim")
-    used = "read where rank 0 starts" if output.name == _DEFAULT_FILE else f"HOCKET_TUNER_CONFIG_FILE={output} uses it"
+        console.print(f"not timed, for lack of time: {collective}, {num_ranks} ranks: {', '.join(sizes)}", style="dim")
+    used = "read if rank 0 starts here" if output.name == _DEFAULT_FILE else f"use: HOCKET_TUNER_CONFIG_FILE={output}"
     console.print(f"{output}: {name_count(len(result.rules), 'line')}, {used}", markup=False)
     console.print(f"{kept}: times and costs, for `hocket explain`", markup=False)
 
 
 def _again(result: "TuningResult", rule: "Rule") -> str:
-    """What the check said of a line."""
+    """Returns what the check found for a rule."""
     from hocket.view import name_bytes
 
     found = [
@@ -208,19 +210,19 @@ def _remarks(result: "TuningResult") -> list[str]:
     held = [one.ratio for one in result.comparisons if one.holds]
     remarks = []
     if result.comparisons:
-        text = f"timed again beside the default: {len(held)} of {len(result.comparisons)} choices won again"
+        text = f"timed again against the default: {len(held)} of {len(result.comparisons)} choices won again"
         if held:
             mean = math.exp(sum(map(math.log, held)) / len(held))
             text += f" (geometric mean {mean:.2f} of its time, worst {max(held):.2f})"
-        remarks.append(f"{text}; the others are given up" if len(held) < len(result.comparisons) else text)
+        remarks.append(f"{text}; the others are dropped" if len(held) < len(result.comparisons) else text)
     samples = [sample for entry in result.entries for one in entry.algorithms for sample in one.samples]
     spreads = sorted((sample.high - sample.low) / sample.seconds for sample in samples if sample.num_rounds > 3)
     spread = spreads[len(spreads) // 2] if spreads else 0.0
     algorithms = sum(len(entry.algorithms) for entry in result.entries)
     remarks.append(
-        f"{len(samples)} times of {algorithms} algorithms in {result.seconds:.0f} s; the middle half of the rounds of "
-        f"each spans {spread:.0%} of its median"
+        f"{len(samples)} measurements of {algorithms} algorithms in {result.seconds:.0f} s; typical spread of rounds "
+        f"(middle half): {spread:.0%} of the median"
     )
     if spread > _SPREAD:
-        remarks.append("The machine was not quiet: tune again when nothing else runs.")
+        remarks.append("The machine was busy: tune again when nothing else runs.")
     return remarks

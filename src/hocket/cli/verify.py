@@ -1,4 +1,4 @@
-"""`hocket verify`: proves algorithms, for every rank count asked for, every root and both alias modes."""
+"""`hocket verify`: proves algorithms for every requested rank count, every root and both alias modes."""
 
 import argparse
 import json
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
     from hocket.schedule import Certificate
 
-_MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
-_MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores end together
+_MIN_POOL_WORK = 2000  # below this (ranks squared times roots), starting processes costs more than it saves
+_MOST_JOB_WORK = 1 << 18  # above this, roots are split into several jobs, so that all cores finish together
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
     )
-    parser.add_argument("--all", action="store_true", help="all built-in algorithms (as without NAME)")
+    parser.add_argument("--all", action="store_true", help="all built-in algorithms (the default without NAME)")
     parser.add_argument("--collective", type=collective_name, help="only algorithms for this collective")
     parser.add_argument(
         "--ranks", type=rank_counts, metavar="1-16", help="rank counts (default 1-16, or that of --groups or --dims)"
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proves and reports. Returns 0 if all hold, 1 if one does not, 2 if its file cannot even be run."""
+    """Proves and reports. Returns 0 if all proofs hold, 1 if one fails, 2 if an algorithm file cannot be run."""
     from hocket.cli.argument_types import rank_counts, ranks_of_layout
 
     if arguments.algorithm and arguments.all:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             if one.allows(num_ranks)
             for job in _jobs(arguments, one, num_ranks)
         ]
-        jobs.sort(key=lambda job: job.work, reverse=True)  # the long ones first: with short ones all cores end together
+        jobs.sort(key=lambda job: job.work, reverse=True)  # long jobs first, so that all cores finish together
     except ScheduleError as error:
         if not arguments.json:
             raise
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     proofs = {(one.collective, one.name): _Proof(one) for one in algorithms}
     if not jobs:
-        algorithms[0].layout(arguments.ranks[0])  # ValueError, which says what would do instead
+        algorithms[0].layout(arguments.ranks[0])  # raises a ValueError that suggests what to do
     for result in _with_progress(_results(jobs), len(jobs)):
         proofs[result.job.collective, result.job.name].add(result)
     seconds = time.perf_counter() - started
@@ -88,12 +88,12 @@ class _Job:
 
     @property
     def layout(self) -> dict[str, tuple[int, ...] | None]:
-        """The arguments of Algorithm.build that are no number of ranks, and no root."""
+        """The arguments of Algorithm.build other than the number of ranks and the root."""
         return {"groups": self.groups, "dims": self.dims}
 
     @property
     def work(self) -> int:
-        """How long it takes, about, in a unit that is the same for all jobs."""
+        """Estimated duration, in a unit that is the same for all jobs."""
         return self.num_ranks**2 * len(self.roots)
 
 
@@ -143,12 +143,12 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
 
 
 def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> Iterator[_Job]:
-    """The jobs that prove one algorithm for one rank count and all roots."""
+    """Yields the jobs that prove one algorithm for one rank count and all roots."""
     from hocket.schedule import find_collective
 
     layout = {"groups": arguments.groups, "dims": arguments.dims}
     if any(layout.values()):
-        one.layout(num_ranks, **layout)  # A bad one is a bad argument, and no breach of a law.
+        one.layout(num_ranks, **layout)  # A bad layout is a bad argument, not a broken law.
     num_roots = num_ranks if find_collective(one.collective).rooted else 1
     roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
     for first in range(0, num_roots, roots_each):
@@ -157,7 +157,7 @@ def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> It
 
 
 def _prove(job: _Job) -> _Result:
-    """Does one job: here or in a process of the pool."""
+    """Runs one job, in this process or in one of the pool."""
     from hocket.schedule import verify_together
 
     (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
@@ -169,14 +169,14 @@ def _prove(job: _Job) -> _Result:
         ]
         certificates = verify_together(*zip(*built, strict=True))
     except (ScheduleError, ResourceError, MemoryError):
-        # Some of it holds perhaps, and the rest is to be blamed root by root.
+        # Some roots may hold: prove root by root, to report which ones fail.
         certificates, failures = _prove_apart(one, job)
     labels = [certificate.labels for certificate in certificates]
     return _Result(job, len(certificates), frozenset.intersection(*labels) if labels else None, failures)
 
 
 def _prove_apart(one: "Algorithm", job: _Job) -> "tuple[list[Certificate], list[dict[str, Any]]]":
-    """What holds, and what does not."""
+    """Proves each root on its own. Returns the certificates and the failures."""
     certificates, failures = [], []
     for root in job.roots:
         try:
@@ -189,9 +189,9 @@ def _prove_apart(one: "Algorithm", job: _Job) -> "tuple[list[Certificate], list[
 def _failure(
     error: Exception, one: "Algorithm | None" = None, num_ranks: int | None = None, root: int | None = None
 ) -> dict[str, Any]:
-    """What went wrong, as plain values; law is None where no law was broken: there was no schedule, or no memory."""
+    """Returns a failure as plain values. law is None if no law was broken (no schedule, or not enough memory)."""
     message = str(error)
-    if one and not isinstance(error, ScheduleError):  # Which knows no line.
+    if one and not isinstance(error, ScheduleError):  # such an error names no line of the file
         message = f"{one.source}: {message or type(error).__name__}"
     place = {name: getattr(error, name, None) for name in ("law", "step", "rank", "chunk")}
     sides = {name: getattr(error, name, None) for name in ("expected", "found")}
@@ -263,7 +263,7 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
         console.print(f"{where}: {failure['message']}", style="red", markup=False, soft_wrap=True)
     held = sum(not proof.failures for proof in asked)
     num_schedules = sum(proof.num_schedules for proof in proofs)
-    others = f"; {len(proofs) - len(asked)} more take other rank counts" if len(asked) < len(proofs) else ""
+    others = f"; {len(proofs) - len(asked)} others do not support these rank counts" if len(asked) < len(proofs) else ""
     console.print(
         f"{held} of {len(asked)} algorithms hold: {num_schedules} schedules proved, each in both alias modes, "
         f"in {seconds:.1f} s{others}",

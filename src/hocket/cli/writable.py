@@ -1,4 +1,4 @@
-"""Files that a command writes because it was asked to: where that cannot be done, what would do instead."""
+"""Checks that the files a command will write can be written; the errors suggest what to do instead."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from hocket.view import saving
 
 
 def check_cache() -> None:
-    """ValueError if the folder cannot be written in which what was measured is kept; makes it."""
+    """Creates the cache folder for measurements. Raises ValueError if it cannot be written."""
     from hocket.runtime import cache_folder
 
     try:
@@ -17,12 +17,12 @@ def check_cache() -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
         reason = f"{error.filename!r}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise ValueError(
-            f"expected a cache folder that can be written, to keep what is measured; found {reason}; set HOCKET_CACHE"
+            f"expected a writable cache folder for the measurements; found {reason}; set HOCKET_CACHE"
         ) from None
 
 
 def check_writable(file: str | Path) -> None:
-    """ValueError if the file cannot be written; leaves nothing behind."""
+    """Raises ValueError if the file cannot be written. Leaves no new file behind."""
     path = Path(file)
     new = not path.exists()
     with saving.writing(path):

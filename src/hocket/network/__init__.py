@@ -1,4 +1,4 @@
-"""WHERE: networks, the ways through them, and what no algorithm can beat on them."""
+"""WHERE: networks, the paths through them, simulation, and lower bounds that no algorithm can beat."""
 
 from typing import TYPE_CHECKING
 

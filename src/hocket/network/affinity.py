@@ -1,4 +1,4 @@
-"""How near devices stand to each other, as `nvidia-smi topo -m` and NCCL say it."""
+"""Describes the connection between devices in the terms of `nvidia-smi topo -m` and NCCL."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,24 @@ from hocket.network.topology import Ints, Topology
 
 LEGEND = {
     "X": "itself",
-    "NV#": "# NVLinks, directly or through a switch of theirs",
+    "NV#": "# NVLinks, directly or through an NVSwitch",
     "C2C": "a link between chips of one package or board",
     "UB#": "# links of a unified bus",
     "PIX": "PCIe, within one switch",
-    "PXB": "PCIe, over several switches",
-    "PHB": "PCIe, over the root complex of one socket",
-    "SYS": "from socket to socket",
-    "NET#": "over # links of the network",
-    "-": "only if somebody in between passes it on",
+    "PXB": "PCIe, through several switches",
+    "PHB": "PCIe, through the root complex of one socket",
+    "SYS": "between sockets",
+    "NET#": "through # links of the network",
+    "-": "no path, unless a device in between forwards",
 }
 _DIRECT = {"nvlink": "NV", "nvswitch": "NV", "c2c": "C2C", "ub": "UB"}
 
 
 @dataclass(frozen=True)
 class Affinity:
-    """Devices by name, the ranks first, then network cards; between any two how they reach each other; their sockets.
+    """Devices by name (ranks first, then network cards), the connection between any two, and their sockets.
 
-    ways: one row of entries of LEGEND for each device. sockets: the root complex nearest to each, by name, or "".
+    ways: one row of LEGEND entries per device. sockets: the name of the nearest root complex of each device, or "".
     """
 
     devices: tuple[str, ...]
@@ -35,7 +35,7 @@ class Affinity:
 
 
 def affinity(topology: Topology) -> Affinity:
-    """How any two devices reach each other by the shortest way, wherever their traffic is staged."""
+    """Returns how any two devices reach each other on the shortest path, wherever their traffic is staged."""
     cards = np.setdiff1d(np.flatnonzero(topology.node_kinds == "nic"), topology.ranks)
     devices = np.concatenate([topology.ranks, cards])
     source, target = np.repeat(devices, len(devices)), np.tile(devices, len(devices))
@@ -71,7 +71,7 @@ def _sockets(topology: Topology, devices: Ints) -> tuple[str, ...]:
     pcie = topology.link_class == "pcie"
     above = np.full(topology.num_nodes, -1)
     above[roots] = roots
-    for _ in range(3):  # what hangs on a root, on a switch there, on a switch below that
+    for _ in range(3):  # nodes below a root, below a switch there, and below a switch of that switch
         found = pcie & (above[topology.link_target] >= 0) & (above[topology.link_source] < 0)
         above[topology.link_source[found]] = above[topology.link_target[found]]
     return tuple(topology.node_names[above[node]] if above[node] >= 0 else "" for node in devices)

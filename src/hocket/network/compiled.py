@@ -1,4 +1,4 @@
-"""The simulator's compiled half (csrc/simulator), or None: everything works before it is compiled, only slower."""
+"""The compiled part of the simulator (csrc/simulator), or None. Without it everything works, only slower."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""A network while it is drawn: nodes and links are added by the thousand, then it is made a Topology."""
+"""Builds a network step by step: add nodes and links by the thousand, then make a Topology of them."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,18 @@ from hocket.errors import TopologyError
 from hocket.network.links import Link
 from hocket.network.topology import Ints, Routing, Topology
 
-_MOST = 1 << 24  # nodes, or links: with that many, a network takes some 2 GB
+_MOST = 1 << 24  # nodes or links; a network with that many takes about 2 GB
 
 
 def expect_room(name: str, num_nodes: int, num_links: int) -> None:
-    """TopologyError for a network that is too large to be held; asked before anything is drawn by the million."""
+    """Raises TopologyError for a network that is too large for memory. Call it before nodes or links are made."""
     for what, number in (("nodes", num_nodes), ("links", num_links)):
         if number > _MOST:
             raise TopologyError(f"{name}: found {number} {what} or more; expected at most {_MOST}")
 
 
 class Drawing:
-    """What has been drawn so far of the network of this name. Raises TopologyError where it becomes too large."""
+    """The nodes and links so far of a network with this name. Methods raise TopologyError if it grows too large."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Drawing:
     def nodes(self, kind: str, count: int, *, forwards: bool = True, reducing: bool = False) -> Ints:
         """Adds nodes of a kind and returns their numbers.
 
-        forwards: whether traffic of others may pass them. reducing: whether they reduce and multicast.
+        forwards: whether they forward traffic of other nodes. reducing: whether they reduce and multicast.
         """
         expect_room(self.name, self.num_nodes + count, self.num_links)
         self._kinds.append((kind, count, forwards, reducing))
@@ -39,18 +39,18 @@ class Drawing:
         return np.arange(self.num_nodes - count, self.num_nodes)
 
     def cable(self, source: npt.ArrayLike, target: npt.ArrayLike, link: Link) -> None:
-        """Joins each source with its target, in both directions; the two broadcast."""
+        """Links each source with its target, in both directions. The two arrays broadcast."""
         self.one_way(source, target, link)
         self.one_way(target, source, link)
 
     def clique(self, nodes: Ints, link: Link) -> None:
-        """Joins every two nodes along the last axis."""
+        """Links every two nodes along the last axis."""
         expect_room(self.name, self.num_nodes, self.num_links + nodes.size * (nodes.shape[-1] - 1))
         one, other = np.triu_indices(nodes.shape[-1], 1)
         self.cable(nodes[..., one], nodes[..., other], link)
 
     def one_way(self, source: npt.ArrayLike, target: npt.ArrayLike, link: Link) -> None:
-        """Joins each source with its target, in this direction only; the two broadcast."""
+        """Links each source with its target, in this direction only. The two arrays broadcast."""
         sources, targets = np.broadcast_arrays(np.asarray(source, np.int64), np.asarray(target, np.int64))
         self.num_links += sources.size
         expect_room(self.name, self.num_nodes, self.num_links)
@@ -65,7 +65,7 @@ class Drawing:
         coordinates: Ints | None = None,
         names: Sequence[str] = (),
     ) -> Topology:
-        """The finished network. Raises TopologyError as Topology does."""
+        """Returns the finished network. Raises the TopologyErrors of Topology."""
         counts = np.array([len(source) for source, _, _ in self._cables], np.int64)
         kinds, sizes, forwards, reducing = zip(*self._kinds, strict=True)
         links = [link for _, _, link in self._cables]

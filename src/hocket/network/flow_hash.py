@@ -1,4 +1,4 @@
-"""A hash of numbers, the same on every machine: what spreads flows over equally good ways."""
+"""A hash of integers, equal on every machine. It spreads flows over equally good paths."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def mix(keys: npt.NDArray[np.int64], salt: npt.NDArray[np.int64] | int) -> Ints:
-    """A number from 0 to 2^62 - 1 for each key; another salt gives others. SplitMix64's finaliser (Steele 2014)."""
+    """Returns a number from 0 to 2^62 - 1 for each key; depends on the salt. SplitMix64's finaliser (Steele 2014)."""
     with np.errstate(over="ignore"):
         x: npt.NDArray[Any] = np.asarray(keys, np.int64).astype(np.uint64)
         x = x * np.uint64(0x9E3779B97F4A7C15) + np.asarray(salt, np.int64).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""What links are made of: bytes per second in each direction and seconds, each with its source, or unknown.
+"""The catalogue of links: bytes per second in each direction and latency, each with its source, or unknown.
 
-Bandwidths are those that long messages reach, not what is printed on the box: NCCL's own effective constants
-(src/graph/topo.h) where it has one, measured ones for NICs, the share of a frame that is payload for TCP.
+Bandwidths are those that long messages reach, not nominal ones: NCCL's effective constants (src/graph/topo.h) if they
+exist, measured values for NICs, and for TCP the nominal bandwidth times the share of a frame that is payload.
 """
 
 import math
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from hocket.errors import TopologyError
 
 UNKNOWN = math.nan
-"""A constant without a source. A network that needs it says so, and takes yours."""
+"""A constant without a source. A network that needs it raises an error that asks the user for the value."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One link, one way. source: where the figures come from. lanes: how many physical links it bundles."""
+    """One link in one direction. source: origin of the numbers. lanes: number of physical links that it bundles."""
 
     link_class: str
     bytes_per_second: float
@@ -25,11 +25,11 @@ class Link:
     lanes: int = 1
 
     def times(self, number: int) -> "Link":
-        """As many of these side by side."""
+        """Returns a bundle of `number` such links in parallel."""
         return replace(self, bytes_per_second=number * self.bytes_per_second, lanes=number * self.lanes)
 
     def with_(self, bytes_per_second: float | None = None, seconds: float | None = None) -> "Link":
-        """The same with other figures; None keeps what is there."""
+        """Returns the link with other constants; None keeps a constant."""
         return replace(
             self,
             bytes_per_second=self.bytes_per_second if bytes_per_second is None else bytes_per_second,
@@ -37,11 +37,11 @@ class Link:
         )
 
 
-_TCP = 1448 / 1538  # payload of the bytes that a frame of 1500 takes on the wire
+_TCP = 1448 / 1538  # payload bytes over wire bytes of a 1500-byte frame
 _NIC_SECONDS = 0.5e-6  # SimAI's default for NICs and switch ports
-_NVLINK_SECONDS = 0.3e-6  # TACCL's NVLink profile, from one GPU to another
-_PCIE_SECONDS = 0.15e-6  # the order of one PCIe switch
-_MEMORY_SECONDS = 0.1e-6  # the order of one access past all caches
+_NVLINK_SECONDS = 0.3e-6  # TACCL's NVLink profile, between two GPUs
+_PCIE_SECONDS = 0.15e-6  # order of magnitude of one PCIe switch
+_MEMORY_SECONDS = 0.1e-6  # order of magnitude of one memory access without caches
 
 LINKS: dict[str, Link] = {
     "ethernet-1g": Link("nic", 0.125e9 * _TCP, 10e-6, "TCP payload of 1500-byte frames; latency: typical of a LAN"),
@@ -83,27 +83,27 @@ _PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi"
 
 
 def find_link(name: str) -> Link:
-    """The link of this name; TopologyError, with the names, where there is none."""
+    """Returns the link of this name. Raises a TopologyError that lists all names if there is none."""
     if name not in LINKS:
         raise TopologyError(f"expected a link, one of {', '.join(LINKS)}; found {name!r}")
     return LINKS[name]
 
 
 def bytes_per_second(text: str) -> float:
-    """From "25GB", "25GB/s", "23.5GiB/s", "200Gbps", "200Gb/s", or plain bytes per second. TopologyError otherwise."""
+    """Reads "25GB", "25GB/s", "23.5GiB/s", "200Gbps", "200Gb/s" or bytes per second; else raises TopologyError."""
     match = re.fullmatch(r"([-+.\deE]+?)\s*(?:(Ki|Mi|Gi|[kMGT]?)(B|b)(?:/s|ps)?)?", text.strip())
     number = _number(match[1]) if match else None
     if match is None or number is None:
-        raise TopologyError(f"expected a bandwidth as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}")
+        raise TopologyError(f"expected a bandwidth such as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}")
     return number * _PREFIX[match[2] or ""] / (8 if match[3] == "b" else 1)
 
 
 def seconds(text: str) -> float:
-    """From "500ns", "1.5us", "2ms", "1s", or plain seconds. TopologyError otherwise."""
+    """Reads "500ns", "1.5us", "2ms", "1s" or seconds. Raises TopologyError for other text."""
     match = re.fullmatch(r"([-+.\deE]+?)\s*(s|ms|us|ns)?", text.strip())
     number = _number(match[1]) if match else None
     if match is None or number is None:
-        raise TopologyError(f"expected a latency as 500ns or 1.5us; found {text!r}")
+        raise TopologyError(f"expected a latency such as 500ns or 1.5us; found {text!r}")
     return number * _SECONDS[match[2] or "s"]
 
 

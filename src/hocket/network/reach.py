@@ -1,4 +1,4 @@
-"""Who reaches whom along directed links, for networks of a million of them."""
+"""Finds which nodes reach which others along directed links; fast enough for a million links."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ Ints = npt.NDArray[np.int64]
 
 
 def unreached(among: Ints, source: Ints, target: Ints, num_nodes: int) -> tuple[int, int] | None:
-    """Two of the nodes `among` of which the first has no way to the second; None where each reaches each."""
+    """Returns two nodes of `among` without a path from the first to the second; None if each reaches each."""
     component = components(source, target, num_nodes)
     apart = np.flatnonzero(component[among] != component[among[0]])
     if len(apart):
         return int(among[0]), int(among[apart[0]])
     if _goes_both_ways(source, target, num_nodes):
-        return None  # what hangs together is then reached
+        return None  # with links in both directions, connected nodes reach each other
     for begin, end, forward in ((source, target, True), (target, source, False)):
         away = np.flatnonzero(np.isinf(distances(begin, end, num_nodes, int(among[0]))[among]))
         if len(away):
@@ -25,9 +25,9 @@ def unreached(among: Ints, source: Ints, target: Ints, num_nodes: int) -> tuple[
 
 
 def components(source: Ints, target: Ints, num_nodes: int) -> Ints:
-    """The least node of those that each node hangs together with, whichever way the links lead: int64[num_nodes].
+    """Returns the connected component of each node, named by its least node, ignoring direction: int64[num_nodes].
 
-    Each round takes the least label along every link, then follows labels to the labels of these: few rounds.
+    Each round takes the least label along every link and then shortens chains of labels, so there are few rounds.
     """
     label = np.arange(num_nodes)
     while True:
@@ -45,9 +45,9 @@ def components(source: Ints, target: Ints, num_nodes: int) -> Ints:
 def distances(
     source: Ints, target: Ints, num_nodes: int, start: int, weights: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[np.float64]:
-    """The least sum of weights (by default 1 for each link) from a node to all, infinity where no way leads.
+    """Returns the least sum of weights (default: 1 per link) from a node to all others; infinity without a path.
 
-    Bellman-Ford, in rounds: each goes on from the nodes that the one before has brought nearer.
+    Bellman-Ford in rounds: each round continues from the nodes that the previous round has brought nearer.
     """
     order = np.argsort(source, kind="stable")
     begins = np.searchsorted(source[order], np.arange(num_nodes + 1))
@@ -66,14 +66,14 @@ def distances(
 
 
 def ranges(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """All numbers from begin[i] to end[i] - 1, for one i after the other; and the i of each."""
+    """Returns all numbers from begin[i] to end[i] - 1, for each i in turn, and the i of each number."""
     lengths = end - begin
     which = np.repeat(np.arange(len(begin)), lengths)
     return np.arange(len(which)) + np.repeat(begin - np.cumsum(lengths) + lengths, lengths), which
 
 
 def different(numbers: Ints) -> Ints:
-    """The different ones of these numbers, in order. (numpy.unique hashes, and slowly where numbers are regular.)"""
+    """Returns the distinct numbers in order. (numpy.unique uses a hash that is slow for regular numbers.)"""
     ordered = np.sort(numbers)
     found: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
     return found

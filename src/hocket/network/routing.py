@@ -1,7 +1,8 @@
-"""Which way traffic takes: shortest paths, dimension order, and what a user says.
+"""Routings: shortest paths, dimension order, and paths supplied by the user.
 
-Those of fat trees and dragonflies stand beside these networks. A routing gives the nodes of each way; a Topology finds
-the links between them. Where several ways are equally good, a hash of the flow's key takes one, as switches do (ECMP).
+The routings of fat trees and dragonflies are in the modules of these networks. A routing gives the nodes of each path;
+a Topology finds the links between them. Of several equally good paths, a hash of the flow's key chooses one, as
+switches do (ECMP).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,20 +18,20 @@ from hocket.network.shortest import Router, make_router
 from hocket.network.topology import Ints, Routing, Topology
 
 NOWHERE = -1
-"""What follows the last node of a way that is shorter than the longest."""
+"""Fills the row of a path that is shorter than the longest path."""
 
 _HOP = 3
 _HOPS = {"pcie": 2 * _HOP, "nvlink": 1, "nvswitch": 1, "c2c": 1, "ub": 1}
-"""What a hop over these links counts as; over any other, _HOP. So what joins accelerators directly is preferred where
-PCIe, or the fabric that joins hosts, leads to the peer too, as NCCL, CUDA and SimAI do."""
+"""The cost of a hop over these links; over any other, _HOP. So a direct link between accelerators is preferred to PCIe
+and to the fabric between hosts, as in NCCL, CUDA and SimAI."""
 
 
 @dataclass(frozen=True)
 class ShortestPath:
-    """The fewest hops; of several such ways, one by the flow's key at each node.
+    """The path of the fewest hops; of several, the flow's key chooses one at each node.
 
-    A hop over PCIe counts as two, one over what joins accelerators directly as a third. Only nodes that forward are
-    passed.
+    A hop over PCIe counts as two hops, a direct link between accelerators as a third of a hop. Paths pass only nodes
+    that forward.
     """
 
     _routers: "WeakKeyDictionary[Topology, Router]" = field(
@@ -44,13 +45,13 @@ class ShortestPath:
         if len(lost):
             ends = (topology.node_names[node] for node in (source[lost[0]], target[lost[0]]))
             raise TopologyError(
-                f"{topology.name}: no route from {' to '.join(ends)}, as only nodes that forward may be passed; "
+                f"{topology.name}: no route from {' to '.join(ends)}, because a path may pass only nodes that forward; "
                 "expected a schedule that sends along links, or more links"
             )
         return nodes
 
     def find(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """The same; where there is no route, the row has nothing but NOWHERE."""
+        """Returns the same as `route`, but where there is no route, the row has only NOWHERE."""
         if topology not in self._routers:
             hops = np.full(topology.num_links, _HOP)
             for link_class, count in _HOPS.items():
@@ -66,10 +67,10 @@ class ShortestPath:
 
 @dataclass(frozen=True)
 class DimensionOrder:
-    """On a grid whose node numbers are row-major: along the last axis first, the shorter way round where it is a ring.
+    """Routes on a grid with row-major node numbers: along the last axis first, on a ring in the shorter direction.
 
-    Deadlock-free on a mesh (Dally, Seitz 1987). ties: half way round a ring, "alternate" lets sources with an even
-    coordinate go up and the others down, which loads both ways equally; "up" sends all up.
+    Deadlock-free on a mesh (Dally, Seitz 1987). ties: to the opposite point of a ring, "alternate" sends sources with
+    an even coordinate up and the others down, which loads both directions equally; "up" sends all up.
     """
 
     shape: tuple[int, ...]
@@ -86,7 +87,7 @@ class DimensionOrder:
         columns = [source]
         longest = int(hops.sum(axis=1).max(initial=0))
         strides = np.append(np.cumprod(sizes[::-1])[::-1][1:], 1)
-        before = np.cumsum(hops[:, ::-1], axis=1)[:, ::-1]  # hops until the end of this axis, the last axis first
+        before = np.cumsum(hops[:, ::-1], axis=1)[:, ::-1]  # hops until the end of this axis; the last axis comes first
         flows = np.arange(len(source))
         for hop in range(longest):
             axis = np.maximum((before > hop).sum(axis=1) - 1, 0)
@@ -107,16 +108,16 @@ class DimensionOrder:
 
 @dataclass(frozen=True, eq=False)
 class Supplied:
-    """Ways that a user gives by hand, and another routing for all the rest.
+    """Paths given by the user, and another routing for all other pairs.
 
-    ways: by (source, target), names of nodes, all names of the nodes from the source to the target.
+    ways: for each (source, target), by name, the names of all nodes from the source to the target.
     """
 
     ways: Mapping[tuple[str, str], Sequence[str]]
     otherwise: Routing
 
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """See Routing. TopologyError for a node that there is not, or a way that has other ends."""
+        """See Routing. Raises TopologyError for an unknown node or for a path with other ends."""
         numbers = {ends: self._numbers(topology, ends) for ends in self.ways}
         by_pair = {(way[0], way[-1]): way for way in numbers.values()}
         given = [by_pair.get(pair) for pair in zip(source.tolist(), target.tolist(), strict=True)]
@@ -135,18 +136,16 @@ class Supplied:
         names = list(self.ways[ends])
         for name in (*ends, *names):
             if name not in topology.node_numbers:
-                raise TopologyError(f"{topology.name}: the way {names} has a node {name!r} that there is not")
+                raise TopologyError(f"{topology.name}: the path {names} has an unknown node {name!r}")
         if not names or (names[0], names[-1]) != ends:
-            raise TopologyError(
-                f"{topology.name}: expected a way from {ends[0]} to {ends[1]}, from end to end; found {names}"
-            )
+            raise TopologyError(f"{topology.name}: expected a complete path from {ends[0]} to {ends[1]}; found {names}")
         return [topology.node_numbers[name] for name in names]
 
 
 def through(routing: Routing, topology: Topology, stops: Sequence[Ints], keys: Ints) -> Ints:
-    """The nodes of ways that pass these stops, one after the other; a stop that is NOWHERE is left out.
+    """Returns the nodes of paths that pass these stops in order; a stop that is NOWHERE is left out.
 
-    stops: the sources, what lies between, the targets: int64[num_flows] each.
+    stops: the sources, the nodes to pass, the targets: int64[num_flows] each.
     """
     columns, at = [stops[0]], stops[0]
     for stop in stops[1:]:
@@ -157,7 +156,7 @@ def through(routing: Routing, topology: Topology, stops: Sequence[Ints], keys: I
 
 
 def fill(columns: Sequence[npt.NDArray[np.int64]]) -> Ints:
-    """The nodes of ways from what they visit one after the other: NOWHERE, and a node again, are left out."""
+    """Returns the nodes of paths from the nodes visited in order; drops NOWHERE and a repeated node."""
     last = np.asarray(columns[0], np.int64)
     nodes = np.full((len(last), len(columns)), NOWHERE)
     flat, place = nodes.reshape(-1), np.arange(len(last)) * len(columns)

@@ -1,4 +1,4 @@
-"""Shortest ways through a network: compiled, or with NumPy alone."""
+"""Finds shortest paths through a network, with compiled code or with NumPy alone."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def shortest_seconds(source: Ints, target: Ints, seconds: Floats, num_nodes: int, start: int) -> Floats:
-    """The least latency from a node to each: float64[num_nodes], infinity where no way leads."""
+    """Returns the least latency from a node to each node: float64[num_nodes], infinity without a path."""
     if compiled.simulator is None:
         return distances(source, target, num_nodes, start, seconds)
     best = np.empty(num_nodes)
@@ -24,17 +24,17 @@ def shortest_seconds(source: Ints, target: Ints, seconds: Floats, num_nodes: int
 
 
 class Router(Protocol):
-    """Finds ways of the fewest hops; of several, a hash of the flow's key and the node takes one at each node."""
+    """Finds paths of the fewest hops; of several, a hash of the flow's key and the node chooses one at each node."""
 
     def route(self, source: Ints, target: Ints, keys: Ints) -> tuple[Ints, Ints]:
-        """(nodes of all ways, one after the other; where each ends). A way on which nothing leads on is empty.
+        """Returns the nodes of all paths, one path after the other, and the end of each; a missing path is empty.
 
-        Flows with the same target stand together.
+        Flows with the same target must be adjacent.
         """
 
 
 def make_router(source: Ints, target: Ints, hops: Ints, forwards: npt.NDArray[np.bool_]) -> Router:
-    """A router for the links from source to target, which count as so many hops; only what forwards is passed."""
+    """Returns a router for the links from source to target, which cost `hops`; paths pass only nodes that forward."""
     if compiled.simulator is None:
         return PlainRouter(source, target, hops, forwards)
     router: Router = compiled.simulator.Router(source, target, hops, forwards)
@@ -43,7 +43,7 @@ def make_router(source: Ints, target: Ints, hops: Ints, forwards: npt.NDArray[np
 
 @dataclass(frozen=True)
 class PlainRouter:
-    """The same without compiled code."""
+    """The router without compiled code."""
 
     source: Ints
     target: Ints
@@ -77,7 +77,7 @@ class PlainRouter:
         return [np.zeros(0, np.int64) if lost else way[way >= 0] for way, lost in zip(nodes, stuck, strict=True)]
 
     def _choices(self, goal: int) -> tuple[Ints, Ints]:
-        """Where a way to the goal may go on from node v: ahead[begins[v] : begins[v + 1]]; (begins, ahead)."""
+        """Returns (begins, ahead): a path to the goal goes from v to a node of ahead[begins[v] : begins[v + 1]]."""
         num_nodes = len(self.forwards)
         enters = self.forwards | (np.arange(num_nodes) == goal)
         usable = np.flatnonzero(enters[self.target])

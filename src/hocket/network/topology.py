@@ -1,7 +1,7 @@
-"""A network: nodes, directed links with bytes per second and seconds, and which node each rank is.
+"""A network: nodes, directed links with bandwidth and latency, and the node of each rank.
 
-A core, a memory channel or a PCIe lane is a link too. How a network is made stands in `kinds` (by name and arguments)
-and `files` (from files); how traffic finds its way in `routing`; what no algorithm can beat in `bounds`.
+A core, a memory channel or a PCIe lane is a link too. `kinds` makes networks by name and arguments, `files` from files;
+`routing` finds paths; `bounds` computes what no algorithm can beat.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,19 +22,19 @@ Bools = npt.NDArray[np.bool_]
 Names = npt.NDArray[np.str_]
 
 _NONE = -1
-_MOST_PAIRS = 1 << 22  # of nodes, for which a table costs less than searching
-_FLOWS_AT_ONCE = 1 << 15  # so that what is needed in between stays small: memory that is new costs more than the sums
-_EXTREME = 1e100  # beyond, sums and quotients would leave the range of float64
+_MOST_PAIRS = 1 << 22  # of nodes; up to here a table costs less than a search
+_FLOWS_AT_ONCE = 1 << 15  # keeps temporary arrays small: allocating new memory costs more than the arithmetic
+_EXTREME = 1e100  # beyond this, sums and quotients would leave the range of float64
 
 LINK_CLASSES = ("nic", "pcie", "socket", "nvlink", "nvswitch", "c2c", "ub", "core", "memory")
-"""What links are made of; "socket" joins the processors of one host."""
+"""The classes of links; "socket" connects the processors of one host."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """The ways of n flows: flow f crosses links[offsets[f] : offsets[f + 1]], in the order of travel.
+    """The paths of n flows: flow f crosses links[offsets[f] : offsets[f + 1]], in the order of travel.
 
-    offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies on the way.
+    offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies of each path.
     """
 
     offsets: Ints
@@ -43,28 +43,28 @@ class Paths:
 
 
 class Routing(Protocol):
-    """Finds the way of each flow; `routing` has those that there are."""
+    """Finds the path of each flow; `routing` has the implementations."""
 
     def route(self, topology: "Topology", source: Ints, target: Ints, keys: Ints) -> Ints:
-        """The nodes that each flow visits, from its source to its target: int64[num_flows, longest way + 1].
+        """Returns the nodes that each flow visits, from source to target: int64[num_flows, longest path + 1].
 
-        source, target: int64[num_flows], nodes; keys: int64[num_flows]. A shorter way is filled up with -1.
-        Raises TopologyError where there is no route.
+        source, target: int64[num_flows], nodes; keys: int64[num_flows]. A shorter path is filled up with -1.
+        Raises TopologyError if there is no route.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A network, checked when it is made; it never changes. Raises TopologyError, naming the node or link at fault.
+    """An immutable network, checked when it is made. Raises a TopologyError that names the wrong node or link.
 
-    node_kinds: str[num_nodes], what each node is: "gpu", "switch", "root" ... ranks: int64[num_ranks], the node of
-    each rank, another one for each. link_source, link_target: int64[num_links], from which node to which; a cable that
-    carries both ways at once is two links. bytes_per_second, seconds: float64[num_links]. link_class:
-    str[num_links], of LINK_CLASSES. lanes: int64[num_links], how many physical links are bundled in it.
-    forwards: bool[num_nodes], whether traffic of others may pass; reducing: bool[num_nodes], of switches, whether they
-    reduce and multicast. coordinates: int64[num_ranks, len(axes)], where ranks stand in a regular network (grid
-    coordinates, or pod, switch and port), else no columns; what lies together along an axis is tried as a cut.
-    names: of all nodes, or empty: then each is called by its kind and its number among these.
+    node_kinds: str[num_nodes], the kind of each node: "gpu", "switch", "root" ... ranks: int64[num_ranks], the node of
+    each rank, all different. link_source, link_target: int64[num_links], the ends of each link; a cable with two
+    directions is two links. bytes_per_second, seconds: float64[num_links], bandwidth and latency. link_class:
+    str[num_links], of LINK_CLASSES. lanes: int64[num_links], the number of physical links bundled in each link.
+    forwards: bool[num_nodes], whether a node forwards traffic of others. reducing: bool[num_nodes], whether a switch
+    reduces and multicasts. coordinates: int64[num_ranks, len(axes)], the position of each rank in a regular network
+    (grid coordinates, or pod, switch and port), else no columns; bounds try groups along an axis as cuts.
+    names: of all nodes; if empty, a node is named by its kind and its number within that kind.
     """
 
     name: str
@@ -97,22 +97,22 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """Ranks, switches, and whatever else links meet at."""
+        """The number of nodes: ranks, switches and other ends of links."""
         return len(self.node_kinds)
 
     @property
     def num_ranks(self) -> int:
-        """How many ranks are placed."""
+        """The number of ranks placed on the network."""
         return len(self.ranks)
 
     @property
     def num_links(self) -> int:
-        """How many links; a cable is two."""
+        """The number of links; a cable counts as two."""
         return len(self.link_source)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """What each node is called, in the order of their numbers."""
+        """The name of each node, in the order of node numbers."""
         if self.names:
             return self.names
         count: dict[str, int] = {}
@@ -125,29 +125,29 @@ class Topology:
 
     @cached_property
     def node_numbers(self) -> dict[str, int]:
-        """The number of each node by its name."""
+        """The number of each node, by name."""
         return {name: number for number, name in enumerate(self.node_names)}
 
     def link_names(self, links: Iterable[int]) -> list[str]:
-        """Each link as "source->target"."""
+        """Returns each link as "source->target"."""
         names = self.node_names
         return [f"{names[self.link_source[link]]}->{names[self.link_target[link]]}" for link in links]
 
     @cached_property
     def outgoing(self) -> tuple[Ints, Ints]:
-        """Links by the node they leave: those of node v are links[begins[v] : begins[v + 1]]; (links, begins)."""
+        """(links, begins): the links that leave node v are links[begins[v] : begins[v + 1]]."""
         return _by_node(self.link_source, self.num_nodes)
 
     @cached_property
     def incoming(self) -> tuple[Ints, Ints]:
-        """Links by the node they enter: those of node v are links[begins[v] : begins[v + 1]]; (links, begins)."""
+        """(links, begins): the links that enter node v are links[begins[v] : begins[v + 1]]."""
         return _by_node(self.link_target, self.num_nodes)
 
     def paths(self, source_ranks: Ints, target_ranks: Ints, flow_keys: Ints | None = None) -> Paths:
-        """The way of each flow from a rank to another, by this network's routing; empty from a rank to itself.
+        """Returns the path of each flow between two ranks, by this network's routing; empty from a rank to itself.
 
-        flow_keys: int64, one for each flow; where several ways are equally good, flows with other keys may take other
-        ones. Without them the ends decide. Raises TopologyError where there is no route.
+        flow_keys: int64, one per flow. Of several equally good paths, flows with different keys may take different
+        ones; without keys, the two ends decide. Raises TopologyError if there is no route.
         """
         source, target = self.ranks[source_ranks], self.ranks[target_ranks]
         keys = source * np.int64(self.num_nodes) + target if flow_keys is None else np.asarray(flow_keys, np.int64)
@@ -157,20 +157,20 @@ class Topology:
         return Paths(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), links, seconds)
 
     def _ways(self, source: Ints, target: Ints, keys: Ints) -> tuple[Ints, Ints, Floats]:
-        """How many links each flow crosses, these links, one flow after the other, and the latency of each flow."""
+        """Returns the number of links of each flow, these links (one flow after the other), and the latencies."""
         nodes = self.routing.route(self, source, target, keys)
         goes = nodes >= 0
         goes[:, 0] = False
-        lengths = sum(goes.T, start=np.zeros(len(nodes), np.int64))  # row by row it takes thrice as long
+        lengths = sum(goes.T, start=np.zeros(len(nodes), np.int64))  # a sum row by row takes three times as long
         flow = np.repeat(np.arange(len(nodes)), lengths)
         visited, place = nodes.reshape(-1), np.flatnonzero(goes)
         links = self.links_between(visited[place - 1], visited[place], keys[flow])
         return lengths, links, np.bincount(flow, self.seconds[links], len(source)).astype(np.float64)
 
     def links_between(self, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """The link from each node to each other; of several parallel ones, one by the key.
+        """Returns the link from each source to its target; of parallel links, the key chooses one.
 
-        Raises TopologyError where there is none.
+        Raises TopologyError if there is no link.
         """
         links, ends, parallel = self._by_ends
         wanted = source * np.int64(self.num_nodes) + target
@@ -183,14 +183,14 @@ class Topology:
         if len(missing):
             names, lost = self.node_names, int(missing[0])
             raise TopologyError(
-                f"{self.name}: a route goes from {names[source[lost]]} to {names[target[lost]]}, which no link joins; "
-                "expected a routing that was made for this network"
+                f"{self.name}: a route goes from {names[source[lost]]} to {names[target[lost]]}, but there is no such "
+                "link; expected a routing that was made for this network"
             )
         chosen: Ints = links[first if parallel is None else first + mix(keys, wanted) % parallel[first]]
         return chosen
 
     def place(self, ranks: Sequence[int | str]) -> "Topology":
-        """The same network with a group of these nodes only: present ranks by number, or any nodes by name."""
+        """Returns the network with only these ranks: present ranks by number, or any nodes by name."""
         nodes = []
         for rank in ranks:
             if isinstance(rank, str):
@@ -212,13 +212,13 @@ class Topology:
         )
 
     def only(self, *classes: str) -> "Topology":
-        """The same nodes with no links but those of these classes."""
+        """Returns the network with only the links of these classes."""
         return self._keep(np.isin(self.link_class, classes))
 
     def with_link(
         self, source: str, target: str, *, bytes_per_second: float | None = None, seconds: float | None = None
     ) -> "Topology":
-        """The same network with the links from one node to another (not those back) made slower, or faster."""
+        """Returns the network with other constants of the links from source to target (not of those back)."""
         for name in (source, target):
             if name not in self.node_numbers:
                 raise TopologyError(f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}")
@@ -239,7 +239,7 @@ class Topology:
 
     @cached_property
     def _by_ends(self) -> tuple[Ints, Ints, Ints | None]:
-        """Links ordered by their ends, one number for these, and how many are parallel from there on (None: no two)."""
+        """Links ordered by their ends, a number for the ends of each, and the parallel links from there (None: 1)."""
         ends = self.link_source * np.int64(self.num_nodes) + self.link_target
         order = np.argsort(ends, kind="stable")
         ends = ends[order]
@@ -249,10 +249,10 @@ class Topology:
 
     @cached_property
     def _first_between(self) -> Ints:
-        """For each pair of nodes, as a table, where its links begin in those of _by_ends, or _NONE."""
+        """For each pair of nodes, the index of its first link in _by_ends, or _NONE."""
         _, ends, _ = self._by_ends
         table = np.full(self.num_nodes**2, _NONE)
-        table[ends[::-1]] = np.arange(len(ends))[::-1]  # of several assignments the last one stays
+        table[ends[::-1]] = np.arange(len(ends))[::-1]  # of several assignments the last one counts
         return table
 
     def _check(self) -> None:
@@ -275,19 +275,19 @@ class Topology:
         counts = np.bincount(self.ranks)
         if counts.max() > 1:
             twice = self.node_names[int(counts.argmax())]
-            raise TopologyError(f"{self.name}: node {twice} has several ranks; expected another node for each rank")
+            raise TopologyError(f"{self.name}: node {twice} has several ranks; expected a different node for each rank")
         self._check_links()
         lost = unreached(self.ranks, self.link_source, self.link_target, self.num_nodes)
         if lost is not None:
             source, target = (self.node_names[node] for node in lost)
             raise TopologyError(
-                f"{self.name} is disconnected: no way leads from {source} to {target}; expected that every rank "
+                f"{self.name} is disconnected: there is no path from {source} to {target}; expected that every rank "
                 "reaches every other"
             )
 
     def _check_links(self) -> None:
         laws = (
-            (self.link_source != self.link_target, "leads to where it comes from", "two different nodes"),
+            (self.link_source != self.link_target, "leads back to its source", "two different nodes"),
             (
                 (self.bytes_per_second >= 1 / _EXTREME) & (self.bytes_per_second <= _EXTREME),
                 "has {bytes_per_second:g} bytes_per_second",
@@ -306,7 +306,7 @@ class Topology:
                 link = int(np.flatnonzero(~holds)[0])
                 columns = ("bytes_per_second", "seconds", "lanes", "link_class")
                 found = found.format(**{column: getattr(self, column)[link].item() for column in columns})
-                unknown = " (unknown: please give it)" if " nan " in found else ""
+                unknown = " (unknown: please set it)" if " nan " in found else ""
                 raise TopologyError(
                     f"{self.name}: link {self.link_names([link])[0]} {found}{unknown}; expected {expected}"
                 )
@@ -315,7 +315,7 @@ class Topology:
         found = len(getattr(self, column))
         if found != expected:
             raise TopologyError(
-                f"{self.name}: {column} has {found} entries; expected {expected}, as there are {expected} {what}"
+                f"{self.name}: {column} has {found} entries; expected {expected}, because there are {expected} {what}"
             )
 
 

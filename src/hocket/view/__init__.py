@@ -1,4 +1,4 @@
-"""EXPLAIN: pictures, tables and text of schedules, networks, costs and traces, for notebooks and for the commands."""
+"""EXPLAIN: pictures, tables and text of schedules, networks, costs and traces, for notebooks and for commands."""
 
 from typing import TYPE_CHECKING
 

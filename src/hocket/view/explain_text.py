@@ -1,16 +1,16 @@
-"""The words of `hocket explain`."""
+"""The text that `hocket explain` prints."""
 
 from typing import Any
 
 from hocket.view.words import name_bytes, name_count, name_range, name_seconds
 
-_ROUGHLY = 1.3  # of two rough predictions: what is closer is not told apart
-_WORTH_SAYING = 0.1  # of the winner's time: smaller differences explain nothing
+_ROUGHLY = 1.3  # rough predictions whose ratio is smaller count as equal
+_WORTH_SAYING = 0.1  # share of the winner's time; smaller differences are not mentioned
 _PARTS = (("latency", "steps"), ("bandwidth", "sent"), ("reduction", "reduced"))
 
 
 def print_explanation(found: dict[str, Any]) -> None:
-    """The table of candidates, and sentences made of their numbers."""
+    """Prints the table of candidates and sentences about their numbers."""
     from rich.markup import escape
 
     from hocket.view.terminal import Terminal
@@ -69,7 +69,7 @@ def _took(found: dict[str, Any], row: dict[str, Any], kind: str) -> str:
 
 
 def decided(found: dict[str, Any]) -> str:
-    """Which of HOCKET_ALGO, tuner file and table decided."""
+    """Returns what decided the choice: HOCKET_ALGO, the tuner file or the table."""
     if found["by"] != "table":
         return (
             f"chosen by {'the ' if found['by'] == 'tuner file' else ''}{found['by']}; the table says {found['table']}"
@@ -83,7 +83,10 @@ def decided(found: dict[str, Any]) -> str:
 
 
 def why(found: dict[str, Any]) -> str:
-    """Why what runs wins, or what would be faster, from the numbers: times of those that were timed to the end."""
+    """Returns why the chosen algorithm wins, or which one would be faster.
+
+    Compares the measured times of algorithms timed to the end, else the predictions.
+    """
     rows = found["candidates"]
     mine = next(row for row in rows if found["algorithm"] in (row["algorithm"], *row["twins"]))
     if mine["measured"] is not None and not mine["complete"]:
@@ -104,44 +107,44 @@ def why(found: dict[str, Any]) -> str:
     if _overlap(mine, other, kind):
         text = f"{names}, and {and_other}: the spread of the rounds hides the difference."
     elif rough and 1 / _ROUGHLY < ratio < _ROUGHLY:
-        text = f"{names}, and {and_other}: rough costs do not tell them apart."
+        text = f"{names}, and {and_other}: rough estimates cannot separate the two."
     elif ratio >= 1:
-        text = f"{names}; the next best, {other['algorithm']}, {took_other}, {ratio:.2f} times as long."
+        text = f"{names}; the next best, {other['algorithm']}, takes {took_other}, {ratio:.2f} times as long."
     elif rough:
-        text = f"{names}, but {and_other}: whether that is so, only times tell."
+        text = f"{names}, but {and_other}: only a measurement can confirm this estimate."
     else:
         text = (
-            f"{names}, but {and_other}, {ratio:.2f} times as long: a tuner file would choose it if it wins as clearly "
-            f"in `hocket tune`."
+            f"{names}, but {and_other}, only {ratio:.2f} times as long: `hocket tune` selects it if it wins as clearly "
+            f"there."
         )
     return " ".join([text, *_differences(found, mine, other)])
 
 
 def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
-    """Where nothing is left to compare with, of what was dropped the one that seemed the best."""
+    """Returns the text if no other algorithm was timed to the end: compares with the best of the dropped ones."""
     text = f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind})"
     best = next((row for row in found["candidates"] if row["measured"] is not None and row is not mine), None)
     if best is None:
-        return f"{text}; nothing else does what it does."
+        return f"{text}; no other algorithm does this collective."
     text += f"; all others were dropped as slower, {best['algorithm']} at about {name_seconds(best['measured'])}."
     return " ".join([text, *_differences(found, mine, best)])
 
 
 def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
     text = (
-        f"{mine['algorithm']} was dropped after {mine['rounds']} rounds, of about {name_seconds(mine['measured'])}, as "
-        f"slower than {best['algorithm']}, {name_seconds(best['measured'])} (measured)."
+        f"{mine['algorithm']} was dropped after {mine['rounds']} rounds of about {name_seconds(mine['measured'])}, "
+        f"because {best['algorithm']} takes only {name_seconds(best['measured'])} (measured)."
     )
     return " ".join([text, *_differences(found, mine, best)])
 
 
 def _overlap(mine: dict[str, Any], other: dict[str, Any], kind: str) -> bool:
-    """Whether the middle halves of the rounds of both have times in common."""
+    """Returns whether the middle halves of the rounds of both overlap."""
     return kind == "measured" and bool(mine["low"] <= other["high"] and other["low"] <= mine["high"])
 
 
 def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Which parts of the predictions make the difference."""
+    """Returns a sentence on the parts of the predictions that differ."""
     if mine["predicted"] is None or other["predicted"] is None:
         return []
     parts = []
@@ -156,15 +159,15 @@ def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, A
             kind = "more" if more > 0 else "less"
             parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts})")
     if not parts:
-        return [f"By their costs {other['algorithm']} pays as much in each part."]
-    return [f"By their costs {other['algorithm']} pays {', '.join(parts)}."]
+        return [f"By the predictions, {other['algorithm']} costs the same in each part."]
+    return [f"By the predictions, {other['algorithm']} costs {', '.join(parts)}."]
 
 
 def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
     fewest = min(found["candidates"], key=lambda row: (row["steps"], row["sent"]))
     least = min(found["candidates"], key=lambda row: (row["sent"], row["steps"]))
     return (
-        f"{mine['algorithm']} was not measured on this machine, so the choice cannot be judged: {_times_by(found)}. "
+        f"{mine['algorithm']} was not measured on this machine, so the choice cannot be compared: {_times_by(found)}. "
         f"It takes {name_count(mine['steps'], 'step')} and sends {name_bytes(mine['sent'])}; the fewest steps are "
         f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_bytes(least['sent'])} "
         f"({least['algorithm']})."
@@ -172,31 +175,31 @@ def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
 
 
 def _times_by(found: dict[str, Any]) -> str:
-    if found["num_ranks"] == 1:  # it has nothing to choose, so there is nothing to tune
+    if found["num_ranks"] == 1:  # one rank has no choice of algorithm, so tuning is not possible
         return "add --measure"
     return f"run `hocket tune --collective {found['collective']} --ranks {found['num_ranks']}`, or add --measure"
 
 
 def _where(found: dict[str, Any]) -> list[str]:
-    """Where the fastest changes, and how far the costs are to be trusted."""
+    """Returns lines on the sizes where the fastest algorithm changes, and on the accuracy of the costs."""
     lines = []
-    costs = "By the costs" if found["tuned"] else "By rough costs"
+    costs = "Fastest by size, predicted" if found["tuned"] else "Fastest by size, roughly predicted"
     for name, text in (("fastest_measured", "Fastest by size, measured"), ("fastest_predicted", costs)):
         if found[name]:
             ranges = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found[name])
             lines.append(f"{text}: {'; '.join(ranges)}.")
     if any(row["rounds"] and not row["complete"] for row in found["candidates"]):
-        lines.append("What has fewer rounds than others was dropped as slower: its time is rough, and not compared.")
+        lines.append("Algorithms with fewer rounds were dropped because they are slower: their times are only rough.")
     rows = [row for row in found["candidates"] if row["predicted"] is not None]
     if found["tuned"] and any(row["reduced"] for row in rows) and not any(row["reduction"] for row in rows):
-        lines.append("These times do not tell bytes reduced from bytes sent: bandwidth is the price of both.")
+        lines.append("These times cannot separate sending from reducing: bandwidth is the cost of both.")
     if not found["tuned"]:
         lines.append(
-            f"~: predicted by what cores and memory can do here, so roughly, and rather too low. For more, "
-            f"{_times_by(found)}."
+            f"~: a rough prediction from the speed of this machine's cores and memory, usually too low. For measured "
+            f"times, {_times_by(found)}."
         )
     errors = sorted(row["error"] for row in rows if row["error"] is not None)
     if found["tuned"]:
-        fit = f"; half of the costs fit their times within {errors[len(errors) // 2]:.0%}" if errors else ""
+        fit = f"; half of the predictions are within {errors[len(errors) // 2]:.0%} of the times" if errors else ""
         lines.append(f"Measured {found['tuned']}{fit}.")
     return lines

@@ -1,4 +1,4 @@
-"""Files that somebody asked for: where one cannot be written, what would do instead."""
+"""Writes files that the user asked for; if one cannot be written, the error suggests what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,22 +6,22 @@ from pathlib import Path
 
 
 def write(file: str | Path, text: str, *, new: bool = False) -> None:
-    """Writes text; a file that is there is overwritten, or if it has to be new, stays. ValueError if it cannot be."""
+    """Writes text to a file and overwrites an old one. Raises ValueError on failure, and if new=True and it exists."""
     with writing(file):
         try:
             with Path(file).open("x" if new else "w", encoding="utf-8") as opened:
                 opened.write(text)
         except FileExistsError:
-            raise ValueError(f"expected a file that does not exist yet; found {file}, which stays as it is") from None
+            raise ValueError(f"expected a file that does not exist yet; found {file}, which was not changed") from None
 
 
 @contextmanager
 def writing(file: str | Path) -> Iterator[None]:
-    """Around what writes the file: ValueError where that cannot be."""
+    """Turns an OSError of the code that writes the file into a ValueError."""
     try:
         yield
     except FileNotFoundError:
-        raise ValueError(f"expected a folder that exists, for {file}; found none; make it first") from None
+        raise ValueError(f"expected an existing folder for {file}; found none; create it first") from None
     except OSError as error:
         found = f"{str(file)!r}: {error.strerror}"
-        raise ValueError(f"expected a file that can be written; found {found}; name another") from None
+        raise ValueError(f"expected a writable file; found {found}; choose another") from None

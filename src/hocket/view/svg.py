@@ -1,11 +1,11 @@
-"""Elements of an SVG, written with the standard library alone."""
+"""Builds SVG documents with the standard library alone."""
 
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 
 def document(width: float, height: float, **attributes: Any) -> Element:
-    """An empty picture of this size in pixels. Attributes are those of add."""
+    """Returns an empty picture of this size in pixels. Takes attributes as `add` does."""
     size = {"width": width, "height": height, "viewBox": f"0 0 {number(width)} {number(height)}"}
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg"})
     _set(root, size | attributes)
@@ -13,7 +13,10 @@ def document(width: float, height: float, **attributes: Any) -> Element:
 
 
 def add(parent: Element, tag: str, text: str | None = None, /, **attributes: Any) -> Element:
-    """A new element in another. Attributes have underscores for hyphens, `kind` for class; None leaves one out."""
+    """Adds an element to another and returns it.
+
+    In attribute names an underscore stands for a hyphen, and `kind` for class; an attribute that is None is left out.
+    """
     element = SubElement(parent, tag)
     element.text = text
     _set(element, attributes)
@@ -21,17 +24,17 @@ def add(parent: Element, tag: str, text: str | None = None, /, **attributes: Any
 
 
 def number(value: float) -> str:
-    """A length to a tenth, without zeros at its end."""
+    """Returns a length, rounded to a tenth, without a trailing zero."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
 def pair(point: tuple[float, float]) -> str:
-    """A point as paths and transformations have it."""
+    """Returns a point in the syntax of paths and transformations."""
     return f"{number(point[0])} {number(point[1])}"
 
 
 def written(root: Element) -> str:
-    """The document as text, one element a line, ending in a newline."""
+    """Returns the document as text, one element per line, ending in a newline."""
     indent(root, " ")
     return tostring(root, encoding="unicode") + "\n"
 

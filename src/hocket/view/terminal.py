@@ -1,4 +1,4 @@
-"""Where the commands print with rich: a terminal, or a pipe whose reader may go away."""
+"""The rich console of the commands: a terminal, or a pipe that its reader may close."""
 
 from rich.console import Console
 
@@ -6,9 +6,9 @@ _PIPED_WIDTH = 160
 
 
 class Terminal(Console):
-    """Standard output, wide enough for tables where it is piped. If the reader goes away: BrokenPipeError, as print.
+    """Standard output, wide enough for tables if it is piped. Raises BrokenPipeError if the reader closes the pipe.
 
-    Colons are printed as they are; what stands in brackets is markup, so names are escaped.
+    Colons are printed unchanged. Text in brackets is markup, so callers escape names.
     """
 
     def __init__(self, *, soft_wrap: bool = False) -> None:
@@ -17,5 +17,5 @@ class Terminal(Console):
             self.width = _PIPED_WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Called by rich while it handles the error, to end the program with exit code 1."""
+        """Raises the error again; rich calls this method, which by default ends the program with exit code 1."""
         raise

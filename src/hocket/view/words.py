@@ -1,15 +1,15 @@
-"""Numbers as people read them: counts with their noun, rank counts in short, sizes, ranges of sizes, times."""
+"""Formats numbers for readers: counts with their noun, lists of rank counts, sizes, ranges of sizes, times."""
 
 import math
 
 
 def name_count(number: int, noun: str) -> str:
-    """1 rank, 2 ranks."""
+    """Returns for example "1 rank" or "2 ranks"."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def name_counts(counts: list[int]) -> str:
-    """Sorted rank counts in short, the reverse of rank_counts: "1-16", "2, 4, 8". For reading only: "2, 4, ..., 64"."""
+    """Returns sorted rank counts in short, such as "1-16" or "2, 4, 8"; long regular lists become "2, 4, ..., 64"."""
     parts, rest = [], counts
     while rest:
         apart = rest[1] - rest[0] if len(rest) > 1 else 0
@@ -27,7 +27,7 @@ def name_counts(counts: list[int]) -> str:
 
 
 def name_bytes(num_bytes: int) -> str:
-    """64 KiB, 100 B: exact, in the largest unit that is."""
+    """Returns for example "64 KiB" or "100 B": the exact size in the largest unit without a fraction."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if num_bytes >= unit and num_bytes % unit == 0:
             return f"{num_bytes // unit} {name}"
@@ -35,7 +35,7 @@ def name_bytes(num_bytes: int) -> str:
 
 
 def name_range(first: int, last: int | None) -> str:
-    """Sizes from first to last, both included; None: without end."""
+    """Returns the range of sizes from first to last, both included; last=None means no upper end."""
     if first == last:
         return name_bytes(first)
     above, at_least = f"above {name_bytes(first - 1)}", f"from {name_bytes(first)}"
@@ -45,7 +45,7 @@ def name_range(first: int, last: int | None) -> str:
 
 
 def name_seconds(seconds: float, digits: int = 3) -> str:
-    """12.3 us, 4.56 ms, 1.50 s."""
+    """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
     scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
     decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
     return f"{scaled:.{decimals}f} {unit}"

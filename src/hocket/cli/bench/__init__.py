@@ -1,4 +1,4 @@
-"""`hocket bench`: time collectives, with NCCL's flags and columns, and a lower bound beside each."""
+"""`hocket bench`: times collectives, with the flags and columns of NCCL's tests and a lower bound for each time."""
 
 from hocket.cli.bench.command import add_arguments, run
 

@@ -1,8 +1,8 @@
-"""What `hocket bench` calls: for each collective its arrays, the call, and whether what came out is right.
+"""The calls of `hocket bench`: for each collective its arrays, the call, and the check of the result.
 
-What should come out is computed by NumPy from the collective's definition. Inputs repeat after a prime number of
-elements, so that nothing larger has to be computed, and no block or piece is a multiple of it. They are such that the
-order of a reduction makes no difference: sums of small integers, products of powers of two.
+NumPy computes the expected result from the collective's definition. Inputs repeat after a prime number of elements:
+only one period has to be computed, and no block or piece is a multiple of it. Summands are small integers and factors
+are powers of two, so that the order of a reduction makes no difference.
 """
 
 import functools
@@ -20,13 +20,16 @@ from hocket.schedule import COLLECTIVES, DTYPE_TABLE, Array, Collective, fold, i
 PERIOD = 16381  # a prime
 _POISON = 0x55  # in every byte of an output before the call
 _LARGEST = 1000
-_DIGITS = {dtype.name: min(dtype.digits, 24) for dtype in DTYPE_TABLE}  # of the whole numbers that are added
+# The type represents every integer up to 2 to this power.
+_DIGITS = {"float8_e5m2": 3, "float8_e4m3fn": 4, "bfloat16": 8, "float16": 11}
+_MOST_DIGITS = 24
 
 
 class BenchCase(Protocol):
-    """One thing to measure. `call` is done again and again; it is `num_operations` of what is reported.
+    """One thing to measure. The bench repeats `call`, which performs `num_operations` of the reported operations.
 
-    num_bytes and count: as NCCL's tests print them, of the larger of input and output, and of what a call is given.
+    num_bytes and count are those that NCCL's tests print: bytes of the larger of input and output, and the element
+    count that the call receives.
     """
 
     call: Callable[..., Any]
@@ -35,23 +38,23 @@ class BenchCase(Protocol):
     count: int
 
     def fill(self, seed: int) -> None:
-        """Writes inputs, and something else where outputs will be."""
+        """Writes the inputs, and other values where the outputs will be."""
 
     def num_wrong(self, seed: int) -> int | None:
-        """After fill and one call: how many elements of this rank are wrong; None where nothing can be said."""
+        """Returns the number of wrong elements on this rank after fill and one call; None if no check is possible."""
 
 
 class Buffers:
-    """Memory of one rank for all its cases: an input and an output of max_bytes."""
+    """The memory of one rank for all its cases: an input and an output of max_bytes each."""
 
     def __init__(self, max_bytes: int, *, registered: bool) -> None:
         make = empty if registered else np.empty
         self._arrays = [make(max_bytes, np.uint8) for _ in range(2)]
         for array in self._arrays:
-            array.fill(0)  # its pages are there from now on
+            array.fill(0)  # allocate its pages now, not during a measurement
 
     def array(self, which: int, count: int, dtype: str) -> Array:
-        """The first `count` elements of the input (0) or the output (1)."""
+        """Returns the first `count` elements of the input (which=0) or the output (which=1)."""
         stored = numpy_dtype(dtype)
         return self._arrays[which][: count * stored.itemsize].view(stored)
 
@@ -67,7 +70,7 @@ def make_case(
     *,
     in_place: bool,
 ) -> BenchCase | None:
-    """The case for a vector of num_elements in all; None where the collective has no such form."""
+    """Returns the case for a whole vector of num_elements; None if the collective has no such mode."""
     if collective == host_bound.MESSAGE:
         return PingPong(comm, buffers, num_elements, dtype, in_place=in_place)
     if not COLLECTIVES[collective].exactly_once:
@@ -76,7 +79,7 @@ def make_case(
 
 
 class OfCollective:
-    """Any collective that has data."""
+    """The case of any collective that moves data."""
 
     num_operations = 1
 
@@ -109,12 +112,12 @@ class OfCollective:
         self.num_bytes = num_elements * self._output.itemsize
         self.count = num_elements // whole
         given = self._input
-        if kind.input == "root" and not inputs:  # off the root a broadcast wants an array all the same
+        if kind.input == "root" and not inputs:  # a broadcast takes an array on every rank, not only on the root
             given = self._output if in_place else buffers.array(0, num_outputs, dtype)
         self.call: Callable[..., Any] = self._bound_call(comm, given, in_place=in_place)
 
     def _bound_call(self, comm: Communicator, given: Array, *, in_place: bool) -> Callable[..., Any]:
-        """As a program would call it; what is not needed is not passed."""
+        """Returns the call as a program would write it, without the arguments that are not needed."""
         kind, more = self._kind, dict[str, Any]()
         arguments: list[Any] = [given]
         name = kind.name
@@ -132,7 +135,7 @@ class OfCollective:
         return functools.partial(getattr(comm, name), *arguments, **more)
 
     def _counts(self) -> list[list[int]]:
-        """The arguments of an uneven collective that tell lengths."""
+        """Returns the arguments of an uneven collective that give the lengths."""
         if self._kind.blocks == "rank":
             return [self._lengths]
         return [[self._lengths[block] for block in blocks] for blocks in self._blocks(self._rank)]
@@ -145,14 +148,14 @@ class OfCollective:
         return sum(self._lengths[block] for block in blocks)
 
     def _part(self, whole: Array, part: range, blocks: range) -> Array:
-        """Of an array of these blocks those of `part`, which lie there in place."""
+        """Returns the blocks of `part` inside an array that holds `blocks`, where an in-place call expects them."""
         if not part:
             return whole[:0]
         ahead = self._elements(blocks[: in_place_offset(part, blocks)])
         return whole[ahead : ahead + self._elements(part)]
 
     def fill(self, seed: int) -> None:
-        """Writes the input, and something else where the output will be."""
+        """Writes the input, and other values where the output will be."""
         self._output.view(np.uint8).fill(0 if self._dtype == "bool" else _POISON)
         write(self._input, self._pattern(self._rank, seed))
 
@@ -160,7 +163,7 @@ class OfCollective:
         return pattern(self._op if self._kind.reduces else "", self._dtype, rank, self._size, seed)
 
     def num_wrong(self, seed: int) -> int:
-        """Elements of the output that are not what the collective's definition says."""
+        """Returns the number of output elements that differ from the collective's definition."""
         kind, ranks, ahead, wrong = self._kind, range(self._size), 0, 0
         folded: Array | None = None
         if kind.reduces:
@@ -177,7 +180,7 @@ class OfCollective:
 
 
 class PingPong:
-    """A message to the other rank of a pair and one back: two operations, each one way. All pairs at once."""
+    """A message to the other rank of a pair and one back: two one-way operations. All pairs run at the same time."""
 
     num_operations = 2
 
@@ -198,19 +201,19 @@ class PingPong:
         self._comm.send(self._sent, self._peer)
 
     def fill(self, seed: int) -> None:
-        """Writes what is sent, and something else where the other's message will be."""
+        """Writes the message to send, and other values where the peer's message will arrive."""
         self._received.view(np.uint8).fill(0 if self._dtype == "bool" else _POISON)
         write(self._sent, pattern("", self._dtype, self._peer ^ 1, self._size, seed))
 
     def num_wrong(self, seed: int) -> int | None:
-        """Elements received that were not sent."""
-        if self._in_place:  # what came back is what went there
+        """Returns the number of received elements that differ from what the peer sent; None in place."""
+        if self._in_place:  # the message came back unchanged, whatever was sent
             return None
         return differences(self._received, pattern("", self._dtype, self._peer, self._size, seed), 0)
 
 
 class Barrier:
-    """No rank may leave before all have come. All clocks are one: the ranks share a host."""
+    """A barrier: no rank may leave before all have entered. The ranks share one host, so they share one clock."""
 
     num_operations, num_bytes, count = 1, 0, 0
 
@@ -219,10 +222,10 @@ class Barrier:
         self.call: Callable[..., Any] = comm.barrier
 
     def fill(self, seed: int) -> None:
-        """There is nothing to write."""
+        """Does nothing: a barrier has no data."""
 
     def num_wrong(self, seed: int) -> int:
-        """1 if this rank left too early. It comes later than the others if `seed` says so."""
+        """Returns 1 if this rank left too early, else 0. `seed` chooses the rank that enters late."""
         if seed % self._comm.size == self._comm.rank:
             time.sleep(0.001)
         came = time.monotonic()
@@ -232,7 +235,10 @@ class Barrier:
 
 
 def block_lengths(kind: Collective, num_ranks: int, num_elements: int) -> list[int]:
-    """Elements of each block. Uneven ones have 1, 2, ... p parts: of ranks in order, of pairs by the sum of the two."""
+    """Returns the elements of each block. Uneven blocks have 1, 2, ... p parts.
+
+    Blocks of ranks grow with the rank; blocks of pairs depend on the sum of the two ranks.
+    """
     parts = num_ranks * (num_ranks + 1) // 2
     if not kind.uneven:
         num_blocks = kind.num_blocks(num_ranks)
@@ -244,7 +250,7 @@ def block_lengths(kind: Collective, num_ranks: int, num_elements: int) -> list[i
 
 @functools.lru_cache(128)
 def pattern(op: str, dtype: str, rank: int, num_ranks: int, seed: int) -> Array:
-    """What a rank contributes, PERIOD elements: any bits if they only move (op ""), else values that stay exact."""
+    """Returns a rank's contribution of PERIOD elements: any bits if data only moves (op ""), else exact values."""
     random, stored = np.random.default_rng([seed, rank]), numpy_dtype(dtype)
     if dtype == "bool":
         return random.integers(0, 2, PERIOD).astype(bool)
@@ -263,25 +269,25 @@ def pattern(op: str, dtype: str, rank: int, num_ranks: int, seed: int) -> Array:
 
 def _exact(random: np.random.Generator, op: str, dtype: str, rank: int, num_ranks: int) -> Array:
     places = np.arange(PERIOD)
-    if op == "prod":  # of all ranks one has 2 or 1/2, the others 1; with any sign
+    if op == "prod":  # one rank has 2 or 1/2, all others 1, each with a random sign
         factors = random.choice([-2.0, -0.5, 0.5, 2.0], PERIOD)
         return np.where(places % num_ranks == rank, factors, np.sign(factors))
-    limit = 1 << _DIGITS[dtype]
-    turns = -(-num_ranks // limit)  # where the type cannot count all ranks, some are silent
+    limit = 1 << _DIGITS.get(dtype, _MOST_DIGITS)
+    turns = -(-num_ranks // limit)  # if the type cannot count all ranks, some contribute 0
     most = max(1, min(_LARGEST, limit // num_ranks))
     values = random.integers(-most, most + 1, PERIOD).astype(np.float64)
     return np.where((places + rank) % turns == 0, values, 0.0)
 
 
 def write(array: Array, values: Array) -> None:
-    """Fills an array with values that repeat."""
+    """Fills an array with `values`, repeated."""
     for start in range(0, len(array), PERIOD):
         piece = array[start : start + PERIOD]
         piece[:] = values[: len(piece)]
 
 
 def differences(found: Array, values: Array, start: int) -> int:
-    """How many elements are not those of values that repeat, from number `start` on. 0 equals -0."""
+    """Returns how many elements differ from the repeated `values`, read from element `start` on. 0 equals -0."""
     wrong, twice = 0, np.concatenate([values, values])
     for at in range(0, len(found), PERIOD):
         piece = found[at : at + PERIOD]
@@ -290,5 +296,5 @@ def differences(found: Array, values: Array, start: int) -> int:
         if piece.tobytes() != expected.tobytes():
             different = piece.view(np.uint8) != expected.view(np.uint8)
             elements = different.reshape(len(piece), -1).any(axis=1)
-            wrong += int(np.count_nonzero(elements & ~(piece == expected)))  # only 0 and -0 are equal and differ
+            wrong += int(np.count_nonzero(elements & ~(piece == expected)))  # 0 and -0 differ in bits only
     return wrong

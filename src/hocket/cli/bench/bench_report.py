@@ -1,6 +1,6 @@
-"""What `hocket bench` prints: the table of NCCL's tests with bounds behind it, that of the OSU benchmarks, JSON, CSV.
+"""The output of `hocket bench`: the table of NCCL's tests with bounds added, that of the OSU benchmarks, JSON or CSV.
 
-The first 13 columns are NCCL's, so that programs which read its tables can read ours.
+The first 13 columns are those of NCCL's tests, so that programs that read their tables can read Hocket's too.
 """
 
 import json
@@ -18,7 +18,7 @@ from hocket.view import name_count, saving
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
 
-_LEAST_BOUND = 2e-8  # seconds: reading the clock takes as long, so a share of less says nothing
+_LEAST_BOUND = 2e-8  # seconds; reading the clock takes as long, so a share of a smaller bound means nothing
 _MODES = ("out_of_place", "in_place")
 _REPORTED_TIME = ("rank 0's", "average over ranks", "minimum over ranks", "maximum over ranks")
 _NAMES_OF_OSU = {
@@ -41,7 +41,10 @@ _NAMES_OF_OSU = {
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one operation: seconds as -a says, and over ranks; percentiles are p50 and p99."""
+    """The measured times of one operation in seconds: the one that -a selects, and those over ranks.
+
+    percentiles are p50 and p99.
+    """
 
     seconds: float
     average: float
@@ -54,9 +57,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """One size. asked_bytes was asked for; num_bytes and count are what it was rounded down to. root -1: there is none.
+    """One size. num_bytes and count are asked_bytes rounded down to whole blocks. root is -1 without a root.
 
-    A mode is None where the collective has no such form.
+    A mode is None if the collective does not have it.
     """
 
     asked_bytes: int
@@ -70,7 +73,7 @@ class Row:
 
 
 class Report:
-    """Prints as the rows come, or at the end where that is what the format needs. Used by rank 0."""
+    """Prints each row as it arrives, or all at the end if the format needs that. Only rank 0 uses it."""
 
     def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
@@ -81,7 +84,7 @@ class Report:
         self._factor = bus_factor(settings.collective, settings.num_ranks)
 
     def begin(self, num_cores: int) -> None:
-        """What stands above the first row. num_cores: those of all ranks together."""
+        """Prints the header. num_cores counts the cores of all ranks together."""
         self._num_cores, self._costs = num_cores, machine_costs.load(num_cores)
         if self._settings.format == "nccl":
             _print(*self._head(), *self._columns())
@@ -97,7 +100,7 @@ class Report:
             _print(",".join(self._flat(Row(0, 0, 0, "", "", -1, None, None), "out_of_place")))
 
     def row(self, row: Row) -> None:
-        """One more row."""
+        """Adds a row and prints it, if the format allows."""
         self._rows.append(row)
         if self._settings.format == "nccl":
             _print(self._line(row))
@@ -108,13 +111,13 @@ class Report:
             _print(*(",".join(map(_plain, self._flat(row, mode).values())) for mode in modes))
 
     def end(self) -> None:
-        """What stands below the last row, and the file of -J. ValueError if that cannot be written."""
+        """Prints the footer and writes the file of -J. Raises ValueError if that cannot be written."""
         if self._settings.format == "nccl":
             _print(*self._foot())
         self._finish(self.as_json())
 
     def fail(self, error: BaseException) -> None:
-        """What there is as JSON of the rows before the error, and the error."""
+        """Writes, as JSON, the rows measured before the error, and the error."""
         self._finish(self.as_json() | {"error": _why(error)})
 
     def _finish(self, found: dict[str, Any]) -> None:
@@ -139,9 +142,9 @@ class Report:
             f"validation: {settings.num_checks} time: {_REPORTED_TIME[settings.average]}",
         ]
         if settings.blocking:
-            lines.append("# Blocking Enabled: a barrier after each operation, which its time contains")
+            lines.append("# Blocking Enabled: a barrier after each operation, included in its time")
         if settings.collective == host_bound.MESSAGE:
-            lines.append("# Messages between ranks 0 and 1, 2 and 3 ... at once; the time is that of one way")
+            lines.append("# Messages between ranks 0 and 1, 2 and 3 ... at the same time; the time is that of one way")
         if settings.moves_data and settings.rounds():
             blocks = f"blocks: multiples of {settings.divisor} elements" if settings.divisor > 1 else "elements"
             lines.append(f"# Sizes are rounded down to whole {blocks}")
@@ -204,7 +207,7 @@ class Report:
 
     def _line_of_osu(self, row: Row) -> str:
         timing = row.out_of_place
-        assert timing is not None  # what has no data, or no memory to be in place, has this form alone
+        assert timing is not None  # a call without data, or without an in-place mode, has this mode alone
         numbers = [timing.average, timing.minimum, timing.maximum]
         size = row.num_bytes // self._settings.num_ranks if self._per_rank else row.num_bytes
         line = f"{size:<10}" + "".join(f"{seconds * 1e6:18.2f}" for seconds in numbers)
@@ -215,18 +218,18 @@ class Report:
     @property
     def _per_rank(self) -> bool:
         """Whether the OSU benchmarks count the bytes of each rank, not those of the whole vector."""
-        kind = COLLECTIVES.get(self._settings.collective)  # none of messages
+        kind = COLLECTIVES.get(self._settings.collective)  # None for messages
         return kind is not None and kind.blocks != "one" and not kind.reduces
 
     @staticmethod
     def _validation(row: Row) -> str:
-        """In the words of the OSU benchmarks, of both modes, though only one has its times printed."""
+        """Returns the verdict on both modes, in the words of the OSU benchmarks, which print the times of one mode."""
         found = [timing.num_wrong for timing in (row.out_of_place, row.in_place) if timing is not None]
         checked = [num for num in found if num is not None]
         return "N/A" if not checked else "Fail" if any(checked) else "Pass"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, under the names of NCCL's tests where they have it: times in us, bandwidths in GB/s."""
+        """Returns the whole report, under the names of NCCL's tests if they exist: times in us, bandwidths in GB/s."""
         wrong = self._num_out_of_bounds()
         return {
             "version": 1,
@@ -275,7 +278,7 @@ class Report:
         }
 
     def _flat(self, row: Row, mode: str) -> dict[str, Any]:
-        """One line of CSV; of a row without this mode only the names matter."""
+        """Returns one line of CSV. For a row without this mode only the names matter."""
         names = "time alg_bw bus_bw nwrong bound percent_of_bound p50 p99 average minimum maximum actual_iterations"
         measured = self._timing_as_json(row, mode) or dict.fromkeys(names.split())
         first = {"collective": self._settings.collective, "ranks": self._settings.num_ranks}
@@ -285,7 +288,7 @@ class Report:
     # Numbers ---------------------------------------------------------------------------------------------------------
 
     def _bandwidths(self, row: Row, timing: Timing) -> tuple[float, float]:
-        """algbw and busbw in GB/s."""
+        """Returns algbw and busbw in GB/s."""
         algbw = row.num_bytes / timing.seconds / 1e9
         return algbw, algbw * self._factor
 
@@ -306,22 +309,22 @@ class Report:
         return [(row, timing) for row in self._rows for timing in (row.out_of_place, row.in_place) if timing]
 
     def _num_out_of_bounds(self) -> int:
-        """Cells of #wrong that are not 0, as NCCL's tests count."""
+        """Returns the number of #wrong cells that are not 0, as NCCL's tests count them."""
         return sum(1 for _, timing in self._timings() if timing.num_wrong)
 
     def _average_bandwidth(self) -> float:
-        """GB/s: the plain average over all rows, out of place and in place."""
+        """Returns the plain average in GB/s over all rows, out of place and in place."""
         found = [self._bandwidths(row, timing)[1] for row, timing in self._timings()]
         return sum(found) / len(found) if found else 0.0
 
 
 def bus_factor(collective: str, num_ranks: int) -> float:
-    """busbw / algbw; of messages, which NCCL's tests count once, 1."""
+    """Returns busbw / algbw; 1 for messages, which NCCL's tests count once."""
     return 1.0 if collective == host_bound.MESSAGE else COLLECTIVES[collective].bus_factor(num_ranks)
 
 
 def fixed(value: float, width: int) -> str:
-    """A number with as many decimals, two at most, as the width has room for."""
+    """Returns a number as text, with as many decimals (at most two) as fit into the width."""
     for decimals in (2, 1, 0):
         text = f"{value:.{decimals}f}"
         if len(text) <= width:

@@ -1,4 +1,4 @@
-"""What `hocket bench` is asked for: sizes, types, operations, and how often."""
+"""The settings of a run of `hocket bench`: sizes, types, reductions, and numbers of calls."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,16 +22,23 @@ from hocket.schedule import (
 )
 
 ALL = "all"
-FACTOR = 2  # of premul_sum: a power of two is exact in every type
+FACTOR = 2  # the factor of premul_sum: a power of two is exact in every type
 
-_TYPES_OF_NCCL = {dtype.name: dtype.nccl for dtype in DTYPE_TABLE}
-_OPS_OF_NCCL = {"premul_sum": "mulsum"}  # the other names are the same
+# Names that NCCL's tests spell differently.
+_TYPES_OF_NCCL = {
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
+_OPS_OF_NCCL = {"premul_sum": "mulsum"}
 _OPS = tuple(name for name in REDUCTIONS if name != "custom")
 
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """One run of the bench. Sizes are bytes; iterations is None where the bench chooses."""
+    """The settings of one run. Sizes are in bytes; iterations is None if the bench chooses the number."""
 
     collective: str
     num_ranks: int
@@ -59,17 +66,17 @@ class BenchSettings:
 
     @property
     def reduces(self) -> bool:
-        """Whether there is something to choose with an op."""
+        """Whether the collective takes a reduction (op)."""
         return self.collective != host_bound.MESSAGE and COLLECTIVES[self.collective].counts_contributions
 
     @property
     def moves_data(self) -> bool:
-        """All but a barrier."""
+        """Whether the collective moves data: all but a barrier do."""
         return self.collective == host_bound.MESSAGE or COLLECTIVES[self.collective].exactly_once
 
     def sizes(self) -> Iterator[int]:
-        """The sizes asked for, from the smallest on; a barrier has one, 0."""
-        if not self.moves_data or self.min_bytes == self.max_bytes:  # then no step need lead anywhere
+        """Yields the requested sizes from the smallest on; for a barrier only 0."""
+        if not self.moves_data or self.min_bytes == self.max_bytes:  # one size: the step is not used
             yield self.min_bytes if self.moves_data else 0
             return
         size = self.min_bytes
@@ -78,7 +85,7 @@ class BenchSettings:
             size = size * self.step_factor if self.step_factor > 1 else size + self.step_bytes
 
     def runs(self) -> Iterator[tuple[str, str, int]]:
-        """(dtype, op, root), in the order of the tables of NCCL's tests; what has no meaning is left out."""
+        """Yields (dtype, op, root) in the order of NCCL's tests, without combinations that have no meaning."""
         for dtype in self.dtypes:
             for op in self.ops:
                 if len(self.ops) == len(self.dtypes) == 1 or _has_meaning(op, dtype):
@@ -86,18 +93,18 @@ class BenchSettings:
                         yield dtype, op, root
 
     def num_elements(self, size: int, dtype: str) -> int:
-        """Elements of the whole vector for a size: rounded down to whole blocks."""
+        """Returns the elements of the whole vector for a size, rounded down to whole blocks."""
         count = size // ITEM_BYTES[DTYPES.index(dtype)]
         return count - count % self.divisor
 
     def rounds(self) -> bool:
-        """Whether a size is no number of whole blocks."""
+        """Whether some size is not a whole number of blocks."""
         items = [ITEM_BYTES[DTYPES.index(dtype)] for dtype in self.dtypes]
         return any(size % (item * self.divisor) for size in self.sizes() for item in items)
 
     @property
     def divisor(self) -> int:
-        """What a number of elements is a multiple of."""
+        """The number of elements is a multiple of this."""
         if self.collective == host_bound.MESSAGE:
             return 1
         kind = COLLECTIVES[self.collective]
@@ -107,23 +114,23 @@ class BenchSettings:
 
 
 def reduction(op: str) -> str | Reduction:
-    """What a communicator takes as op=."""
+    """Returns the value to pass to a communicator as op=."""
     return premul_sum(FACTOR) if op == "premul_sum" else op
 
 
 def type_in_nccl(dtype: str) -> str:
-    """NCCL's name of a type."""
-    return _TYPES_OF_NCCL[dtype]
+    """Returns NCCL's name of a type; Hocket's name if they are the same."""
+    return _TYPES_OF_NCCL.get(dtype, dtype)
 
 
 def op_in_nccl(op: str) -> str:
-    """NCCL's name of a reduction, or our own."""
+    """Returns NCCL's name of a reduction; Hocket's name if they are the same."""
     return _OPS_OF_NCCL.get(op, op)
 
 
-def find_operation(text: str) -> str:
-    """What the bench calls: a collective, in Hocket's spelling or NCCL's, or send_recv; ValueError."""
-    found = host_bound.MESSAGE if plain_spelling(text) == host_bound.MESSAGE else find_collective_name(text)
+def find_collective(text: str) -> str:
+    """Returns the collective, given Hocket's or NCCL's spelling. Raises ValueError if there is none."""
+    found = host_bound.MESSAGE if text.replace("_", "").lower() == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
         raise ValueError(
             f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"
@@ -132,7 +139,7 @@ def find_operation(text: str) -> str:
 
 
 def find_dtypes(text: str) -> tuple[str, ...]:
-    """The types that are meant: one in our spelling or NCCL's, or "all" that this installation has; ValueError."""
+    """Returns one type, given Hocket's or NCCL's spelling, or for "all" every installed type. Raises ValueError."""
     if text != ALL:
         ours = {theirs: name for name, theirs in _TYPES_OF_NCCL.items()}.get(text, text)
         try:
@@ -144,7 +151,7 @@ def find_dtypes(text: str) -> tuple[str, ...]:
 
 
 def find_ops(text: str) -> tuple[str, ...]:
-    """The reductions that are meant: one in our spelling or NCCL's, or "all"; ValueError."""
+    """Returns one reduction, given Hocket's or NCCL's spelling, or for "all" every reduction. Raises ValueError."""
     ours = {theirs: name for name, theirs in _OPS_OF_NCCL.items()}.get(text, text)
     if ours != ALL and ours not in _OPS:
         raise ValueError(f"expected a reduction, one of {', '.join(_OPS)} or all; found {text!r}")
@@ -152,7 +159,10 @@ def find_ops(text: str) -> tuple[str, ...]:
 
 
 def check(settings: BenchSettings) -> None:
-    """ValueError for what does not go together, TypeError for a reduction without meaning, before any rank starts."""
+    """Checks the settings before any rank starts.
+
+    Raises ValueError for settings that contradict each other, TypeError for a reduction that the type does not have.
+    """
     ranks = settings.num_ranks
     if settings.collective == host_bound.MESSAGE and ranks % 2:
         raise ValueError(
@@ -164,7 +174,7 @@ def check(settings: BenchSettings) -> None:
         )
     if settings.min_bytes > settings.max_bytes:
         raise ValueError(
-            f"expected --minbytes up to --maxbytes ({settings.max_bytes}), found {settings.min_bytes}; give both -b, -e"
+            f"expected --minbytes up to --maxbytes ({settings.max_bytes}), found {settings.min_bytes}; set -b and -e"
         )
     if settings.moves_data and settings.min_bytes < settings.max_bytes:
         if settings.step_factor > 1 and settings.min_bytes == 0:
@@ -179,11 +189,11 @@ def check(settings: BenchSettings) -> None:
         raise ValueError(f"expected no --order for {settings.collective}, which reduces nothing")
     if settings.algorithm is not None:
         if settings.collective == host_bound.MESSAGE:
-            raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which has none")
+            raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which uses none")
         if not plans.find(settings.collective, settings.algorithm).allows(ranks):
-            raise ValueError(f"algorithm {settings.algorithm!r} of {settings.collective} cannot do {ranks} ranks")
+            raise ValueError(f"algorithm {settings.algorithm!r} of {settings.collective} cannot use {ranks} ranks")
     if settings.reduces and not any(True for _ in settings.runs()):
-        raise ValueError("none of these reductions has a meaning for any of these types")
+        raise ValueError("none of these reductions is defined for any of these types")
     if settings.reduces and len(settings.ops) == len(settings.dtypes) == 1:
         check_reduction(reduction(settings.ops[0]), numpy_dtype(settings.dtypes[0]))
 
@@ -207,7 +217,7 @@ def _is_installed(dtype: str) -> bool:
 
 
 def as_config(settings: BenchSettings) -> dict[str, Any]:
-    """The settings under the names that NCCL's tests have in their JSON, and ours for the rest."""
+    """Returns the settings under the names of NCCL's tests in their JSON; other settings have Hocket's names."""
     step = {"step_factor": settings.step_factor} if settings.step_factor > 1 else {"step_bytes": settings.step_bytes}
     return {
         "collective": settings.collective,

@@ -1,7 +1,7 @@
-"""`hocket bench all_reduce -b 8 -e 64M -f 2`: how long a collective takes, with the flags and columns of NCCL's tests.
+"""`hocket bench all_reduce -b 8 -e 64M -f 2`: times a collective, with the flags and columns of NCCL's tests.
 
-Beside each time stands a bound: what no algorithm could beat on this machine. Started as a rank (by `hocket run`,
-torchrun, MPI, Slurm) it measures among the ranks that are there; else it starts --ranks processes.
+Each time is printed with its lower bound, which no algorithm can beat on this machine. If the command is itself
+started as a rank (by `hocket run`, torchrun, MPI or Slurm), it uses those ranks; else it starts --ranks processes.
 """
 
 import argparse
@@ -19,31 +19,40 @@ _ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.choice.select
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket bench`."""
-    parser.description = "Measure a collective, with the flags and columns of NCCL's tests and a lower bound beside."
+    parser.description = "Measure a collective with the flags and columns of NCCL's tests, plus a lower bound."
     parser.epilog = (
-        "Sizes are bytes with K, M or G: of the larger of input and output, rounded down to whole blocks of elements "
-        "(NCCL's tests: of 16 bytes). The same buffers are used again in every iteration. sendrecv is a ping-pong; its "
-        "time is one way. With --format osu sizes of all_gather, all_to_all, gather and scatter are of each rank, "
-        "as the OSU benchmarks count. "
-        "A bound below 20 ns, which reading the clock takes itself, is not printed. "
+        "Sizes are in bytes, with K, M or G. They are those of the larger of input and output, rounded down to whole "
+        "blocks of elements (NCCL's tests: to 16 bytes). Every iteration uses the same buffers. sendrecv is a "
+        "ping-pong; its time is one way. With --format osu, sizes of all_gather, all_to_all, gather and scatter are "
+        "per rank, as in the OSU benchmarks. "
+        "A bound below 20 ns is not printed, because reading the clock takes as long. "
         "The exit code is 1 if a result was wrong."
     )
-    parser.add_argument("collective", metavar="COLLECTIVE", help="all_reduce, all_gather ... or barrier, sendrecv")
-    ranks_help = "processes to start, as NCCL's tests have one GPU each (default: one for each core)"
+    parser.add_argument("collective", metavar="COLLECTIVE", help="all_reduce, all_gather ..., barrier or sendrecv")
+    ranks_help = "processes to start; NCCL's tests use one GPU each (default: one per core)"
     parser.add_argument("-g", "--ngpus", "--ranks", dest="ranks", type=_count(1), metavar="N", help=ranks_help)
     parser.add_argument("-t", "--nthreads", type=_threads, help=argparse.SUPPRESS)
     sizes = parser.add_argument_group("sizes")
     sizes.add_argument("-b", "--minbytes", type=_size, default="32M", metavar="SIZE", help="the smallest (default 32M)")
     sizes.add_argument("-e", "--maxbytes", type=_size, metavar="SIZE", help="the largest (default 32M, or --minbytes)")
-    sizes.add_argument("-f", "--stepfactor", type=_count(1), default=1, metavar="F", help="each is F times the last")
     sizes.add_argument(
-        "-i", "--stepbytes", type=_size, default="1M", metavar="SIZE", help="or this much more (default 1M)"
+        "-f", "--stepfactor", type=_count(1), default=1, metavar="F", help="each size is F times the last"
+    )
+    sizes.add_argument(
+        "-i",
+        "--stepbytes",
+        type=_size,
+        default="1M",
+        metavar="SIZE",
+        help="or each size is larger by SIZE (default 1M)",
     )
     calls = parser.add_argument_group("calls")
     calls.add_argument("-o", "--op", default="sum", help="reduction, or all (default sum)")
-    calls.add_argument("-d", "--datatype", default="float32", metavar="TYPE", help="ours, NCCL's, or all")
+    calls.add_argument("-d", "--datatype", default="float32", metavar="TYPE", help="Hocket's or NCCL's name, or all")
     calls.add_argument("-r", "--root", type=_root, default=0, metavar="RANK", help="the root, or all (default 0)")
-    calls.add_argument("--memory", choices=("private", "registered"), default="private", help="(default private)")
+    calls.add_argument(
+        "--memory", choices=("private", "registered"), default="private", help="memory of the buffers (default private)"
+    )
     calls.add_argument("--algorithm", metavar="NAME", help="a registered name or FILE.py:NAME (default: by size)")
     calls.add_argument("--order", choices=_ORDERS, help="the order of reduction (default fast)")
     timing = parser.add_argument_group("timing")
@@ -52,9 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--iters",
         type=_count(1),
         metavar="N",
-        help="iterations (default: 20, and as many more of short operations as take 50 ms)",
+        help="iterations (default: 20, or for short operations as many as take 50 ms)",
     )
-    timing.add_argument("-w", "--warmup_iters", type=_count(0), default=5, metavar="N", help="before them (default 5)")
+    timing.add_argument(
+        "-w", "--warmup_iters", type=_count(0), default=5, metavar="N", help="iterations before (default 5)"
+    )
     timing.add_argument(
         "-m", "--agg_iters", type=_count(1), default=1, metavar="N", help="operations launched at once (default 1)"
     )
@@ -66,16 +77,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3,
         help="time: 0 rank 0's, 1 average, 2 minimum, 3 maximum over ranks (default 3; 1 in NCCL's tests)",
     )
-    timing.add_argument("-z", "--blocking", type=int, choices=(0, 1), default=0, help="1: a barrier after each")
+    timing.add_argument("-z", "--blocking", type=int, choices=(0, 1), default=0, help="1: barrier after each")
     timing.add_argument(
-        "-T", "--timeout", type=_count(0), default=0, metavar="SECONDS", help="of each operation (default 300)"
+        "-T", "--timeout", type=_count(0), default=0, metavar="SECONDS", help="timeout of each operation (default 300)"
     )
-    timing.add_argument("-c", "--check", type=_count(0), default=1, metavar="N", help="checks of results (default 1)")
+    timing.add_argument("-c", "--check", type=_count(0), default=1, metavar="N", help="result checks (default 1)")
     output = parser.add_argument_group("output")
-    output.add_argument("--percentiles", action="store_true", help="also p50 and p99 of single iterations")
-    output.add_argument("--format", choices=_FORMATS, default="nccl", help="(default nccl)")
-    output.add_argument("--json", action="store_true", help="print one JSON object, as --format json")
-    output.add_argument("-J", dest="json_file", metavar="FILE", help="also write JSON to this file; with --percentiles")
+    output.add_argument("--percentiles", action="store_true", help="also print p50 and p99 of single iterations")
+    output.add_argument("--format", choices=_FORMATS, default="nccl", help="format (default nccl)")
+    output.add_argument("--json", action="store_true", help="print one JSON object; same as --format json")
+    output.add_argument("-J", dest="json_file", metavar="FILE", help="also write JSON, with percentiles, to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -88,23 +99,23 @@ def run(arguments: argparse.Namespace) -> int:
 
     environment = discover()
     alone = environment.source == "alone"
-    # Where JSON is asked for, an error is JSON as well: of ranks that are there already, rank 0 says it.
+    # With JSON output, an error is JSON as well; among ranks that are already running, rank 0 prints it.
     arguments.format = "json" if arguments.json else arguments.format
     arguments.json = arguments.format == "json" and environment.rank == 0
     settings = _settings(arguments, _default_ranks() if alone else environment.size)
     check(settings)
     if settings.json_file is not None and environment.rank == 0:
-        check_writable(settings.json_file)  # rather fail now than after the measurements
+        check_writable(settings.json_file)  # fail now, not after the measurements
     try:
         if alone:
             return int(run_ranks(run_as_rank, settings.num_ranks, args=(settings,), kind="process")[0] > 0)
         return int(run_as_rank(settings) > 0)
     except KeyboardInterrupt:
         if environment.rank == 0:
-            print("hocket bench: interrupted; what is printed above was measured to the end", file=sys.stderr)
+            print("hocket bench: interrupted; the rows printed above are complete", file=sys.stderr)
         raise
     except Exception as error:
-        # Rank 0 has put it beside what it measured, unless it is rank 0 that died.
+        # Rank 0 has printed the error in its JSON, unless rank 0 itself died.
         arguments.json = arguments.json and alone and isinstance(error, PeerDied) and error.rank == 0
         raise
 
@@ -166,18 +177,18 @@ def _size(text: str) -> int:
 
 
 def _root(text: str) -> int:
-    """-1 for all."""
+    """Returns a rank, or -1 for all."""
     if text in ("all", "-1"):
         return -1
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a rank, or all; found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a rank or all; found {text!r}")
     return int(text)
 
 
 def _threads(text: str) -> None:
-    """NCCL's tests multiply them by -g."""
+    """Accepts only 1: NCCL's tests start -t times -g ranks, Hocket starts -g."""
     if text != "1":
-        raise argparse.ArgumentTypeError(f"expected 1, as each rank is a process, and -g says how many; found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected 1, because each rank is a process; use -g; found {text!r}")
 
 
 def _count(least: int) -> Callable[[str], int]:

@@ -1,7 +1,7 @@
-"""What every rank of `hocket bench` does: batches of calls back to back, timed, and then the check of the results.
+"""The work of each rank of `hocket bench`: times batches of back-to-back calls, then checks the results.
 
-Between the clock's two readings of a batch there is nothing but the calls. What ranks tell each other about times goes
-over a communicator of its own, so that what is measured runs as if alone.
+Between the two clock readings of a batch there are only the calls. Ranks exchange their times on a separate
+communicator, so that this traffic does not affect the measured one.
 """
 
 import itertools
@@ -21,19 +21,19 @@ from hocket.cli.bench.bench_settings import BenchSettings
 from hocket.runtime import Communicator, discover
 from hocket.runtime.tuning import host_bound
 
-_FEWEST = 20  # iterations, as NCCL's tests
+_FEWEST = 20  # iterations, the default of NCCL's tests
 _MOST = 100_000
-_LEAST_SECONDS = 0.05  # where the number of iterations is ours to choose
-_NUM_BATCHES = 5  # of at least _FEWEST calls each; the median counts
+_LEAST_SECONDS = 0.05  # least time to measure, where the bench chooses the number of iterations
+_NUM_BATCHES = 5  # each of at least _FEWEST calls; the median is reported
 _MOST_PERCENTILE_CALLS = 10_000
 
-_RANK0, _AVERAGE, _MIN = range(3)  # of -a; 3 is the maximum
+_RANK0, _AVERAGE, _MIN = range(3)  # values of -a; 3 is the maximum
 
 
 def run_as_rank(settings: BenchSettings) -> int:
-    """Measures all that the settings ask for; rank 0 prints. Returns, on every rank, how many elements were wrong.
+    """Runs all measurements of the settings; rank 0 prints. Returns the number of wrong elements, on every rank.
 
-    Raises ValueError where the ranks that are there are not as many as the settings say.
+    Raises ValueError if the number of running ranks is not that of the settings.
     """
     environment = discover()
     size = environment.size
@@ -59,18 +59,18 @@ def run_as_rank(settings: BenchSettings) -> int:
 
 @dataclass
 class _Times:
-    """Seconds of one operation, by rank."""
+    """Seconds of one operation on each rank."""
 
     by_rank: npt.NDArray[np.float64]
     num_calls: int
 
 
 class Bench:
-    """One rank's measurements. `num_wrong` counts elements over all ranks, and grows with the rows."""
+    """The measurements of one rank. `num_wrong` counts wrong elements of all ranks and rows so far."""
 
     def __init__(self, settings: BenchSettings, comm: Communicator) -> None:
         self._settings, self._comm = settings, comm
-        self._book = comm.dup()  # before anything is configured
+        self._book = comm.dup()  # duplicated before `comm` is configured, so that the copy keeps the defaults
         self.num_wrong = 0
         if settings.timeout > 0:
             comm.configure(timeout=settings.timeout)
@@ -79,7 +79,7 @@ class Bench:
             comm.configure(settings.collective, algorithm=settings.algorithm, order=settings.order)
 
     def rows(self) -> Iterator[Row]:
-        """Measures row after row, in the order in which they are printed."""
+        """Measures row after row, in the order of printing."""
         settings = self._settings
         buffers = Buffers(settings.max_bytes if settings.moves_data else 0, registered=settings.registered)
         return itertools.chain.from_iterable(
@@ -117,7 +117,7 @@ class Bench:
         )
 
     def _call(self, case: BenchCase) -> Callable[..., Any]:
-        """One iteration: -m operations launched together, and with -z a barrier behind."""
+        """Returns one iteration: -m operations launched together, followed by a barrier with -z."""
         call, barrier = case.call, self._book.barrier
         aggregated = self._settings.aggregated
 
@@ -144,12 +144,12 @@ class Bench:
         return _Times(batches[len(batches) // 2], each * num_batches)
 
     def _chosen(self, call: Callable[[], Any]) -> int:
-        """How many iterations take long enough for the clock; equal on all ranks."""
+        """Returns a number of iterations that takes long enough for the clock; equal on all ranks."""
         slowest = float(np.max(self._together(self._batch(call, _FEWEST)))) / _FEWEST
         return min(_MOST, max(_FEWEST, math.ceil(_LEAST_SECONDS / slowest)))
 
     def _batch(self, call: Callable[[], Any], num_calls: int) -> float:
-        """Seconds of this rank for so many calls back to back; all ranks begin together."""
+        """Returns this rank's seconds for num_calls back-to-back calls; all ranks begin together."""
         self._book.barrier()
         started = perf_counter()
         for _ in itertools.repeat(None, num_calls):
@@ -157,9 +157,9 @@ class Bench:
         return perf_counter() - started
 
     def _percentiles(self, call: Callable[[], Any], num_operations: int, num_calls: int) -> tuple[float, float] | None:
-        """Seconds of one operation in half of all iterations and in 99 of 100, each that of its slowest rank.
+        """Returns p50 and p99 of the seconds of one operation; an iteration counts with its slowest rank.
 
-        These are calls of their own: a clock read between calls would slow down those of the batches.
+        These calls are separate, because reading the clock between calls would slow down the batches.
         """
         if not self._settings.percentiles:
             return None
@@ -172,11 +172,11 @@ class Bench:
         return tuple(float(slowest[math.ceil(share * len(slowest)) - 1]) for share in (0.5, 0.99))  # type: ignore[return-value]
 
     def _wrong(self, case: BenchCase) -> int | None:
-        """Of -c checks the first that finds something, over all ranks; None if there was none to make."""
+        """Returns the wrong elements of all ranks in the first of -c checks that finds any; None without a check."""
         total: int | None = None
         for seed in range(1, self._settings.num_checks + 1):
             case.fill(seed)
-            self._book.barrier()  # a peer may read inputs that lie in its memory, or write outputs there
+            self._book.barrier()  # peers read this rank's input and write its output directly
             case.call()
             found = case.num_wrong(seed)
             if found is None:
@@ -188,12 +188,12 @@ class Bench:
         return total
 
     def _together(self, seconds: float) -> npt.NDArray[np.float64]:
-        """This rank's seconds and those of the others, in rank order."""
+        """Returns the seconds of all ranks, in rank order."""
         found: npt.NDArray[np.float64] = self._book.all_gather(np.array([seconds]))
         return found
 
     def _reported(self, by_rank: npt.NDArray[np.float64]) -> float:
-        """What -a says: of rank 0, or the average, least or most of all."""
+        """Returns the time that -a selects: rank 0's, or the average, minimum or maximum over ranks."""
         average = self._settings.average
         if average == _RANK0:
             return float(by_rank[0])

@@ -1,4 +1,4 @@
-"""`hocket explain`: which algorithm runs for a call, what each would cost, and why, on this machine or on a network."""
+"""`hocket explain`: explains which algorithm runs for a call, on this machine or on a network, its cost and why."""
 
 from hocket.cli.explain.command import add_arguments, run
 

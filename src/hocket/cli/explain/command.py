@@ -1,8 +1,8 @@
-"""`hocket explain`: which algorithm runs for a call, what it costs beside the others, and why.
+"""`hocket explain`: explains which algorithm runs for a call, what it costs compared with the others, and why.
 
-The numbers are those that `hocket tune` left: times, and costs fitted to them. --measure takes new times at this size.
-Where nothing was timed, predictions are rough ones, by what this machine's cores and memory can do.
-With --topology they are simulated on that network instead (explain_network.py).
+The numbers come from `hocket tune`: measured times, and costs fitted to them. --measure takes new times at this size.
+Without measured times, predictions are rough estimates from the speed of this machine's cores and memory.
+With --topology all costs are simulated on that network (explain_network.py).
 """
 
 import argparse
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from hocket.runtime import Costs, Entry, MachineCosts, Measured, Sample, Traits
 
-_FEWEST_TO_FIT = 3  # times of one algorithm: a straight line goes through any two
-_MEASURE_SECONDS = 60.0  # at most; some seconds will do on a quiet machine
-_ROUGH_SIZES = tuple(1 << power for power in range(31))  # bytes; at which rough costs are compared
-_SAME = 1 + 1e-9  # times the least: what differs by rounding alone
-_AS_GOOD = 1.05  # times the best: what is not told apart in the ranges of sizes
+_FEWEST_TO_FIT = 3  # times of one algorithm: a straight line fits any two, so no error can be given
+_MEASURE_SECONDS = 60.0  # at most; a quiet machine needs a few seconds
+_ROUGH_SIZES = tuple(1 << power for power in range(31))  # sizes in bytes at which rough costs are compared
+_SAME = 1 + 1e-9  # factor over the least cost within which costs differ by rounding only
+_AS_GOOD = 1.05  # factor over the best time within which algorithms count as equally fast
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,16 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from hocket.cli.network_arguments import add_topology
 
     parser.description = (
-        "Say which algorithm runs for a call, what each would cost, why this one, and where that changes."
+        "Explain which algorithm runs for a call, what each would cost, why this one runs, and at which sizes another "
+        "one is the fastest."
     )
     parser.epilog = (
-        "For example: hocket explain all_reduce -n 8 -b 64K. What it knows of costs comes from hocket tune; without "
-        "it, predictions are rough ones, by what cores and memory can do here."
+        "For example: hocket explain all_reduce -n 8 -b 64K. Costs come from hocket tune; before it has run, "
+        "predictions are rough estimates from the speed of this machine's cores and memory."
     )
-    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
-    parser.add_argument("-n", "--ranks", type=int, metavar="N", help="how many ranks; with --topology, its first ones")
+    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="for example all_reduce")
+    parser.add_argument("-n", "--ranks", type=int, metavar="N", help="number of ranks; with --topology, its first N")
     parser.add_argument(
-        "-b", "--bytes", type=byte_count, metavar="B", help="of the whole vector, as 64K; not for barrier"
+        "-b", "--bytes", type=byte_count, metavar="B", help="size of the whole vector, for example 64K; not for barrier"
     )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
     add_topology(parser)
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explains. ValueError for what there is not; HocketError if ranks that measure fail."""
+    """Prints the explanation. Raises ValueError for a bad argument, HocketError if a measuring rank fails."""
     if arguments.topology is not None:
         from hocket.cli.explain.explain_network import run_on_network
 
@@ -60,14 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ranks is None:
         raise ValueError("expected --ranks, or --topology; found neither")
     if arguments.link or arguments.reduce or arguments.overhead:
-        raise ValueError("--link, --reduce and --overhead are about a --topology; found none")
+        raise ValueError("--link, --reduce and --overhead need a --topology; found none")
     if arguments.collective not in tuner.COLLECTIVES:
         raise ValueError(
             f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {arguments.collective!r}"
         )
     check_ranks(arguments.ranks)
     if (arguments.bytes is None) != (arguments.collective == "barrier"):
-        expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
+        expected = "no --bytes, because barrier moves no data" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
     call = (arguments.collective, arguments.ranks, arguments.bytes or 1)
     if arguments.measure:
@@ -88,14 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _machine_costs() -> "MachineCosts":
-    """Those that `hocket tune --measure` stored; where it has never run, they are measured now."""
+    """Returns the costs that `hocket tune --measure` stored; if it has never run, measures them now."""
     from hocket.runtime.tuning import machine_costs
 
     costs = machine_costs.load()
     if costs is None:
-        print("hocket explain: measuring cores and memory, once, which takes 3 s", file=sys.stderr, flush=True)
+        print("hocket explain: measuring cores and memory once; this takes 3 s", file=sys.stderr, flush=True)
         costs = machine_costs.measure()
-        with contextlib.suppress(OSError):  # then the next call measures again
+        with contextlib.suppress(OSError):  # if the file cannot be written, the next call measures again
             machine_costs.store(costs)
     return costs
 
@@ -109,10 +110,10 @@ def explain(
     *,
     measure: bool = False,
 ) -> dict[str, Any]:
-    """All that is known of a call, as plain values: bytes and seconds; None for what is not known.
+    """Returns all that is known about a call as plain values, in bytes and seconds; unknown values are None.
 
-    Where the entry is one of rough_costs.rough_entries, so are the predictions, and `tuned` is None; `rough` has those
-    of many sizes.
+    If the entry is one of rough_costs.rough_entries, the predictions are rough too and `tuned` is None. `rough` holds
+    such entries for many sizes.
     """
     from hocket.algorithms import ALGORITHMS
     from hocket.runtime import Policy, choose
@@ -157,14 +158,14 @@ def explain(
 
 
 def _known(entry: "Entry", names: dict[str, tuple[str, ...]]) -> dict[str, "Measured"]:
-    """What there is of each candidate, or of one with the same schedule."""
+    """Returns the measurements of each candidate, or of an algorithm with the same schedule."""
     there = {one.algorithm: one for one in entry.algorithms}
     stands_for = {twin: name for name, twins in names.items() for twin in (*twins, name)}
     return {stands_for[name]: one for name, one in there.items() if name in stands_for}
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """The quickest first; what was dropped after a few rounds behind what was timed to the end."""
+    """Returns a sort key: the fastest first; algorithms dropped after a few rounds follow those timed to the end."""
     times = (row["measured"] or math.inf, row["predicted"] or math.inf)
     return (not row["complete"], *times, row["steps"], row["sent"])
 
@@ -180,7 +181,7 @@ def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[
 
 
 def _work(traits: "Traits", num_bytes: int) -> dict[str, Any]:
-    """Steps, and bytes by the rank that has most of them."""
+    """Returns the number of steps, and the bytes sent and reduced by the busiest rank."""
     sent, reduced = round(traits.sent * num_bytes), round(traits.reduced * num_bytes)
     return {"steps": traits.steps, "sent": sent, "reduced": reduced}
 
@@ -205,9 +206,10 @@ def _measured(sample: "Sample | None") -> dict[str, Any]:
 
 
 def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
-    """Which algorithm was the fastest, from size to size; of such as are equally good, one that is so for longer.
+    """Returns the ranges of sizes, each with the algorithm measured fastest.
 
-    What was dropped after a few rounds does not count.
+    Among equally fast algorithms, the one that stays so over more sizes is taken. Algorithms dropped after a few
+    rounds do not count.
     """
     from hocket.runtime.tuning import rules, tuner
 
@@ -227,7 +229,7 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
 
 
 def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
-    """Which algorithm is the fastest by its costs, from size to size: the lower hull of straight lines."""
+    """Returns the ranges of sizes, each with the algorithm predicted fastest: the lower hull of the cost lines."""
     lines = {
         one.algorithm: (
             one.costs.alpha * one.traits.steps,
@@ -253,9 +255,9 @@ def ranges_predicted(entry: "Entry") -> list[dict[str, Any]]:
 
 
 def ranges_roughly(rough: "Mapping[int, Entry]", runs: "Callable[[int], str]") -> list[dict[str, Any]]:
-    """Which algorithm is the fastest by rough costs, which change with the size, up to each of these sizes.
+    """Returns the ranges of sizes, each with the fastest algorithm by rough costs, which depend on the size.
 
-    Of such as cost the same, that which runs there, or else that of the sizes below.
+    Among equally cheap algorithms, the one that runs at this size is taken, else the one of the smaller sizes.
     """
     ranges: list[dict[str, Any]] = []
     for size in sorted(rough):

@@ -1,4 +1,4 @@
-"""`hocket explain --topology`: the costs of each algorithm on a network, who sends what to whom, why the best wins."""
+"""`hocket explain --topology`: prints each algorithm's cost on a network, why the fastest wins, and its messages."""
 
 import argparse
 import json
@@ -12,16 +12,16 @@ from hocket.cli.simulate.case import SimulationCase, candidates, check_collectiv
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
-_SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # among which cross-overs are looked for
+_SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # sizes at which the fastest algorithm is determined
 
 
 def run_on_network(arguments: argparse.Namespace) -> int:
-    """Explains. ValueError for what there is not, TopologyError for a network that cannot be."""
+    """Prints the explanation. Raises ValueError for a bad argument, TopologyError for an impossible network."""
     check_collective(arguments.collective)
     if arguments.measure:
-        raise ValueError("--measure is for this machine; expected it without --topology")
+        raise ValueError("--measure times this machine and excludes --topology; leave one of them out")
     if (arguments.bytes is None) != (arguments.collective == "barrier"):
-        expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
+        expected = "no --bytes, because barrier moves no data" if arguments.bytes else "--bytes, the size of the call"
         raise ValueError(f"expected {expected}; see hocket explain --help")
     size, links = arguments.bytes or 1, tuple(arguments.link)
     call = SimulationCase(
@@ -45,9 +45,9 @@ def run_on_network(arguments: argparse.Namespace) -> int:
 
 
 def explain_on_network(call: SimulationCase) -> dict[str, Any]:
-    """The rows of all candidates, the fastest first; the steps of the fastest; and where another is, size by size.
+    """Returns the rows of all candidates, the fastest first; the steps of the fastest; the fastest per size.
 
-    `call` says all but the algorithm.
+    `call` gives everything but the algorithm.
     """
     names = candidates(call.collective, call.network())
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
@@ -68,11 +68,11 @@ def explain_on_network(call: SimulationCase) -> dict[str, Any]:
 
 
 def _fastest(call: SimulationCase, num_bytes: int, busy: dict[str, float]) -> str:
-    """The fastest at a size. busy: of each algorithm, the seconds for each byte that its busiest link needs anyway."""
+    """Returns the fastest algorithm at a size. busy: for each algorithm, the seconds per byte of its busiest link."""
     best = (math.inf, "")
     for name in sorted(busy, key=lambda name: busy[name]):
         if busy[name] * num_bytes > best[0]:
-            break  # that link alone takes this one, and all behind it, longer
+            break  # its busiest link alone takes longer, and so do those of all algorithms after it
         best = min(best, (_with(call, name, num_bytes).result().seconds, name))
     return best[1]
 
@@ -82,7 +82,7 @@ def _with(call: SimulationCase, algorithm: str, num_bytes: int) -> SimulationCas
 
 
 def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
-    """Who sends how many bytes to whom; equal steps that follow each other are one entry."""
+    """Returns the messages of each step: source, target and bytes. Equal consecutive steps share one entry."""
     from hocket.network import traffic_of
 
     traffic = traffic_of(schedule)
@@ -102,7 +102,7 @@ def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
 
 
 def ranges(sizes: Sequence[int], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Which algorithm is the fastest from which size to which; sizes between two that were tried go with the lower."""
+    """Yields the ranges of sizes, each with its fastest algorithm. A size between two tried ones uses the smaller."""
     begin = 0
     for number, name in enumerate(names):
         if number + 1 == len(names) or names[number + 1] != name:

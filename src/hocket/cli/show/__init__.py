@@ -1,4 +1,4 @@
-"""`hocket show`: steps of an algorithm, the table of choices, a mesh, a topology."""
+"""`hocket show`: shows the steps of an algorithm, the table of choices, a mesh or a network."""
 
 from hocket.cli.show.command import add_arguments, run
 

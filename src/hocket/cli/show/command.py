@@ -1,6 +1,6 @@
-"""`hocket show NAME`: the steps of an algorithm, readable in a terminal; `hocket show VIEW`: other pictures.
+"""`hocket show NAME`: prints the steps of an algorithm; `hocket show VIEW`: prints another view.
 
-A view is a module hocket.cli.show.show_VIEW with `add_arguments(parser)` for options of its own, and `run(arguments)`.
+A view is a module hocket.cli.show.show_VIEW with `add_arguments(parser)` for its own options, and `run(arguments)`.
 """
 
 import argparse
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule, Step
 
 _VIEWS = {
-    "choice": "which algorithm runs, by collective, rank count and size",
-    "mesh": "who is in which group of a mesh, and on which node",
-    "topology": "what a network is made of, and how its devices reach each other",
+    "choice": "which algorithm runs for each collective, rank count and size",
+    "mesh": "the groups of a mesh, their ranks and nodes",
+    "topology": "the devices and links of a network, and how devices reach each other",
 }
 _ALGORITHMS = "algorithms"
-_OPTIONS = {  # which of them have an option, where not all do
+_OPTIONS = {  # the views that accept an option, if not all do
     "collective": (_ALGORITHMS, "choice"),
     "ranks": (_ALGORITHMS, "choice"),
     "root": (_ALGORITHMS,),
@@ -46,30 +46,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "algorithm",
         metavar="NAME",
-        help=f"a built-in algorithm, as ring; or FILE.py, FILE.py:NAME, FILE.xml. Or a view: {views}",
+        help=f"a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a view: {views}",
     )
     parser.add_argument(
-        "--collective", type=collective_name, help="which, where several have an algorithm of this name"
+        "--collective", type=collective_name, help="the collective, if several have an algorithm of this name"
     )
-    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"how many ranks (default {_DEFAULT_RANKS})")
-    parser.add_argument("--root", type=int, metavar="R", help="the root, where there is one (default 0)")
+    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"number of ranks (default {_DEFAULT_RANKS})")
+    parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--svg", metavar="FILE", help="draw the steps instead of printing them; - for standard output")
-    parser.add_argument("--msccl", metavar="FILE.xml", help="also write it as MSCCL XML")
+    parser.add_argument(
+        "--svg", metavar="FILE", help="draw the steps to FILE instead of printing them; - is standard output"
+    )
+    parser.add_argument("--msccl", metavar="FILE.xml", help="also write the schedule as MSCCL XML")
     for name in _VIEWS:
         _view(name).add_arguments(parser.add_argument_group(f"hocket show {name}"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the steps. Returns 1 if the schedule breaks a law, which is then said below the steps."""
+    """Prints the steps. If the schedule breaks a law, prints that below the steps and returns 1."""
     _check_options(arguments)
     if arguments.algorithm in _VIEWS:
         shown: int = _view(arguments.algorithm).run(arguments)
         return shown
     if arguments.json and arguments.svg == "-":
-        raise ValueError("--json and --svg - exclude each other: both are for standard output")
-    from hocket.algorithms import find, only, said
+        raise ValueError("--json and --svg - exclude each other: both write to standard output")
+    from hocket.algorithms import find, only
     from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
     from hocket.errors import VerifyError
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     one = only(arguments.algorithm, [one for one in found if one.collective == kind])
     root, num_ranks = root_of(one.collective, arguments.root), arguments.ranks
     if num_ranks is None:
-        allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may be for one count only
+        allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
         num_ranks = ranks_of_layout(arguments) or next(allowed, _DEFAULT_RANKS)
     layout = one.layout(num_ranks, root, groups=arguments.groups, dims=arguments.dims)
     told = {"root": root, "groups": arguments.groups, "dims": arguments.dims}
@@ -129,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """ValueError for an option that would change nothing of what is shown."""
+    """Raises ValueError for an option that does not belong to the chosen view."""
     shown = arguments.algorithm if arguments.algorithm in _VIEWS else _ALGORITHMS
     for option, places in _OPTIONS.items():
         if shown not in places and getattr(arguments, option) is not None:

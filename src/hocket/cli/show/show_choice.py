@@ -1,6 +1,7 @@
-"""`hocket show choice`: which algorithm runs when the caller does not say.
+"""`hocket show choice`: prints which algorithm runs when the caller names none.
 
-Without --ranks the table that everybody starts from; with it what runs here, HOCKET_ALGO and tuner file heeded.
+Without --ranks it prints the built-in table. With --ranks it prints what runs on this machine, which depends on
+HOCKET_ALGO and the tuner file too.
 """
 
 import argparse
@@ -16,28 +17,30 @@ _ORDERS = (
     "fast",
     "rank",
     "invariant",
-)  # select's, which is not loaded for --help
+)  # those of select, repeated here because --help does not load that module
 _TABLE_NOTE = (
-    "From the top, the first line that fits; sizes are bytes of the whole vector. Of lines with cores, those that are "
-    '"shared" are for jobs in which ranks share cores, "one each" for all others. HOCKET_ALGO, a tuner file, '
-    "configure() and algorithm= come before the table; --ranks N shows what runs in this environment."
+    "The first line from the top that fits decides. Sizes are bytes of the whole vector. Under cores, "
+    '"shared" is for jobs whose ranks share cores, "one each" for all others. HOCKET_ALGO, a tuner file, '
+    "configure() and algorithm= decide before the table; --ranks N shows what runs in this environment."
 )
-_RANKS_NOTE = (
-    "Here so many ranks {}. Sizes are bytes of the whole vector. configure() and algorithm= come before all of this."
-)
+_RANKS_NOTE = "On this machine, ranks {}. Sizes are bytes of the whole vector. configure() and algorithm= decide first."
 _CORES = {None: "", True: "shared", False: "one each"}
 
 
 def add_arguments(parser: "argparse._ArgumentGroup") -> None:
-    """Declares the options that this view has besides those of `hocket show`."""
+    """Declares the options of this view, in addition to those of `hocket show`."""
     parser.add_argument(
-        "--order", choices=_ORDERS, help="only this order of reduction (default: all, and what differs from fast)"
+        "--order",
+        choices=_ORDERS,
+        help="only this order of reduction (default: fast, and where the others differ from it)",
     )
-    parser.add_argument("--tuner-file", metavar="FILE", help="with --ranks: write a tuner file, to be changed")
+    parser.add_argument(
+        "--tuner-file", metavar="FILE", help="with --ranks: write these choices as a tuner file, for you to change"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
+    """Prints the table. Returns 1 if the environment leaves a collective without an algorithm, else 0."""
     from hocket.cli.limits import check_ranks
     from hocket.runtime import Policy
     from hocket.runtime.ranks import cores
@@ -65,13 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
-    """A tuner file says nothing of orders: it gets the lines of one."""
+    """Writes the lines of one order as a tuner file, which cannot express orders."""
     from hocket.runtime import Rule
     from hocket.runtime.choice import tuner_file
     from hocket.view import saving
 
     if num_ranks is None:
-        raise ValueError("--tuner-file: expected --ranks, as a tuner file is about a rank count; found none")
+        raise ValueError("--tuner-file: expected --ranks, because a tuner file is for one rank count; found none")
     rules = [
         Rule(
             line["collective"],
@@ -88,9 +91,9 @@ def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order:
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The lines of the table; of several orders the first whole, of the others what they say themselves.
+    """Returns the lines of the table: all of the first order, and of each other order only its own entries.
 
-    A collective has them once, or for ranks that share cores and for others.
+    A collective has two sets of lines if ranks that share cores use other algorithms than ranks with a core each.
     """
     from hocket.runtime.choice import select
 
@@ -115,7 +118,7 @@ def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
-    """What runs among so many ranks, for every range of sizes, and who says so."""
+    """Returns what runs on num_ranks ranks, for every range of sizes, and what decided it."""
     from hocket.runtime.choice import select
 
     lines: list[dict[str, Any]] = []
@@ -145,7 +148,7 @@ def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy:
 
 
 def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
-    """Sizes from which on something else may be chosen, 0 first."""
+    """Returns the sizes at which the choice may change, 0 first."""
     from hocket.runtime.choice import select
     from hocket.schedule import find_collective
 

@@ -1,6 +1,6 @@
-"""`hocket show mesh`: who is in which group with which rank: a picture, a table of all groups, and which cross nodes.
+"""`hocket show mesh`: draws a mesh of ranks and lists its groups, and which groups span several nodes.
 
-Ranks fill one node after the other. Nothing has to be compiled or started for it.
+Ranks fill one node after the other. The command starts no ranks and does not need the compiled core.
 """
 
 import argparse
@@ -16,9 +16,11 @@ _EXAMPLE = "hocket show mesh --nodes 2 --axes pp=2,dp=2,tp=4"
 
 def add_arguments(mesh: argparse._ArgumentGroup) -> None:
     """Declares what `hocket show mesh` takes besides --json."""
-    mesh.description = f"who is in which group, as: {_EXAMPLE}"
-    mesh.add_argument("--axes", metavar="A=N,...", help="the axes and their sizes; the last varies fastest over ranks")
-    mesh.add_argument("--nodes", type=int, metavar="N", help="how many nodes share the ranks evenly (default 1)")
+    mesh.description = f"the groups of a mesh and their ranks, for example: {_EXAMPLE}"
+    mesh.add_argument(
+        "--axes", metavar="A=N,...", help="the axes and their sizes; consecutive ranks differ along the last axis"
+    )
+    mesh.add_argument("--nodes", type=int, metavar="N", help="number of nodes that share the ranks evenly (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         named = ", ".join(map(str, allowed if len(allowed) <= 12 else [*allowed[:11], "..."]))
         raise ValueError(
             f"{name_count(num_nodes, 'node')} cannot share the {name_count(topology.size, 'rank')} of "
-            f"{name_axes(topology)} evenly; type --nodes with one of {named}, or other --axes"
+            f"{name_axes(topology)} evenly; set --nodes to one of {named}, or change --axes"
         )
     placed = PlacedMesh(topology, num_nodes)
     if arguments.json:
@@ -43,21 +45,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parse(text: str | None) -> "Cartesian":
-    """The grid from "pp=2,dp=2,tp=4"."""
+    """Returns the grid in "pp=2,dp=2,tp=4"."""
     from hocket.runtime import Cartesian
     from hocket.view import name_axes
 
     if not text:
-        raise ValueError(f"expected --axes; type for example: {_EXAMPLE}")
+        raise ValueError(f"expected --axes; for example: {_EXAMPLE}")
     dims: dict[str, int] = {}
     for part in text.split(","):
         axis, _, size = (piece.strip() for piece in part.partition("="))
         if not axis.isidentifier() or not (size.isascii() and size.isdecimal()) or int(size) < 1:
-            raise ValueError(f"{part.strip()!r} is no axis with a size; type for example: --axes pp=2,dp=2,tp=4")
+            raise ValueError(f"{part.strip()!r} is not an axis with a size; for example: --axes pp=2,dp=2,tp=4")
         if axis in dims:
-            raise ValueError(f"axis {axis} stands twice in {text!r}; type each axis once: --axes pp=2,dp=2,tp=4")
+            raise ValueError(f"axis {axis} appears twice in {text!r}; name each axis once: --axes pp=2,dp=2,tp=4")
         dims[axis] = int(size)
     topology = Cartesian(dims)
     if topology.size > _MAX_RANKS:
-        raise ValueError(f"expected at most {_MAX_RANKS} ranks, found {topology.size} of {name_axes(topology)}")
+        raise ValueError(f"expected at most {_MAX_RANKS} ranks, found {topology.size} in {name_axes(topology)}")
     return topology

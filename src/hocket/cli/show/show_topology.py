@@ -1,4 +1,4 @@
-"""`hocket show topology`: what a network is made of, and how its devices reach each other, as `nvidia-smi topo -m`."""
+"""`hocket show topology`: prints the nodes and links of a network, and a matrix like that of `nvidia-smi topo -m`."""
 
 import argparse
 import json
@@ -7,9 +7,11 @@ import json
 def add_arguments(topology: argparse._ArgumentGroup) -> None:
     """Declares what `hocket show topology` takes besides --json."""
     topology.description = (
-        "a network and how its devices reach each other, as: hocket show topology --topology dgx-a100:1"
+        "a network and how its devices reach each other, for example: hocket show topology --topology dgx-a100:1"
     )
-    topology.add_argument("--topology", metavar="KIND:ARGS", help="a kind of network, or a file; without it: all kinds")
+    topology.add_argument(
+        "--topology", metavar="KIND:ARGS", help="the network or file to show (default: list all kinds of network)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,4 +39,4 @@ def _print_kinds(*, as_json: bool) -> None:
         return
     for name, kind in KINDS.items():
         print(f"{name}:{kind.usage}\n    {kind.about}")
-    print("INNER@OUTER\n    the network INNER at each rank of OUTER, as dgx-h100:1@torus:4x4")
+    print("INNER@OUTER\n    a network INNER at each rank of OUTER, for example dgx-h100:1@torus:4x4")

@@ -1,4 +1,4 @@
-"""`hocket simulate`: how long a collective takes on a network."""
+"""`hocket simulate`: predicts how long a collective takes on a network."""
 
 from hocket.cli.simulate.command import add_arguments, run
 

@@ -1,4 +1,4 @@
-"""One simulated call as plain values: what `hocket simulate`, its sweep and `hocket explain` have in common."""
+"""One simulated call as plain values, shared by `hocket simulate`, its sweep and `hocket explain`."""
 
 import argparse
 import functools
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
 IN_SWITCHES = "in_switches"
-"""An all_reduce by switches that reduce and multicast: a name beside those of algorithms, which ranks could run."""
+"""Name of the all_reduce done by switches that reduce and multicast. All other names are algorithms that ranks run."""
 
 DEFAULT_BYTES = 64 << 20
-"""Of the whole vector."""
+"""Default size of the whole vector."""
 
-_MOST_NAMED = 8  # links of a row that are named
+_MOST_NAMED = 8  # most links that a row names
 _SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
 
 
 @dataclass(frozen=True)
 class SimulationCase:
-    """One call to be simulated; small, so that it can be sent to another process.
+    """One call to simulate; small, so that it can be sent to another process.
 
-    num_ranks: the first ones of the topology; None: all. links: what --link changes; reduce, overhead: what these
-    options say. The others as on a command line.
+    num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: the values of
+    --link, --reduce and --overhead. The other fields are as on the command line.
     """
 
     collective: str
@@ -42,24 +42,24 @@ class SimulationCase:
     overhead: str = ""
 
     def network(self) -> "Topology":
-        """The topology with the ranks placed, remembered from case to case."""
+        """Returns the topology with its ranks placed; cached across cases."""
         return _network(self.topology, self.links, self.num_ranks)
 
     def check(self) -> None:
-        """ValueError where the algorithm has no schedule for these ranks and this root; cheap, and so asked first."""
+        """Raises ValueError if the algorithm has no schedule for these ranks and this root. Cheap: builds nothing."""
         network = self.network()
         if self.algorithm != IN_SWITCHES:
             self._found().layout(network.num_ranks, self.root)
         elif not switches_reduce(self.collective, network):
             raise ValueError(
-                f"{IN_SWITCHES}: expected an all_reduce, and switches that reduce and join all ranks in a tree, or "
-                f"equal groups of them, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
+                f"{IN_SWITCHES}: expected an all_reduce, and reducing switches that connect all ranks in a tree or "
+                f"in equal groups, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
             )
 
     def prove(self) -> None:
-        """Holds the schedule of an algorithm that is not built in to the laws, as what may not run has no time.
+        """Proves the schedule if its algorithm is not built in, because a schedule that may not run has no time.
 
-        VerifyError where it breaks one. Where a proof would take too long, standard error says that there is none.
+        Raises VerifyError if it breaks a law. If a proof would take too long, standard error says that none was made.
         """
         from hocket.algorithms import is_built_in
         from hocket.cli.limits import laws_asked
@@ -69,22 +69,22 @@ class SimulationCase:
             return
         num_ranks = self.network().num_ranks
         schedule = one.build(num_ranks, self.root)
-        laws, missing = laws_asked(schedule), f"there are {schedule.num_rows:,} rows"
+        laws, missing = laws_asked(schedule), f"its schedule has {schedule.num_rows:,} rows"
         if laws:
             try:
                 one.prove(schedule, one.declared(num_ranks, self.root), laws=laws)
-            except ResourceError:  # a prediction may do with less
-                missing = "memory is short"
+            except ResourceError:  # a prediction does not need the proof
+                missing = "memory is too small"
             else:
                 return
         print(
-            f"hocket simulate: {one} is not proved here for {num_ranks:,} ranks, as {missing}: hocket verify",
+            f"hocket simulate: {one} was not proved for {num_ranks:,} ranks, because {missing}; use hocket verify",
             file=sys.stderr,
             flush=True,
         )
 
     def schedule(self) -> "Schedule":
-        """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
+        """Returns the schedule for the placed ranks. Switches that reduce appear as extra ranks after the others."""
         if self.algorithm == IN_SWITCHES:
             from hocket.network import all_reduce_in_switches, all_reduce_in_tree
 
@@ -96,7 +96,7 @@ class SimulationCase:
         return self._found().build(self.network().num_ranks, self.root)
 
     def result(self, *, record: bool = False) -> "SimulationResult":
-        """Simulates it; record keeps what was sent when."""
+        """Simulates the call; record=True keeps what was sent when."""
         from hocket.cli.network_arguments import options_of
         from hocket.network import simulate
 
@@ -108,15 +108,15 @@ class SimulationCase:
         return simulate(self.schedule(), network, self.num_bytes, level=self.level, options=options, record=record)
 
     def row(self) -> dict[str, Any]:
-        """What was simulated and what came out, for JSON and CSV; bytes, seconds, and bytes per second.
+        """Returns the case and its result for JSON and CSV, in bytes, seconds and bytes per second.
 
-        None for a ratio or a bandwidth where nothing takes any time, or no bytes are moved, as in a barrier.
+        A ratio or bandwidth is None if nothing takes any time or, as in a barrier, no bytes are moved.
         """
         from hocket.cli.network_arguments import options_of
         from hocket.network import lower_bound
 
         network, result = self.network(), self.result()
-        # Of the ranks alone: a result of switches that reduce counts these as ranks.
+        # The bound is over the real ranks only; the result counts reducing switches as ranks too.
         bound = lower_bound(
             network,
             self.collective,
@@ -158,10 +158,10 @@ def _known(value: float) -> float | None:
 
 
 def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
-    """What the arguments of `hocket simulate` ask for, in the order of topologies, ranks, sizes and algorithms.
+    """Returns the cases of `hocket simulate`, ordered by topology, ranks, size and algorithm.
 
-    ValueError for a collective that there is not, for a size or a root where there is none, and for a case that has no
-    schedule, VerifyError for one that breaks a law: told before the first one runs, so that what has run is not lost.
+    Raises ValueError for an unknown collective, a size or root that the collective does not take, or a case without a
+    schedule, and VerifyError for a broken law. All this happens before the first case runs, so that no result is lost.
     """
     from hocket.cli.argument_types import root_of
 
@@ -169,7 +169,7 @@ def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
     sizes, root = arguments.bytes or [DEFAULT_BYTES], root_of(arguments.collective, arguments.root)
     if arguments.collective == "barrier":
         if arguments.bytes is not None:
-            raise ValueError("expected no --bytes, as barrier moves none; see hocket simulate --help")
+            raise ValueError("expected no --bytes, because barrier moves no data; see hocket simulate --help")
         sizes = [1]
     cases = []
     for topology in arguments.topology:
@@ -192,7 +192,7 @@ def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
                 for num_bytes in sizes
                 for name in names
             ]
-            for case in cases[-len(names) :]:  # all sizes are alike
+            for case in cases[-len(names) :]:  # the check does not depend on the size
                 case.check()
     for case in {(case.algorithm, case.network().num_ranks): case for case in cases}.values():
         case.prove()
@@ -200,7 +200,7 @@ def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
 
 
 def check_collective(name: str) -> None:
-    """ValueError for what cannot be simulated: blocks of unequal length, whose lengths nobody gave, and the unknown."""
+    """Raises ValueError for an unknown collective and for one with uneven blocks, whose lengths are not given."""
     from hocket.schedule import COLLECTIVES
 
     known = [kind for kind, one in COLLECTIVES.items() if not one.uneven]
@@ -209,9 +209,9 @@ def check_collective(name: str) -> None:
 
 
 def candidates(collective: str, network: "Topology") -> list[str]:
-    """The built-in algorithms that have a schedule for its ranks, by name; of equal schedules one.
+    """Returns the names of the built-in algorithms that support the network's ranks; one name per distinct schedule.
 
-    ValueError for so many ranks that writing all schedules takes minutes, of some very many more.
+    Raises ValueError if there are so many ranks that building all schedules takes minutes or much longer.
     """
     from hocket.algorithms import ALGORITHMS
     from hocket.cli.limits import MOST_RANKS
@@ -219,8 +219,8 @@ def candidates(collective: str, network: "Topology") -> list[str]:
     num_ranks = network.num_ranks
     if num_ranks > MOST_RANKS:
         raise ValueError(
-            f"expected at most {MOST_RANKS} ranks where all algorithms are tried, found {num_ranks} on {network.name}; "
-            "name some with hocket simulate --algorithm A,..."
+            f"expected at most {MOST_RANKS} ranks to try all algorithms, found {num_ranks} on {network.name}; "
+            "choose some with hocket simulate --algorithm A,..."
         )
     by_digest: dict[str, str] = {}
     for kind, name in sorted(ALGORITHMS):
@@ -230,7 +230,7 @@ def candidates(collective: str, network: "Topology") -> list[str]:
 
 
 def switches_reduce(collective: str, network: "Topology") -> bool:
-    """Whether switches of the network can do it: each with the ranks of its host, or all in a tree."""
+    """Returns whether switches of the network can do the collective: each for the ranks of a host, or as a tree."""
     from hocket.network import switch_tree
 
     if collective != "all_reduce" or not network.reducing.any():
@@ -239,7 +239,7 @@ def switches_reduce(collective: str, network: "Topology") -> bool:
 
 
 def _each_joins_its_own(network: "Topology") -> bool:
-    """Whether each switch that reduces joins equally many ranks in a row, and they are all ranks."""
+    """Returns whether the reducing switches split all ranks into equal groups of consecutive ranks."""
     import numpy as np
 
     switches = np.flatnonzero(network.reducing)
@@ -255,7 +255,7 @@ def _each_joins_its_own(network: "Topology") -> bool:
 
 
 def _network_with_switches(network: "Topology") -> "Topology":
-    """The same with the switches that reduce as ranks behind the others."""
+    """Returns the network with the reducing switches added as ranks after the others."""
     import numpy as np
 
     switches = [network.node_names[node] for node in np.flatnonzero(network.reducing)]
@@ -267,7 +267,7 @@ def _tree(network: "Topology") -> "SwitchTree":
     from hocket.network import switch_tree
 
     found = switch_tree(network)
-    assert found is not None, "switches_reduce has been asked"
+    assert found is not None, "switches_reduce was not called first"
     return found
 
 

@@ -1,6 +1,6 @@
-"""`hocket simulate`: how long a collective takes on a network, which link binds, and how far from the bound it is.
+"""`hocket simulate`: predicts the time of a collective on a network, its bottleneck link, and its ratio to the bound.
 
-The schedule that is simulated is the one that would run. With --sweep: over sizes, ranks, algorithms and networks.
+The simulated schedule is the one that would run. --sweep varies sizes, ranks, algorithms and networks.
 """
 
 import argparse
@@ -19,43 +19,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from hocket.cli.network_arguments import add_topology
 
     parser.epilog = "For example: hocket simulate all_reduce --algorithm ring -b 64M --topology torus:4x4"
-    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="as all_reduce")
+    parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="for example all_reduce")
     parser.add_argument(
         "--algorithm",
         metavar="A,...",
-        help=f"built-in ones, or FILE.py:NAME; without it, up to {MOST_RANKS} ranks, all, and the fastest is shown",
+        help=f"built-in algorithms or FILE.py:NAME (default, up to {MOST_RANKS} ranks: try all and show the fastest)",
     )
     parser.add_argument(
         "-b",
         "--bytes",
         type=byte_counts,
         metavar="B,...",
-        help=f"of the whole vector, as 64K or 1K,1M; not for barrier (default {DEFAULT_BYTES >> 20}M)",
+        help=f"size of the whole vector, for example 64K or 1K,1M; not for barrier (default {DEFAULT_BYTES >> 20}M)",
     )
     add_topology(parser, several=True, required=True)
     parser.add_argument(
-        "-n", "--ranks", type=rank_counts, metavar="N,...", help="how many: the first ranks of the topology"
+        "-n", "--ranks", type=rank_counts, metavar="N,...", help="use only the first N ranks of the topology"
     )
-    parser.add_argument("--root", type=int, metavar="R", help="the root, where there is one (default 0)")
+    parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     parser.add_argument(
         "--level",
         choices=LEVELS,
         default=LEVELS[-1],
-        help="closed: nobody else on the links; steps: the busiest link of each step; events: flows that share links, "
-        f"ranks that do not wait for each other (default {LEVELS[-1]})",
+        help="closed: a formula, each message alone on its links; steps: the busiest link of each step; events: "
+        f"messages share links, and ranks do not wait for the end of a step (default {LEVELS[-1]})",
     )
-    parser.add_argument("--trace", metavar="FILE.json", help="write a timeline for Perfetto: a lane per rank and link")
+    parser.add_argument(
+        "--trace", metavar="FILE.json", help="write a timeline for Perfetto, with a lane per rank and link"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     sweep.add_arguments(parser.add_argument_group("hocket simulate --sweep"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulates. ValueError for what there is not, TopologyError for a network that cannot be.
+    """Simulates and prints. Raises ValueError for a bad argument, TopologyError for an impossible network.
 
-    VerifyError for an algorithm that breaks a law.
+    Raises VerifyError for an algorithm that breaks a law.
     """
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
-        raise ValueError(f"--trace: expected --level {LEVELS[-1]}, which alone knows when; found {arguments.level}")
+        raise ValueError(f"--trace: expected --level {LEVELS[-1]}, the only one with times; found {arguments.level}")
     cases = cases_of(arguments)
     if arguments.sweep:
         return sweep.run(arguments, cases)
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--{name} belongs to --sweep")
     places = {(case.topology, case.num_ranks, case.num_bytes) for case in cases}
     if len(places) > 1:
-        raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} of them")
+        raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} cases")
     if arguments.trace is not None:
         from hocket.cli.writable import check_writable
         from hocket.view import saving

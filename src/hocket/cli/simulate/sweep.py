@@ -1,4 +1,4 @@
-"""`hocket simulate --sweep`: many cases, side by side on cores or on a cluster, as CSV and pictures."""
+"""`hocket simulate --sweep`: simulates many cases, in parallel on cores or a cluster, and writes CSV and pictures."""
 
 import argparse
 import csv
@@ -14,23 +14,30 @@ from hocket.view import saving
 
 PICTURES = ("time", "busbw", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
-_CLUSTERS = {"ray": ("ray", "ray"), "dask": ("distributed", "dask distributed")}  # what they import, what brings it
-_AT_ONCE = 64  # cases that are handed to a backend which returns nothing before all are done
+_CLUSTERS = {
+    "ray": ("ray", "ray"),
+    "dask": ("distributed", "dask distributed"),
+}  # the module to import, the packages to install
+_AT_ONCE = 64  # cases per batch for a backend that returns nothing before the whole batch is done
 
 
 def add_arguments(parser: argparse._ArgumentGroup) -> None:
     """Declares the arguments of --sweep."""
     parser.add_argument(
-        "--sweep", action="store_true", help="every size, rank count, algorithm and topology given; prints CSV"
+        "--sweep",
+        action="store_true",
+        help="simulate every combination of the given sizes, rank counts, algorithms and topologies; print CSV",
     )
-    parser.add_argument("--csv", metavar="FILE", help="write the CSV there instead")
+    parser.add_argument("--csv", metavar="FILE", help="write the CSV to FILE instead")
     parser.add_argument("--plot", metavar="STEM", help="draw " + ", ".join(f"STEM-{name}.svg" for name in PICTURES))
-    parser.add_argument("--jobs", type=int, metavar="N", help="so many at once, -1: one a core (default 1)")
-    parser.add_argument("--backend", choices=BACKENDS, help="where they run, by joblib (default loky: processes here)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="cases to run in parallel; -1: one per core (default 1)")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, help="joblib's backend (default loky: processes on this machine)"
+    )
 
 
 def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
-    """Runs the cases, with a bar on a terminal. ValueError where an extra is missing that was asked for."""
+    """Runs the cases, with a progress bar on a terminal. Raises ValueError if a needed optional package is missing."""
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
     if arguments.plot is not None:
@@ -38,7 +45,7 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
 
         require_matplotlib()
     pictures = [] if arguments.plot is None else [f"{arguments.plot}-{name}.svg" for name in PICTURES]
-    for file in filter(None, (arguments.csv, *pictures)):  # asked before the sweep, not after
+    for file in filter(None, (arguments.csv, *pictures)):  # fail before the sweep, not after it
         check_writable(file)
     rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
     if arguments.csv is not None:
@@ -56,10 +63,10 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
 
 
 def sweep(cases: Sequence[SimulationCase], jobs: int = 1, backend: str | None = None) -> Iterator[dict[str, Any]]:
-    """The row of each case, in their order, as they come.
+    """Yields the row of each case, in order, as soon as it is known.
 
-    jobs: how many at once, -1 for one a core. backend: of joblib; within joblib.parallel_config(...) leave it out, and
-    that decides. ValueError where joblib (the extra `sweep`), Ray or Dask is needed and absent.
+    jobs: number of cases to run in parallel, -1 for one per core. backend: joblib's; None uses that of a surrounding
+    joblib.parallel_config(...). Raises ValueError if joblib (the extra `sweep`), Ray or Dask is needed and missing.
     """
     if jobs == 1 and backend is None:
         return (case.row() for case in cases)
@@ -79,7 +86,7 @@ def sweep(cases: Sequence[SimulationCase], jobs: int = 1, backend: str | None = 
 
 
 def _on_ray(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
-    """On the cluster that Ray is told of, or one that it starts on this machine."""
+    """Yields the rows from Ray: the configured cluster, or one that Ray starts on this machine."""
     import joblib
     from ray.util.joblib import register_ray
 
@@ -90,7 +97,7 @@ def _on_ray(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, An
 
 
 def _on_dask(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
-    """As long as rows come there is a client: of the cluster that Dask is told of, or of one on this machine."""
+    """Yields the rows from Dask: the configured cluster, or one on this machine. Keeps its client until the end."""
     import joblib
     from distributed import Client
 
@@ -99,7 +106,7 @@ def _on_dask(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, A
 
 
 def _side_by_side(cases: Sequence[SimulationCase], jobs: int) -> Iterable[dict[str, Any]]:
-    """The rows as they come, or all in the end where joblib's backend cannot do better."""
+    """Returns the rows one by one, or all at the end if joblib's backend cannot stream them."""
     import joblib
     from joblib.parallel import get_active_backend
 
@@ -111,7 +118,7 @@ def _side_by_side(cases: Sequence[SimulationCase], jobs: int) -> Iterable[dict[s
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """A head and a line for each row; names of links stand side by side in one column."""
+    """Returns a CSV header and a line for each row; the names of links share one column."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
@@ -120,7 +127,7 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _with_bar(rows: Iterator[dict[str, Any]], count: int) -> Iterator[dict[str, Any]]:
-    """The same rows; on a terminal, standard error shows how far it is."""
+    """Yields the same rows and, on a terminal, shows the progress on standard error."""
     from rich.console import Console
     from rich.progress import track
 

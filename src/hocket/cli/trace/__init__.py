@@ -1,4 +1,4 @@
-"""`hocket trace`: what to do with the files that traced programs wrote."""
+"""`hocket trace`: summarises, draws or converts the files that traced programs wrote."""
 
 from hocket.cli.trace.command import add_arguments, run
 

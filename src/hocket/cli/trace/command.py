@@ -1,4 +1,4 @@
-"""`hocket trace`: what to do with the files that hocket.trace and HOCKET_TRACE have written."""
+"""`hocket trace`: summarises, draws or converts the files that hocket.trace and HOCKET_TRACE write."""
 
 import argparse
 import json
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 _ACTIONS = {
-    "summary": "what took how long, what was hidden behind computing, who came late",
+    "summary": "print the times, the share of communication hidden behind computation, and the late ranks",
     "plot": "draw the timeline as a picture (needs matplotlib)",
-    "view": "write a page that shows the timeline in any browser, without a network",
-    "merge": "make one file of several",
-    "export": "write files that another tool reads",
+    "view": "write a page that shows the timeline in any browser, offline",
+    "merge": "merge several files into one",
+    "export": "write files for another tool",
 }
 
 
@@ -19,20 +19,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     made = {name: actions.add_parser(name, help=text, description=_sentence(text)) for name, text in _ACTIONS.items()}
     for name in ("summary", "plot", "view", "export"):
-        made[name].add_argument("file", type=Path, metavar="FILE", help="a trace, as in hocket.trace(FILE)")
+        made[name].add_argument(
+            "file", type=Path, metavar="FILE", help="a trace, written by hocket.trace(FILE) or HOCKET_TRACE"
+        )
     made["merge"].add_argument("files", type=Path, nargs="+", metavar="FILE", help="traces of different ranks")
-    made["merge"].add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where to write")
+    made["merge"].add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the file to write")
     made["summary"].add_argument("--json", action="store_true", help="print one JSON object")
     for name, ending in (("plot", ".svg, .png or .pdf"), ("view", ".html")):
-        text = f"where to write (default: beside the trace, with the ending {ending.split(',')[0]})"
+        text = f"the file to write (default: next to the trace, with the ending {ending.split(',')[0]})"
         made[name].add_argument("-o", "--output", type=Path, metavar=f"FILE{ending.split(',')[0]}", help=text)
     made["export"].add_argument(
-        "--hta", type=Path, required=True, metavar="FOLDER", help="a file for each rank, for Holistic Trace Analysis"
+        "--hta", type=Path, required=True, metavar="FOLDER", help="write a file per rank for Holistic Trace Analysis"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does it, and says what was written."""
+    """Runs the action and prints the name of the written file."""
     written: Path | None = None
     match arguments.action:
         case "summary":

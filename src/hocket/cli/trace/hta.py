@@ -1,9 +1,9 @@
-"""A trace as Holistic Trace Analysis reads it: a file for each rank, in the form of PyTorch's profiler on a GPU.
+"""Writes a trace for Holistic Trace Analysis (HTA): one file per rank, in the form of PyTorch's profiler on a GPU.
 
-What HTA looks at are kernels on streams, so computing and communicating become kernels: those of the program's threads
-on stream 7, where PyTorch computes, those of a stream or a communicator on one of its own, the latter named ncclKernel,
-by which HTA knows communication. Spans that a program names "ProfilerStep#N" are its steps; without any, all is one.
-HTA counts in whole microseconds.
+HTA looks at kernels on streams, so computation and communication become kernels. Computation of the program's threads
+is on stream 7, where PyTorch computes; each Hocket stream and each communicator has its own stream. Communication is
+named ncclKernel, by which HTA recognises it. Spans named "ProfilerStep#N" are steps; without any, the whole trace is
+one step. HTA counts in whole microseconds.
 """
 
 import gzip
@@ -19,7 +19,7 @@ _STEP = "ProfilerStep#"
 
 
 def export(timeline: Timeline, folder: Path) -> Path:
-    """Writes rank_N.json.gz for each rank into the folder, which is made; returns it. ValueError where it cannot be."""
+    """Creates the folder, writes rank_N.json.gz for each rank, returns the folder. Raises ValueError on failure."""
     with saving.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for rank, said in timeline.ranks.items():

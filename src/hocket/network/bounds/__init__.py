@@ -1,1 +1,1 @@
-"""What no algorithm can beat on a network: latency, cuts, additions."""
+"""Lower bounds that no algorithm can beat on a network: latency, cuts, additions."""

@@ -1,8 +1,8 @@
-"""Cuts: what one side of a network must send to the other, over what its links carry.
+"""Cuts: the data that one side of a network must send to the other, divided by the bandwidth of the links between.
 
-`tightest` finds the worst cut exactly, by flows, for whatever sends a share from each of some ranks to others that want
-all of it. `groupings` are cuts that are there to see in the network's shape: each rank, each host, each pod, each half;
-they are the ones for all_to_all, whose worst cut is hard to find, and for networks of very many ranks.
+`tightest` finds the worst cut exactly, by flows, if every rank sends a share and some ranks need all shares.
+`groupings` yields cuts that are visible in the network's shape: each rank, each host, each pod, each half. They are
+used for all_to_all, whose worst cut is hard to find, and for networks of very many ranks.
 """
 
 import math
@@ -24,7 +24,7 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True)
 class Cut:
-    """Some nodes: before[num_nodes]. ranks: how many of them are ranks. links: those that lead out of them."""
+    """A cut. before: bool[num_nodes], the sending side. ranks: number of ranks there. links: those that leave it."""
 
     before: Bools
     ranks: int
@@ -33,20 +33,20 @@ class Cut:
 
 
 def make_cut(topology: Topology, before: Bools) -> Cut:
-    """The cut with these nodes on the sending side."""
+    """Returns the cut with these nodes on the sending side."""
     links = np.flatnonzero(before[topology.link_source] & ~before[topology.link_target])
     return Cut(before, int(before[topology.ranks].sum()), links, float(topology.bytes_per_second[links].sum()))
 
 
 def tightest(topology: Topology, targets: Sequence[int]) -> Cut:
-    """Of all cuts that leave out some target rank: that of the least bytes per second for each rank before it.
+    """Returns the cut with the least bytes per second per rank before it, of all cuts with a target rank behind them.
 
-    So if every rank has one share and each target wants all, nothing is faster than bytes of a share x ranks / capacity
-    of this cut; and for each target by itself that can be reached (Edmonds 1973 for all together). Newton's iteration
-    on the ratio: while some target cannot be reached at the present one, a flow shows the cut that is worse.
+    If every rank has one share and each target needs all, the least time is bytes of a share x ranks / capacity of this
+    cut; it can be reached for each target alone, and for all together (Edmonds 1973). Newton's iteration on the ratio:
+    while some target cannot be reached at the current ratio, a flow shows a worse cut.
     """
     capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
-    first = topology.num_links  # of the links that lead from the super-source to the ranks
+    first = topology.num_links  # the first link from the super-source to the ranks
     above = topology.num_nodes
     flow = make_max_flow(
         above + 1,
@@ -74,7 +74,7 @@ def tightest(topology: Topology, targets: Sequence[int]) -> Cut:
 
 
 def narrowest(topology: Topology, source: int, targets: Sequence[int]) -> Cut:
-    """The cut of the least capacity that has the source rank before it and some target rank behind it."""
+    """Returns the cut of the least capacity with the source rank before it and some target rank behind it."""
     capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
     flow = make_max_flow(topology.num_nodes, topology.link_source, topology.link_target)
     least, best = None, None
@@ -88,10 +88,10 @@ def narrowest(topology: Topology, source: int, targets: Sequence[int]) -> Cut:
 
 
 def whole_capacities(bytes_per_second: Floats, num_ranks: int) -> Ints:
-    """Whole numbers in the same ratio, small enough to be added up over all links and ranks.
+    """Returns whole numbers in the same ratio, small enough to be summed over all links and ranks.
 
-    The ratios are exact where bandwidths are whole bytes per second with a common divisor that leaves numbers small
-    enough, as those of catalogues are; else they are off by as little as 62 bits allow.
+    The ratios are exact if bandwidths are whole bytes per second with a large enough common divisor, as in catalogues;
+    else they are rounded to the precision that 62 bits allow.
     """
     limit = _LARGEST // (max(num_ranks, 2) * (len(bytes_per_second) + 1))
     if (bytes_per_second == np.floor(bytes_per_second)).all() and bytes_per_second.max() < 2**53:
@@ -104,9 +104,9 @@ def whole_capacities(bytes_per_second: Floats, num_ranks: int) -> Ints:
 
 
 def ranks_alike(topology: Topology) -> bool:
-    """Whether every rank of a full grid without switches stands in it as every other does.
+    """Returns whether all ranks of a full grid without switches are equivalent.
 
-    True where one step along any axis, round its end, maps links onto links of the same bandwidth.
+    They are if one step along any axis, with wrap-around, maps links to links of the same bandwidth.
     """
     columns = topology.coordinates
     shape = tuple(int(size) for size in columns.max(axis=0) + 1)
@@ -132,7 +132,7 @@ def ranks_alike(topology: Topology) -> bool:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Nodes in groups: group[num_nodes], -1 of those in none. Of each group: ranks, and bytes per second out and in."""
+    """Nodes in groups. group: int64[num_nodes], -1 for no group. ranks, out, into: per group, ranks and bandwidths."""
 
     topology: Topology
     group: Ints
@@ -141,26 +141,26 @@ class Grouping:
     into: Floats
 
     def links_out(self, group: int) -> Ints:
-        """The links that lead out of a group."""
+        """Returns the links that leave a group."""
         topology = self.topology
         return np.flatnonzero((self.group[topology.link_source] == group) & (self.group[topology.link_target] != group))
 
     def links_into(self, group: int) -> Ints:
-        """The links that lead into a group."""
+        """Returns the links that enter a group."""
         topology = self.topology
         return np.flatnonzero((self.group[topology.link_source] != group) & (self.group[topology.link_target] == group))
 
     @property
     def only_groups_reduce(self) -> bool:
-        """Whether no switch outside of all groups can reduce or multicast."""
+        """Whether no switch outside all groups reduces or multicasts."""
         return not self.topology.reducing[self.group == _OUTSIDE].any()
 
 
 def groupings(topology: Topology) -> Iterator[Grouping]:
-    """Every rank by itself, hosts, and what lies together along the axes of the network; each of two or more groups.
+    """Yields groupings of two or more groups: single ranks, hosts, and neighbours along the axes of the network.
 
-    A switch that has links to nothing but one group, and to switches of it, joins that group, round by round; each
-    round is a grouping of its own, as any may have the least capacity.
+    A switch that is linked only to one group, and to switches of that group, joins the group, round by round. Each
+    round is yielded as a grouping, because any of them may have the least capacity.
     """
     for of_rank in _natural(topology):
         group = np.full(topology.num_nodes, _OUTSIDE, np.int64)
@@ -198,7 +198,7 @@ def _hosts_and_axes(topology: Topology) -> Iterator[Ints]:
 
 
 def _hosts(topology: Topology) -> Ints:
-    """What hangs together without network cards, by rank."""
+    """Returns the host of each rank: the component that is connected without network links."""
     inside = topology.link_class != "nic"
     return components(topology.link_source[inside], topology.link_target[inside], topology.num_nodes)[topology.ranks]
 
@@ -217,7 +217,7 @@ def _grouping(topology: Topology, group: Ints) -> Grouping:
 
 
 def _join(topology: Topology, group: Ints) -> Ints:
-    """Nodes in no group join the only group that they have links with, if no other node in no group is nearer."""
+    """Returns the groups after one round: a node without a group joins the only group that it has links with."""
     most = np.full(topology.num_nodes, _OUTSIDE, np.int64)
     least = np.full(topology.num_nodes, topology.num_nodes, np.int64)
     for here, there in ((topology.link_source, topology.link_target), (topology.link_target, topology.link_source)):

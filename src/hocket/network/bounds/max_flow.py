@@ -1,4 +1,4 @@
-"""The largest flow through a network and its least cut: compiled, or in Python alone."""
+"""Finds the largest flow through a network and its least cut, with compiled code or in Python alone."""
 
 from typing import Protocol
 
@@ -12,17 +12,17 @@ Bools = npt.NDArray[np.bool_]
 
 
 class MaxFlow(Protocol):
-    """Links with whole capacities, which may change from run to run."""
+    """A network of links with whole capacities, which may differ from run to run."""
 
     def run(self, capacity: Ints, source: int, target: int) -> int:
-        """The largest flow from a node to another; capacity: int64, one for each link, 0 or more."""
+        """Returns the largest flow from source to target. capacity: int64, one per link, 0 or more."""
 
     def mark_before_cut(self, mask: Bools) -> None:
-        """After a run: writes, of each node, whether it lies on the source's side of a least cut."""
+        """Writes, after a run, whether each node is on the source's side of a least cut."""
 
 
 def make_max_flow(num_nodes: int, source: Ints, target: Ints) -> MaxFlow:
-    """For links from each source to each target."""
+    """Returns a MaxFlow for links from each source to its target."""
     if compiled.simulator is None:
         return PlainMaxFlow(num_nodes, source, target)
     flow: MaxFlow = compiled.simulator.MaxFlow(num_nodes, source, target)
@@ -30,10 +30,10 @@ def make_max_flow(num_nodes: int, source: Ints, target: Ints) -> MaxFlow:
 
 
 class PlainMaxFlow:
-    """The same without compiled code: Edmonds and Karp's shortest augmenting paths (1972)."""
+    """MaxFlow without compiled code: Edmonds and Karp's shortest augmenting paths (1972)."""
 
     def __init__(self, num_nodes: int, source: Ints, target: Ints) -> None:
-        # Arc 2i is link i, arc 2i + 1 its way back.
+        # Arc 2i is link i, arc 2i + 1 is its reverse.
         self._heads = np.stack([target, source], axis=1).ravel().tolist()
         self._leaving: list[list[int]] = [[] for _ in range(num_nodes)]
         for arc in range(len(self._heads)):
@@ -57,7 +57,7 @@ class PlainMaxFlow:
         mask[:] = [arc is not None for arc in self._before]
 
     def _path(self, left: list[int], source: int, target: int) -> list[int]:
-        """The arcs of a shortest path on which something fits; none where there is none."""
+        """Returns the arcs of a shortest path with capacity left; an empty list if there is none."""
         self._before = [None] * len(self._leaving)  # the arc by which each node was reached
         self._before[source] = -1
         front = [source]

@@ -1,19 +1,19 @@
-"""What no algorithm can beat on a network: seconds that a collective takes at least, and the links that say so.
+"""Lower bounds: the least seconds of a collective on a network, for any algorithm and any paths, and the worst cut.
 
-With n the bytes of the whole vector (of all_to_all: of what one rank gives), p ranks, r of them before a cut:
+Let n be the bytes of the whole vector (for all_to_all: the input of one rank), p the ranks, r the ranks before a cut.
 
-- latency: some rank learns something of the rank that is farthest from it.
-- bandwidth: across a cut goes what is asked for behind it and known before it only, once: all_gather r n / p,
+- latency: data must travel between the two ranks that are farthest apart.
+- bandwidth: data that is known only before a cut and needed behind it crosses the cut once: all_gather r n / p,
   reduce_scatter (p - r) n / p, gather r n / p, scatter (p - r) n / p, broadcast, reduce and all_reduce n, all_to_all
-  r (p - r) n / p. Where only ranks reduce and copy, out of k parts that the network falls into go in sum
-  (k - 1) n, in all_reduce 2 (k - 1) n: k - 1 messages until the first part has the sum, and one for each other part
-  (Patarasuk, Yuan 2009). What goes from each rank to each other crosses at least as many links as they are apart, and
-  all links together carry no more than their sum. The last byte has to travel, too.
-- reduction: (p - 1) n bytes are added, by p ranks alike; none where switches reduce.
+  r (p - r) n / p. If only ranks reduce and copy, and the network is split into k parts, the parts send (k - 1) n bytes
+  in sum, in all_reduce 2 (k - 1) n: k - 1 messages until the first part has the sum, and one to each other part
+  (Patarasuk, Yuan 2009). In all_to_all, a message crosses at least as many links as its ranks are apart, and all
+  links together carry at most the sum of their bandwidths. The latency of the last byte is added.
+- reduction: (p - 1) n bytes are added, shared equally by p ranks; 0 if switches reduce.
 
-The cut is the worst there is, found by flows, for all_gather and reduce_scatter (Zhao et al. 2024: ForestColl), gather,
-scatter, broadcast and reduce, up to so many ranks and links that this takes about a second; else the worst of those
-that the shape of the network shows, and of all_reduce the narrowest. Every bound holds for any ways and any algorithm.
+For all_gather and reduce_scatter (Zhao et al. 2024: ForestColl), gather, scatter, broadcast and reduce, flows find the
+worst of all cuts, if ranks and links are few enough for about a second of work. Otherwise the cuts are those visible in
+the shape of the network, and for all_reduce also the narrowest cut.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +31,10 @@ from hocket.network.shortest import shortest_seconds
 from hocket.network.topology import Floats, Ints, Topology
 from hocket.schedule import find_collective
 
-# Flows x links x hops up to which the worst cut is searched for.
+# Flows x links x hops up to which the worst cut is searched.
 _MOST_WORK = 10**6 if compiled.simulator is None else 10**8
 
-# Of a cut with r of p ranks before it: bytes that must cross it, in units of n / p. `root`: whether it lies before.
+# Bytes that must cross a cut with r of p ranks before it, in units of n / p. `root`: whether the root is before it.
 _CROSSING: dict[str, Callable[[Floats, int, Floats], Floats]] = {
     "all_gather": lambda r, p, root: r,
     "reduce_scatter": lambda r, p, root: p - r,
@@ -46,16 +46,16 @@ _CROSSING: dict[str, Callable[[Floats, int, Floats], Floats]] = {
     "all_to_all": lambda r, p, root: r * (p - r),
     "barrier": lambda r, p, root: np.zeros_like(r),
 }
-# Of k parts that share nothing but forwarding: messages of n bytes that leave them, in units of k - 1.
+# Messages of n bytes that leave k parts in sum, in units of k - 1, if nodes outside the parts only forward.
 _MESSAGES = {"all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1, "all_reduce": 2}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a collective takes at least. seconds: the largest of the three, each of which is a bound by itself.
+    """The lower bound of a collective. seconds is the largest of the three bounds of latency, bandwidth and reduction.
 
     bandwidth_seconds includes the least latency of a message. binding_links: int64, the links of the worst cut.
-    exact: whether no cut is worse, so that large vectors can come as near as one likes.
+    exact: whether no other cut is worse; then large vectors can come arbitrarily close to the bound.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ class Bound:
 
     @property
     def binding(self) -> str:
-        """Which of the three is the largest: "latency", "bandwidth" or "reduction"."""
+        """The largest of the three bounds: "latency", "bandwidth" or "reduction"."""
         return max(("bandwidth", "latency", "reduction"), key=lambda kind: float(getattr(self, f"{kind}_seconds")))
 
 
@@ -79,19 +79,19 @@ class _Bandwidth:
 
 
 _bandwidths: "WeakKeyDictionary[Topology, dict[tuple[str, int], _Bandwidth]]" = WeakKeyDictionary()
-_members: "WeakKeyDictionary[Topology, Topology]" = WeakKeyDictionary()  # those whose ranks are switches too
+_members: "WeakKeyDictionary[Topology, Topology]" = WeakKeyDictionary()  # without ranks on switches
 _latencies: "WeakKeyDictionary[Topology, dict[tuple[str, int], float]]" = WeakKeyDictionary()
 
 
 def lower_bound(
     topology: Topology, collective: str, num_bytes: float, *, root: int = 0, reduce_seconds_per_byte: float = 0.0
 ) -> Bound:
-    """Seconds that the collective takes at least on this network, whatever the algorithm and the ways.
+    """Returns the least time of the collective on this network, for any algorithm and any paths.
 
-    A rank placed on a switch that reduces is no rank here: it only stands for what the switch does.
-    num_bytes: n of the module's description. reduce_seconds_per_byte: what adding one byte to another costs a rank.
-    Uneven blocks count as equally long ones. ScheduleError for an unknown collective, ValueError for a root that there
-    is not.
+    A rank on a reducing switch does not count as a rank: it only represents the work of the switch.
+    num_bytes: n in the module docstring. reduce_seconds_per_byte: a rank's time to add one byte to another.
+    Uneven blocks count as equal ones. Raises ScheduleError for an unknown collective, ValueError for a root outside
+    the ranks.
     """
     kind, topology = find_collective(collective), _without_switches(topology)
     p, even = topology.num_ranks, collective.removesuffix("_v")
@@ -103,7 +103,7 @@ def lower_bound(
     bandwidths, latencies = _bandwidths.setdefault(topology, {}), _latencies.setdefault(topology, {})
     if at not in bandwidths:
         latencies[at] = _latency(topology, *at)
-        bandwidths[at] = _bandwidth(topology, *at)  # the last, as other threads look for it
+        bandwidths[at] = _bandwidth(topology, *at)  # stored last, because other threads look for this entry
     bandwidth, moves = bandwidths[at], kind.exactly_once and num_bytes > 0
     reduces = kind.counts_contributions and not topology.reducing.any()
     times = (
@@ -124,13 +124,13 @@ def _without_switches(topology: Topology) -> Topology:
 
 
 def gathering_bytes_per_second(topology: Topology) -> float:
-    """The optimum of all_gather for long vectors, which some algorithm reaches: bytes of all blocks per second."""
+    """Returns the optimum of all_gather for long vectors, which can be reached: bytes of all blocks per second."""
     cut = tightest(topology, range(topology.num_ranks))
     return topology.num_ranks * cut.bytes_per_second / cut.ranks
 
 
 def trees_for_optimum(topology: Topology) -> int:
-    """How many spanning trees of each rank reach `gathering_bytes_per_second`: the fewest with equal shares."""
+    """Returns the least number of spanning trees per rank, with equal shares, to reach `gathering_bytes_per_second`."""
     capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
     cut = tightest(topology, range(topology.num_ranks))
     inverse = Fraction(cut.ranks, int(capacity[cut.links].sum()))
@@ -138,10 +138,10 @@ def trees_for_optimum(topology: Topology) -> int:
 
 
 def gathering_with_trees(topology: Topology, trees: int) -> float:
-    """The optimum of all_gather if each rank sends along so many spanning trees alike: bytes per second.
+    """Returns the optimum of all_gather if each rank sends equal shares along `trees` spanning trees: bytes per second.
 
-    A link of b bytes per second is part of floor(U b) trees, where U is seconds for a share. Searched for the least U
-    for which every rank is reached by all trees (ForestColl's fixed k).
+    A link of b bytes per second is part of floor(U b) trees, where U is the seconds for a share. The function searches
+    the least U for which all trees reach every rank (ForestColl's fixed k).
     """
     capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
     p, above, num_links = topology.num_ranks, topology.num_nodes, topology.num_links
@@ -156,7 +156,7 @@ def gathering_with_trees(topology: Topology, trees: int) -> float:
         scaled[:num_links] = [each * seconds.numerator // seconds.denominator for each in capacity.tolist()]
         return all(flow.run(scaled, above, int(node)) >= p * trees for node in topology.ranks)
 
-    # The answer only changes where some floor(U b) does, at a multiple of 1 / b.
+    # The answer changes only where some floor(U b) changes, at a multiple of 1 / b.
     largest = int(capacity.max())
     low, high = Fraction(0), Fraction(p * trees, int(capacity.min()))
     while high - low >= Fraction(1, largest * largest):
@@ -167,7 +167,7 @@ def gathering_with_trees(topology: Topology, trees: int) -> float:
 
 
 def carried_seconds_per_byte(topology: Topology) -> float:
-    """Of all_to_all: hops that all bytes take at least, in sum, over what all links carry; for n = 1 byte."""
+    """Returns, for all_to_all with n = 1 byte: the least hops of all bytes over the bandwidth of all links together."""
     ones = np.ones(topology.num_links)
     sources = topology.ranks[:1] if ranks_alike(topology) else topology.ranks
     hops = [
@@ -191,7 +191,7 @@ def _bandwidth(topology: Topology, collective: str, root: int) -> _Bandwidth:
 
 
 def _seen(topology: Topology, collective: str, root: int) -> Iterator[_Bandwidth]:
-    """The cuts to see in the network's shape; seconds are for n / p bytes here."""
+    """Yields the cuts visible in the network's shape; seconds are for n / p bytes."""
     p = topology.num_ranks
     for grouping in groupings(topology):
         inside = np.arange(len(grouping.ranks)) == grouping.group[topology.ranks[root]]
@@ -213,7 +213,7 @@ def _in_sum(grouping: Grouping, messages: int) -> Iterator[_Bandwidth]:
 
 
 def _searched(topology: Topology, collective: str, root: int) -> Iterator[_Bandwidth]:
-    """The worst cut of all, where it can be found in time; seconds are for n / p bytes here."""
+    """Yields the worst of all cuts if it can be found in time; seconds are for n / p bytes."""
     p = topology.num_ranks
     targets = _targets(topology, collective, root)
     if collective == "all_to_all" or len(targets) * topology.num_links > _MOST_WORK:
@@ -239,7 +239,7 @@ def _searched(topology: Topology, collective: str, root: int) -> Iterator[_Bandw
 
 
 def _targets(topology: Topology, collective: str, root: int) -> Sequence[int]:
-    """The ranks to which flows are searched for."""
+    """Returns the ranks to which flows are searched."""
     if collective in ("gather", "scatter"):
         return [root]
     if collective in ("all_gather", "reduce_scatter"):
@@ -248,7 +248,7 @@ def _targets(topology: Topology, collective: str, root: int) -> Sequence[int]:
 
 
 def _latency(topology: Topology, collective: str, root: int) -> float:
-    """From the root to the farthest rank, or back; where none is the root, between ranks that are far apart."""
+    """Returns the latency from the root to the farthest rank, or back; without a root, between two distant ranks."""
     ends = (topology.link_source, topology.link_target)
     away = ends if collective not in ("gather", "reduce") else ends[::-1]
     seconds = shortest_seconds(*away, topology.seconds, topology.num_nodes, int(topology.ranks[root]))[topology.ranks]
@@ -260,7 +260,7 @@ def _latency(topology: Topology, collective: str, root: int) -> float:
 
 
 def _least_latency(topology: Topology) -> float:
-    """What no message between two ranks falls below: one link, or the first and the last of its way."""
+    """Returns a lower bound of the latency of any message between two ranks: one link, or the first and last link."""
     is_rank = np.zeros(topology.num_nodes, bool)
     is_rank[topology.ranks] = True
     begins, ends = is_rank[topology.link_source], is_rank[topology.link_target]

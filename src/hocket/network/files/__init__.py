@@ -1,1 +1,1 @@
-"""Networks from files: our YAML, ASTRA-sim, SimAI, Slurm."""
+"""Networks from files: Hocket's YAML, ASTRA-sim, SimAI, Slurm."""

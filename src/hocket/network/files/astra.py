@@ -1,4 +1,4 @@
-"""ASTRA-sim's network.yml: one building block for each dimension, NPUs numbered with the first dimension fastest."""
+"""Reads ASTRA-sim's network.yml: one building block per dimension; NPU numbers grow fastest along the first."""
 
 import math
 from typing import Any
@@ -12,15 +12,15 @@ from hocket.network.routing import DimensionOrder, ShortestPath
 from hocket.network.topology import Routing, Topology
 
 _BLOCKS = ("Ring", "FullyConnected", "Switch")
-_GB = 2.0**30  # its GB/s
+_GB = 2.0**30  # ASTRA-sim's GB
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 
 
 def from_astra(entries: dict[str, Any], name: str) -> Topology:
-    """The network of the file's entries; NPUs are ranks. Raises TopologyError naming the entry at fault.
+    """Returns the network of the file's entries; NPUs are ranks. Raises a TopologyError that names the wrong entry.
 
-    topology: of each dimension Ring (both ways), FullyConnected, or Switch. npus_count, bandwidth (GB/s of 2^30 bytes),
-    latency (ns): one for each dimension. Half way round a ring all traffic goes up, as there.
+    topology: for each dimension Ring (both directions), FullyConnected or Switch. npus_count, bandwidth (GB/s of 2^30
+    bytes), latency (ns): one per dimension. Traffic to the opposite point of a ring goes up, as in ASTRA-sim.
     """
     counts = entries.get("npus_count")
     if not isinstance(counts, list) or not counts or not all(type(count) is int and count > 0 for count in counts):

@@ -1,6 +1,6 @@
-"""Networks from files: ours (YAML), ASTRA-sim's network.yml, SimAI's topology text, Slurm's topology.conf.
+"""Reads networks from files: Hocket's YAML, ASTRA-sim's network.yml, SimAI's topology text, Slurm's topology.conf.
 
-Which it is shows in the text itself. YAML needs PyYAML: pip install hocket[yaml].
+The text itself shows which format it is. YAML needs PyYAML: pip install hocket[yaml].
 """
 
 import re
@@ -21,28 +21,28 @@ _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNOREC
 
 
 def load(source: str | Path) -> Topology:
-    """The network of a file, of the text of such a file, or of "KIND:ARGS".
+    """Returns the network of a file, of the text of such a file, or of "KIND:ARGS".
 
-    Raises TopologyError, naming the line or the entry at fault.
+    Raises a TopologyError that names the wrong line or entry.
     """
     text = str(source)
     if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
         try:
-            # Editors on Windows put a byte-order mark first.
+            # Editors on Windows may begin the file with a byte-order mark.
             return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
     if "\n" not in text and text.partition(":")[0].partition("@")[0] in KINDS:
         return parse(text)
     if "\n" not in text:
-        raise TopologyError(f"{text!r} is no file, and no KIND:ARGS with a kind of {', '.join(KINDS)}")
+        raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}")
     return _from_text(text, "text")
 
 
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # KIND:ARGS may be longer than any name
+    except (OSError, ValueError):  # KIND:ARGS may be longer than any file name
         return False
 
 
@@ -66,7 +66,7 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
     try:
         entries = yaml.load(text, _strict(yaml))
     except yaml.YAMLError as error:
-        raise TopologyError(f"{name} is no YAML: {error}") from error
+        raise TopologyError(f"{name} is not YAML: {error}") from error
     except RecursionError:
         raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
     if not isinstance(entries, dict):
@@ -75,7 +75,7 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
 
 
 def _strict(yaml: Any) -> Any:
-    """PyYAML's safe loader, which tells the line of a name that stands twice, and of a date or number that is none."""
+    """Returns PyYAML's safe loader, extended to report the line of a repeated name and of an invalid date or number."""
 
     class Strict(yaml.SafeLoader):  # type: ignore[misc]
         def compose_mapping_node(self, anchor: Any) -> Any:
@@ -83,7 +83,7 @@ def _strict(yaml: Any) -> Any:
             seen = set()
             for key, _ in node.value:
                 if str(key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} appears twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
             return node
 

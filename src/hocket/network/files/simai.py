@@ -1,4 +1,4 @@
-"""SimAI's topology text: how many of what, the switches, then a line for each cable, as its templates write it."""
+"""Reads SimAI's topology text: a line of counts, a line of switches, then a line for each cable."""
 
 import re
 
@@ -12,11 +12,11 @@ from hocket.network.topology import Topology
 
 
 def from_simai(text: str, name: str) -> Topology:
-    """The network of the file's text; GPUs are ranks, in order. Raises TopologyError naming the line at fault.
+    """Returns the network of the text; GPUs are ranks, in order. Raises a TopologyError that names the wrong line.
 
-    Line 1: nodes, GPUs of a server, NVSwitches, other switches, cables, type of GPU. Line 2: the numbers of all
-    switches, NVSwitches first; the GPUs come before them. Then "source target 400Gbps 0.0005ms error": a cable, both
-    ways. A cable at an NVSwitch is of class nvswitch, between GPUs nvlink, else nic.
+    Line 1: number of nodes, GPUs per server, NVSwitches, other switches, cables; type of GPU. Line 2: the numbers of
+    all switches, NVSwitches first; GPUs have the numbers before them. Every other line is a cable with two directions:
+    "source target 400Gbps 0.0005ms error". Its class is nvswitch at an NVSwitch, nvlink between GPUs, else nic.
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
     num_nodes, _, num_nvswitches, num_others, num_cables = (int(word) for word in lines[0][:5])
@@ -29,10 +29,10 @@ def from_simai(text: str, name: str) -> Topology:
     switches = [_number(word, num_nodes, f"{name}, line 2") for word in lines[1]] if len(lines) > 1 else []
     if switches != list(range(num_gpus, num_nodes)):
         raise TopologyError(
-            f"{name}, line 2: expected switches {num_gpus} to {num_nodes - 1}, as line 1 says; found {len(switches)}"
+            f"{name}, line 2: expected switches {num_gpus} to {num_nodes - 1}, given by line 1; found {len(switches)}"
         )
     if len(lines) - 2 != num_cables:
-        raise TopologyError(f"{name}: expected {num_cables} lines of cables, as line 1 says; found {len(lines) - 2}")
+        raise TopologyError(f"{name}: expected {num_cables} lines of cables, given by line 1; found {len(lines) - 2}")
     drawing = Drawing(name)
     gpus = drawing.nodes("gpu", num_gpus, forwards=False)
     drawing.nodes("nvswitch", num_nvswitches)

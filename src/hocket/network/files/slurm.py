@@ -1,4 +1,4 @@
-"""Slurm's topology.conf (topology/tree): which switch has which nodes, or switches, below it."""
+"""Reads Slurm's topology.conf (topology/tree): the nodes and switches below each switch."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ _MOST_HOSTS = 1 << 20
 
 
 def from_slurm(text: str, name: str) -> Topology:
-    """The network of the file's text; its nodes are ranks, in order. Raises TopologyError naming the line at fault.
+    """Returns the network of the text; its nodes are ranks, in order. Raises a TopologyError that names the wrong line.
 
-    The file says nothing of links that a simulation could use (LinkSpeed has no unit): every cable is one of
-    infiniband-ndr; change them with Topology.with_link.
+    The file has no constants of links that a simulation could use (LinkSpeed has no unit), so every cable is
+    infiniband-ndr; change that with Topology.with_link.
     """
     below: dict[str, list[str]] = {}
     nodes: dict[str, None] = {}
@@ -33,7 +33,7 @@ def from_slurm(text: str, name: str) -> Topology:
             )
         switch = entries["switchname"]
         if switch in below:
-            raise TopologyError(f"{where}: switch {switch} stands twice")
+            raise TopologyError(f"{where}: switch {switch} appears twice")
         hosts = list(_expanded(entries.get("nodes", ""), where))
         nodes.update(dict.fromkeys(hosts))
         below[switch] = [*_expanded(entries.get("switches", ""), where), *hosts]
@@ -51,12 +51,12 @@ def from_slurm(text: str, name: str) -> Topology:
 
 
 def _expanded(text: str, where: str) -> Iterator[str]:
-    """The names of a Slurm host list, as "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
+    """Yields the names of a Slurm host list, for example "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
     for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside of brackets
         match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](.*)", part)
         if match is None:
             if "[" in part or "]" in part:
-                raise TopologyError(f"{where}: expected a host list as tux[0-3,7]; found {part!r}")
+                raise TopologyError(f"{where}: expected a host list such as tux[0-3,7]; found {part!r}")
             yield part
             continue
         behind = [*_expanded(match[3], where)] or [""]
@@ -67,7 +67,7 @@ def _expanded(text: str, where: str) -> Iterator[str]:
                 raise TopologyError(f"{where}: expected numbers in {part!r}, found {span!r}")
             if not 0 <= int(last) - int(first) < _MOST_HOSTS:
                 raise TopologyError(
-                    f"{where}: expected a span that rises over at most {_MOST_HOSTS} numbers, found {span!r}"
+                    f"{where}: expected an ascending range of at most {_MOST_HOSTS} numbers, found {span!r}"
                 )
             for number in range(int(first), int(last) + 1):
                 yield from (f"{match[1]}{number:0{len(first)}}{rest}" for rest in behind)

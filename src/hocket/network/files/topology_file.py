@@ -1,11 +1,11 @@
-"""A network in our own YAML: a kind with changes, pods at the ranks of another network, or nodes and cables one by one.
+"""Reads a network in Hocket's YAML: a kind with changes, a network nested in another, or single nodes and cables.
 
 topology: torus:4x4          # KIND:ARGS; or `nodes` and `links`; or `outer` and `inner`
 change: [{link: rank0->rank1, bandwidth: 1GB/s, latency: 5us}]
-ranks: [rank0, rank3, rank5] # a group on some of its nodes
+ranks: [rank0, rank3, rank5] # use only these nodes as ranks
 routes: [[rank0, rank4, rank5]]
 
-nodes: {gpu: [g0, g1], switch: [s]}    # names by kind; of switches that reduce and multicast: reducing: [s]
+nodes: {gpu: [g0, g1], switch: [s]}    # names by kind; reducing: [s] lists switches that reduce and multicast
 links: [{between: [g0, s], class: nic, bandwidth: 25GB/s, latency: 1us}, {from: g1, to: s, link: roce-100g}]
 
 outer: torus:2x2
@@ -27,18 +27,18 @@ from hocket.network.topology import Topology
 
 _BASES = ({"topology"}, {"nodes", "links"}, {"outer", "inner"})
 _CHANGES = {"name", "change", "ranks", "routes", "reducing"}
-_ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not pass on the traffic of others
+_ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not forward traffic of others
 
 
 def from_description(entries: Mapping[str, Any], name: str) -> Topology:
-    """The network of these entries; `name`, that of the file, stands in errors, and is its name if none is given.
+    """Returns the network of these entries. `name` (of the file) appears in errors and is the default name.
 
-    Raises TopologyError naming the entry at fault.
+    Raises a TopologyError that names the wrong entry.
     """
     base = entries.keys() - _CHANGES
     if base not in _BASES:
         raise TopologyError(
-            f"{name}: expected topology, or nodes and links, or outer and inner, beside {', '.join(sorted(_CHANGES))}; "
+            f"{name}: expected topology, or nodes and links, or outer and inner, with {', '.join(sorted(_CHANGES))}; "
             f"found {', '.join(map(str, entries))}"
         )
     if "topology" in base:
@@ -60,7 +60,7 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
     both = topology.ranks[topology.reducing[topology.ranks]]
     if len(both):
         raise TopologyError(
-            f"{name}: reducing: expected switches, which are no ranks; found rank {topology.node_names[both[0]]!r}"
+            f"{name}: reducing: expected switches that are not ranks; found rank {topology.node_names[both[0]]!r}"
         )
     return replace(topology, name=str(entries.get("name", name)))
 
@@ -82,7 +82,7 @@ def _made(text: Any, where: str) -> Topology:
 
 
 def _way(topology: Topology, names: Any, where: str) -> list[str]:
-    """The nodes of a way, each joined with the next."""
+    """Returns the nodes of a path; checks that a link connects each with the next."""
     way = _known(topology, names, where)
     nodes = np.array([topology.node_numbers[node] for node in way], np.int64)
     try:

@@ -1,1 +1,1 @@
-"""Kinds of networks, KIND:ARGS: rings, grids, trees, dragonflies, hosts, pods, one network inside another."""
+"""Kinds of networks, made from KIND:ARGS: rings, grids, trees, dragonflies, hosts, pods, and nested networks."""

@@ -1,7 +1,7 @@
-"""Every kind of network by name, and the text "KIND:ARGS" that makes one.
+"""All kinds of networks by name, and `parse`, which makes a network from a text "KIND:ARGS".
 
-"torus:4x4,bandwidth=50GB/s,latency=1us": sizes first, then options by name. `bandwidth`, `latency` and `link` (a name
-of `links.LINKS`) say what the links of a kind are made of. "dgx-h100:1@torus:4x4" has a pod at each rank of a torus.
+For example "torus:4x4,bandwidth=50GB/s,latency=1us": sizes first, then options by name. `bandwidth`, `latency` and
+`link` (a name of `links.LINKS`) set the constants of the links. "dgx-h100:1@torus:4x4" has a pod at each torus rank.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ def _line(arguments: KindArguments, *, closed: bool) -> Topology:
 def _hypercube(arguments: KindArguments) -> Topology:
     [dimensions] = arguments.integers(1)
     if not 1 <= dimensions <= 24:
-        raise arguments.wrong(f"{dimensions} dimensions are not 1 to 24")
+        raise arguments.wrong(f"expected 1 to 24 dimensions, found {dimensions}")
     return regular.grid([2] * dimensions, [False] * dimensions, arguments.link(), name=arguments.text)
 
 
@@ -115,15 +115,15 @@ KINDS = {
         NetworkKind("ring", f"RANKS{_LINK}", "ranks in a ring", lambda arguments: _line(arguments, closed=True)),
         NetworkKind("mesh", f"NxM...{_LINK}", "a grid of ranks", lambda arguments: _grid(arguments, closed=False)),
         NetworkKind(
-            "torus", f"NxM...{_LINK}", "a grid of ranks, closed", lambda arguments: _grid(arguments, closed=True)
+            "torus", f"NxM...{_LINK}", "a grid with closed axes", lambda arguments: _grid(arguments, closed=True)
         ),
-        NetworkKind("hypercube", f"DIMENSIONS{_LINK}", "2^DIMENSIONS ranks, joined where one bit differs", _hypercube),
+        NetworkKind("hypercube", f"DIMENSIONS{_LINK}", "2^DIMENSIONS ranks, linked if one bit differs", _hypercube),
         NetworkKind("fully-connected", f"RANKS{_LINK}", "a cable between every two ranks", _fully_connected),
         NetworkKind("switch", f"RANKS[,reduces=no|yes]{_LINK}", "all ranks on one switch", _one_switch),
         NetworkKind(
             "fat-tree",
             f"RANKS[,levels=3|2][,radix=][,oversubscription=][,routing=dmodk|ecmp][,reduces=no|yes]{_LINK}",
-            "a tree of switches with as much bandwidth above as below",
+            "a tree of switches with equal bandwidth up and down",
             _fat_tree,
         ),
         NetworkKind(
@@ -145,10 +145,10 @@ KINDS = {
 
 
 def parse(text: str) -> Topology:
-    """The network that a text "KIND:ARGS" names, for example "torus:4x4".
+    """Returns the network of a text "KIND:ARGS", for example "torus:4x4".
 
-    "INNER@OUTER" puts the network INNER in the place of each rank of OUTER, for example "dgx-h100:1@torus:4x4".
-    Raises TopologyError, naming the kinds or the arguments that there are.
+    "INNER@OUTER" puts the network INNER at each rank of OUTER, for example "dgx-h100:1@torus:4x4".
+    Raises a TopologyError that lists the valid kinds or arguments.
     """
     inner, at, beyond = text.partition("@")
     if at:
@@ -158,7 +158,7 @@ def parse(text: str) -> Topology:
         return compose(outer, [parse(inner)] * outer.num_ranks, name=text)
     name = text.partition(":")[0]
     if name not in KINDS:
-        raise TopologyError(f"expected KIND:ARGS with a kind of {', '.join(KINDS)}; found {text!r}")
+        raise TopologyError(f"expected KIND:ARGS, KIND one of {', '.join(KINDS)}; found {text!r}")
     arguments = KindArguments(text, KINDS[name])
     topology = KINDS[name].make(arguments)
     if arguments.options:

@@ -1,7 +1,7 @@
-"""Networks of networks: what stands at each rank of an outer network is a network itself, such as a pod.
+"""Nested networks: at each rank of an outer network there is an inner network, such as a pod.
 
-An inner network meets the outer one at its ports: its network cards, or, where it has none, its ranks. A joint between
-a port and the outer node carries what the fastest link there does, and adds no latency: that is the outer links'.
+An inner network connects to the outer one at its ports: its network cards or, without cards, its ranks. The link
+between a port and the outer node is as fast as the fastest link of that node and adds no latency.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from hocket.network.topology import Ints, Topology
 
 
 def compose(outer: Topology, inners: Sequence[Topology], *, name: str = "") -> Topology:
-    """The outer network with an inner one, of any size, at each of its ranks; ranks count through the inner ones.
+    """Returns the outer network with an inner one, of any size, at each of its ranks; the new ranks are the inner ones.
 
-    Nodes: those of the outer network under their names, then those of inner network i as "i.name"; where the outer
-    network is composed itself, and so may have such names, with the name of rank i there for i. Raises TopologyError
-    unless there is one for each rank.
+    Nodes are those of the outer network under their names, then those of inner network i as "i.name". If the outer
+    network is nested itself and already has such names, the name of its rank i replaces i. Raises TopologyError
+    unless there is one inner network for each rank.
     """
     name = name or f"{inners[0].name if inners else ''}@{outer.name}"
     if len(inners) != outer.num_ranks:
@@ -93,18 +93,18 @@ def _ports(inner: Topology) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class _Composed:
-    """Inside an inner network as it finds ways; else to the port that is nearest, through the outer network, and in."""
+    """Routes inside an inner network by its own routing, else by the nearest ports and the outer network."""
 
     outer: Topology
     inners: tuple[Topology, ...]
-    starts: Ints  # the first node of each inner network, and the end of the last
+    starts: Ints  # the first node of each inner network, then the end of the last one
     _nearest: dict[Topology, Ints] = field(default_factory=dict, init=False)
 
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
         """See Routing."""
         here, there = self._place(source), self._place(target)
         if (here < 0).any() or (there < 0).any():
-            raise TopologyError(f"{topology.name}: expected ways between nodes of inner networks, found an outer one")
+            raise TopologyError(f"{topology.name}: expected paths between nodes of inner networks, found an outer node")
         leaves = here != there
         out = np.where(leaves, self._port(source, here), target)
         into = np.where(leaves, self._port(target, there), target)
@@ -123,14 +123,14 @@ class _Composed:
 
     @cached_property
     def _ports_of_all(self) -> Ints:
-        """The port nearest to each node of an inner network, by its number there."""
+        """The nearest port of each node of the inner networks, as a node number within its inner network."""
         for inner in self.inners:
             if inner not in self._nearest:
                 self._nearest[inner] = _nearest_ports(inner)
         return np.concatenate([self._nearest[inner] for inner in self.inners])
 
     def _inside(self, place: Ints, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """Ways inside inner networks, each alike in all places where it stands."""
+        """Returns paths inside inner networks; equal inner networks are routed together."""
         nodes = np.full((len(source), 1), NOWHERE)
         start = self.starts[place]
         kinds = {inner: number for number, inner in enumerate(dict.fromkeys(self.inners))}
@@ -148,7 +148,7 @@ class _Composed:
 
 
 def _nearest_ports(inner: Topology) -> Ints:
-    """Of each node, the port of the fewest links; of several, rank i takes turn i, so that ports are shared evenly."""
+    """Returns the nearest port of each node; of several, rank i takes the i-th in turn, to share ports evenly."""
     ports = _ports(inner)
     far = np.stack([distances(inner.link_source, inner.link_target, inner.num_nodes, int(port)) for port in ports])
     turn = np.zeros(inner.num_nodes, np.int64)

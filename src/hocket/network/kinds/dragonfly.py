@@ -1,8 +1,9 @@
 """Dragonfly (Kim et al. 2008) and dragonfly+ (Shpiner et al. 2017): groups of switches, cables between any two groups.
 
-Dragonfly: a group is `a` routers, each joined with each, each with `p` hosts and `h` cables to other groups.
-Dragonfly+: a group is `a` leaves with `p` hosts each, joined with each of `spines`, which have the `h` cables each.
-Port q of a group's cables leads to the group that is 1 + q mod (g - 1) ahead, so any two groups have equally many.
+Dragonfly: a group has `a` routers, fully connected, each with `p` hosts and `h` cables to other groups.
+Dragonfly+: a group has `a` leaves with `p` hosts each; every leaf is linked to each of the `spines`, which have `h`
+cables to other groups each. Port q of a group leads to the group 1 + q mod (g - 1) ahead, so any two groups have
+equally many cables.
 """
 
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from hocket.network.topology import Ints, Topology
 
 @dataclass(frozen=True)
 class Dragonfly:
-    """a routers or leaves in each of g groups, p hosts on each, h global cables on each router, or spine.
+    """g groups of `a` routers (or leaves) with p hosts each, and h global cables per router (or spine).
 
-    spines: 0 for a dragonfly. detour: how traffic gets to another group, "minimal" over one global cable, or "valiant"
-    over a third group, taken by the flow's key, which spreads any pattern (Valiant 1982).
+    spines: 0 for a dragonfly. detour: the path to another group. "minimal" takes one global cable; "valiant" goes
+    through a third group chosen by the flow's key, which spreads any traffic pattern (Valiant 1982).
     """
 
     a: int
@@ -35,16 +36,16 @@ class Dragonfly:
 
     @property
     def num_gates(self) -> int:
-        """Of a group: the switches with global cables."""
+        """The number of switches with global cables in a group."""
         return self.spines or self.a
 
     @property
     def cables(self) -> int:
-        """Global cables between any two groups."""
+        """The number of global cables between any two groups."""
         return self.num_gates * self.h // (self.g - 1) if self.g > 1 else 0
 
     def draw(self, link: Link, global_link: Link, name: str) -> Topology:
-        """The network: hosts first, then the routers (or leaves) of all groups, then the spines of all groups."""
+        """Returns the network: hosts first, then the routers (or leaves) of all groups, then all spines."""
         if min(self.a, self.p, self.g) < 1 or min(self.h, self.spines) < 0:
             raise TopologyError(f"{name}: expected sizes of 1 or more")
         if self.g > 1 and not self.cables:
@@ -81,14 +82,14 @@ class Dragonfly:
         group, goal = router // self.a, last // self.a
         nodes: list[npt.NDArray[np.int64]] = [source, first + router]
         if self.detour == "valiant" and self.g > 2:
-            other = mix(keys, 1) % (self.g - 2)  # among the groups that are neither
+            other = mix(keys, 1) % (self.g - 2)  # one of the groups that are neither source nor target
             low, high = np.minimum(group, goal), np.maximum(group, goal)
             other += other >= low
             other += other >= high
             away = group != goal
             nodes += self._cross(group, np.where(away, other, goal), keys)
             between = self._cross(np.where(away, other, goal), goal, mix(keys, 2))
-            if self.spines:  # from spine to spine a group is passed by a leaf
+            if self.spines:  # between two spines of a group, the path goes through a leaf
                 leaf = first + other * self.a + mix(keys, 3) % self.a
                 nodes.append(np.where(away & (nodes[-1] != between[0]), leaf, NOWHERE))
             nodes += between
@@ -102,7 +103,7 @@ class Dragonfly:
         return ways
 
     def _cross(self, group: Ints, goal: Ints, keys: Ints) -> list[Ints]:
-        """The two ends of a global cable from one group to another, by the key; nothing where they are the same."""
+        """Returns the two ends of a global cable between two groups, chosen by the key; NOWHERE for equal groups."""
         if self.g == 1:
             return []
         copy = mix(keys, group * np.int64(self.g) + goal) % self.cables
@@ -115,5 +116,5 @@ class Dragonfly:
         return ends
 
     def _port(self, group: Ints, peer: Ints, copy: Ints) -> Ints:
-        """The port of a group that has the copy-th cable to a peer."""
+        """Returns the port of a group that has cable number `copy` to a peer group."""
         return (peer - group - 1) % self.g + copy * (self.g - 1)

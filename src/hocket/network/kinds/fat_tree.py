@@ -1,9 +1,9 @@
-"""Fat trees of two or three levels, of switches with equally many ports (Leiserson 1985; Al-Fares et al. 2008).
+"""Fat trees of two or three levels, of switches with equal port counts (Leiserson 1985; Al-Fares et al. 2008).
 
-Hosts hang on edge switches, which have `hosts` ports down and `ups` ports up. Two levels: every edge switch has a cable
-to each of `ups` cores. Three levels: a pod has `edges` edge switches and `ups` aggregation switches, each joined with
-each; aggregation switch j of every pod has a cable to each of the `cores` cores of plane j. Where hosts / ups, the
-oversubscription, is 1, any permutation of hosts could be routed without two flows on one link.
+Hosts are below edge switches, which have `hosts` ports down and `ups` ports up. Two levels: every edge switch has a
+cable to each of `ups` cores. Three levels: a pod has `edges` edge switches and `ups` aggregation switches, every edge
+switch linked to every aggregation switch; aggregation switch j of every pod has a cable to each of the `cores` cores of
+plane j. If hosts / ups, the oversubscription, is 1, any permutation of hosts can be routed without two flows on a link.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from hocket.network.links import Link
 from hocket.network.routing import NOWHERE, fill
 from hocket.network.topology import Ints, Topology
 
-_MOST = 1e100  # of oversubscription: as good as endless
+_MOST = 1e100  # oversubscription; larger values behave like infinity
 
 
 @dataclass(frozen=True)
 class FatTree:
-    """The sizes of the module's description; `edges` and `cores` are of a pod and a plane, 0 with two levels.
+    """The sizes described in the module docstring; `edges` counts per pod, `cores` per plane; both 0 with two levels.
 
-    spread: how a switch chooses among its ports up. "dmodk" by the target's number (D-mod-k, Zahavi et al. 2010), which
-    leads all traffic to a host down one way, and shifts over any bytes without contention; "ecmp" by the flow's key.
-    reduces: whether switches reduce and multicast, as SHARP does.
+    spread: how a switch chooses among its ports up. "dmodk" uses the target's number (D-mod-k, Zahavi et al. 2010): all
+    traffic to a host comes down one path, and shift patterns have no contention. "ecmp" uses the flow's key. reduces:
+    whether switches reduce and multicast, as SHARP does.
     """
 
     num_ranks: int
@@ -39,16 +39,16 @@ class FatTree:
 
     @property
     def num_edges(self) -> int:
-        """Edge switches in all: no more than the ranks need."""
+        """The number of edge switches: as many as the ranks need."""
         return -(-self.num_ranks // self.hosts)
 
     @property
     def num_pods(self) -> int:
-        """Pods in all; with two levels, none."""
+        """The number of pods; 0 with two levels."""
         return -(-self.num_edges // self.edges) if self.edges else 0
 
     def draw(self, link: Link, name: str) -> Topology:
-        """The network: hosts first, then edge, aggregation and core switches."""
+        """Returns the network: hosts first, then edge, aggregation and core switches."""
         drawing = Drawing(name)
         ranks = drawing.nodes("host", self.num_ranks, forwards=False)
         edges = drawing.nodes("edge", self.num_edges, reducing=self.reduces)
@@ -71,8 +71,8 @@ class FatTree:
         )
 
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
-        """See Routing: up until a switch above both, and down again."""
-        first = self.num_ranks  # of the edge switches
+        """See Routing: up to a switch above both hosts, then down."""
+        first = self.num_ranks  # the first edge switch
         from_edge, to_edge = source // self.hosts, target // self.hosts
         plane = target % self.ups if self.spread == "dmodk" else mix(keys, from_edge) % self.ups
         above = first + self.num_edges
@@ -102,10 +102,10 @@ def fat_tree(
     spread: str = "dmodk",
     reduces: bool = False,
 ) -> Topology:
-    """The fat tree of switches with `radix` ports that has place for the ranks.
+    """Returns a fat tree of switches with `radix` ports for these ranks.
 
-    radix: if not given, the least power of two that suffices. oversubscription: bandwidth into an edge switch from its
-    hosts over that from it upwards. Raises TopologyError where the ranks do not fit.
+    radix: by default the least power of two that suffices. oversubscription: bandwidth from the hosts into an edge
+    switch, divided by its bandwidth upwards. Raises TopologyError if the ranks do not fit.
     """
     if num_ranks < 1:
         raise TopologyError(f"{name}: expected 1 rank or more, found {num_ranks}")
@@ -117,20 +117,20 @@ def fat_tree(
     hosts = _hosts(ports, oversubscription)
     if not 0 < hosts < ports:
         raise TopologyError(
-            f"{name}: {ports} ports leave no cable up or none down at an oversubscription of {oversubscription:g}"
+            f"{name}: {ports} ports leave no cable up, or none down, with an oversubscription of {oversubscription:g}"
         )
     capacity = _capacity(ports, levels, oversubscription)
     if num_ranks > capacity:
         raise TopologyError(
-            f"{name}: {levels} levels of switches with {ports} ports have place for {capacity} ranks; "
-            f"found {num_ranks}: give more levels or a larger radix"
+            f"{name}: {levels} levels of switches with {ports} ports have room for {capacity} ranks; "
+            f"found {num_ranks}: use more levels or a larger radix"
         )
     edges, cores = (0, 0) if levels == 2 else (ports // 2, ports - ports // 2)
     return FatTree(num_ranks, hosts, ports - hosts, edges, cores, spread, reduces).draw(link, name)
 
 
 def _hosts(radix: int, oversubscription: float) -> int:
-    share = min(oversubscription, _MOST)  # the product stays finite
+    share = min(oversubscription, _MOST)  # keeps the product finite
     return round(radix * share / (share + 1))
 
 

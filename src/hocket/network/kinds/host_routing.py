@@ -1,4 +1,4 @@
-"""Which way traffic takes between accelerators in hosts: through the network card that serves each, staged or not."""
+"""Routes traffic between accelerators in hosts: through the network cards that serve them, staged in memory or not."""
 
 from dataclasses import dataclass, field
 
@@ -12,15 +12,15 @@ from hocket.network.topology import Ints, Topology
 
 @dataclass(frozen=True, eq=False)
 class HostRouting:
-    """The shortest ways, with these stops.
+    """Shortest paths with required stops.
 
-    What leaves a host goes through a card of the source and, where `meets` (the fabric joins any two cards), through
-    one of the target, as NCCL binds accelerators to cards; of several, one by the flow's key. What crosses PCIe is
-    written to memory at the source's socket and read from there, and again at the target's, if there are memories:
-    once where only one end is an accelerator, as on the way to a card that another network lies behind.
+    Traffic between hosts goes through a card of the source and, if `meets` (the fabric connects any two cards), through
+    one of the target, as NCCL binds accelerators to cards; of several cards, the flow's key chooses one. If there are
+    memories, traffic over PCIe is written to and read from memory at the source's socket and again at the target's;
+    only once if one end is not an accelerator, for example a card that leads to another network.
 
-    gpus: int64[hosts, accelerators]. cards: int64[hosts, accelerators, cards of one]. memories: int64[hosts,
-    accelerators], or of no size where cards reach device memory directly.
+    gpus: int64[hosts, accelerators]. cards: int64[hosts, accelerators, cards per accelerator]. memories: int64[hosts,
+    accelerators], or empty if cards reach device memory directly.
     """
 
     gpus: Ints

@@ -1,7 +1,7 @@
-"""Hosts with accelerators: sockets, root complexes, PCIe switches, network cards, and what joins accelerators directly.
+"""Hosts with accelerators: sockets, root complexes, PCIe switches, network cards, direct links between accelerators.
 
-What NCCL and nvidia-smi call the way between two devices: PIX within one PCIe switch, PXB over several, PHB over the
-root complex of a socket, SYS from socket to socket, NV# over # NVLinks.
+NCCL's and nvidia-smi's names of the path between two devices: PIX within one PCIe switch, PXB through several, PHB
+through the root complex of a socket, SYS between sockets, NV# over # NVLinks.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,16 @@ FABRICS = ("rails", "rail-only", "switch")
 
 @dataclass(frozen=True)
 class Host:
-    """One host. Device i hangs on socket i * sockets // gpus, and there on one of `switches` PCIe switches, in order.
+    """One host. Device i is on socket i * sockets // gpus, below one of the socket's PCIe switches, in order.
 
-    switches: of each socket; 0 hangs devices on the root complex. nics: network cards, as many for each accelerator, or
-    accelerators for each. affinity: where a card hangs, as seen from the first accelerator that it serves: on its
-    switch, on a switch below that, on its socket, or on the next socket. pcie: None leaves out sockets and switches,
-    and hangs cards on accelerators. direct: joins accelerators, as `lanes` says (how many links between which two), or,
-    if lanes is empty, each with one switch for all; None joins none. reduces: whether that switch reduces and
-    multicasts. memory: None where cards reach device memory directly (GPUDirect); else what goes over PCIe is written
-    to the memory of its socket, and read from there. forwards: whether accelerators pass on the traffic of others.
+    switches: PCIe switches per socket; with 0, devices are at the root complex. nics: network cards; every accelerator
+    gets equally many, or every card serves equally many. affinity: the position of a card, seen from the first
+    accelerator that it serves: on its switch (PIX), on a switch below (PXB), on its socket (PHB), or on the next socket
+    (SYS). pcie: None leaves out sockets and switches and puts cards at accelerators. direct: the link between
+    accelerators, with the numbers of links between any two in `lanes`, or, if lanes is empty, through one switch for
+    all; None: no direct links. reduces: whether that switch reduces and multicasts. memory: None if cards reach device
+    memory directly (GPUDirect); else traffic over PCIe is written to the memory of its socket and read from there.
+    forwards: whether accelerators forward traffic of others.
     """
 
     gpus: int
@@ -49,13 +50,13 @@ class Host:
 
 
 def pod(host: Host, count: int, fabric: str, name: str) -> Topology:
-    """So many of these hosts; the network cards of several hosts are joined by a fabric that does not block.
+    """Returns a network of `count` such hosts; a non-blocking fabric connects the network cards of several hosts.
 
-    fabric: "rails" joins card i of all hosts by rail switch i, and the rail switches by a spine; "rail-only" leaves out
-    the spine; "switch" has one switch for all cards.
+    fabric: "rails" connects card i of all hosts to rail switch i, and the rail switches to a spine; "rail-only" leaves
+    out the spine; "switch" has one switch for all cards.
     """
     if min(host.gpus, count, host.sockets, host.nics) < 1 or host.switches < 0:
-        raise TopologyError(f"{name}: expected 1 host, accelerator, socket and network card or more")
+        raise TopologyError(f"{name}: expected at least 1 host, accelerator, socket and network card")
     if max(host.gpus, host.nics) % min(host.gpus, host.nics):
         raise TopologyError(f"{name}: {host.nics} network cards cannot serve {host.gpus} accelerators evenly")
     drawing = Drawing(name)
@@ -80,7 +81,7 @@ def pod(host: Host, count: int, fabric: str, name: str) -> Topology:
 
 
 def _cards_of(gpus: Ints, nics: Ints) -> Ints:
-    """The cards that serve each accelerator: int64[hosts, accelerators of one, cards of one]."""
+    """Returns the cards that serve each accelerator: int64[hosts, accelerators, cards per accelerator]."""
     hosts, num_gpus = gpus.shape
     if nics.shape[1] > num_gpus:
         return nics.reshape(hosts, num_gpus, -1)
@@ -102,12 +103,12 @@ def _join_directly(drawing: Drawing, host: Host, gpus: Ints) -> None:
 
 
 def _join_by_pcie(drawing: Drawing, host: Host, pcie: Link, gpus: Ints, nics: Ints, served: Ints) -> Ints:
-    """Draws sockets and what hangs on them; returns the memory that each accelerator's traffic is staged in, if any."""
+    """Draws sockets and all below them; returns the memory in which each accelerator's traffic is staged, if any."""
     count, per_socket = len(gpus), -(-host.gpus // host.sockets)
     roots = drawing.nodes("root", count * host.sockets).reshape(count, host.sockets)
     drawing.clique(roots, host.socket)
     socket = np.arange(host.gpus) // per_socket
-    above = roots[:, socket]  # what each accelerator hangs on
+    above = roots[:, socket]  # the node above each accelerator
     if host.switches:
         switches = drawing.nodes("pcie-switch", count * host.sockets * host.switches).reshape(count, host.sockets, -1)
         drawing.cable(switches, roots[:, :, None], pcie)

@@ -1,4 +1,4 @@
-"""What stands in a text "KIND:ARGS": sizes and options, and what a kind of network is."""
+"""Reads the sizes and options of a text "KIND:ARGS", and defines a kind of network."""
 
 import math
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from hocket.network.topology import Topology
 
 T = TypeVar("T")
 
-_MOST_DIGITS = 18  # of a whole number: more are no int64
+_MOST_DIGITS = 18  # digits of a whole number; more do not fit into int64
 
 
 @dataclass
 class KindArguments:
-    """What stands behind the colon; each part is asked for once, and what nobody asked for is refused."""
+    """The arguments after the colon. A kind reads each part once; parts that were not read are refused."""
 
     text: str
     kind: "NetworkKind"
@@ -31,26 +31,26 @@ class KindArguments:
             if not equals:
                 self.sizes.append(part)
             elif key in self.options:
-                raise self.wrong(f"{key} stands twice")
+                raise self.wrong(f"{key} appears twice")
             else:
                 self.options[key] = value
 
     def dims(self) -> list[int]:
-        """The only size, as in "4x4"."""
+        """Returns the only size, such as "4x4", as lengths."""
         [text] = self._sizes(1)
         return [self._integer(part, text) for part in text.split("x")]
 
     def integers(self, count: int) -> list[int]:
-        """So many sizes, one after the other."""
+        """Returns `count` sizes, in order."""
         return [self._integer(text, text) for text in self._sizes(count)]
 
     def integer(self, key: str, default: int) -> int:
-        """An option that is a whole number."""
+        """Returns an option that is a whole number."""
         text = self.options.pop(key, None)
         return default if text is None else self._integer(text, f"{key}={text}")
 
     def number(self, key: str, default: float) -> float:
-        """An option that is a positive number."""
+        """Returns an option that is a positive number."""
         text = self.options.pop(key, None)
         if text is None:
             return default
@@ -59,28 +59,28 @@ class KindArguments:
         except ValueError:
             value = math.nan
         if not 0 < value < math.inf:
-            raise self.wrong(f"{key}={text} is no positive number")
+            raise self.wrong(f"{key}={text} is not a positive number")
         return value
 
     def choice(self, key: str, *choices: str) -> str:
-        """An option that is one of these words; the first is what it is where nothing is said."""
+        """Returns an option that is one of these words; the first word is the default."""
         value = self.options.pop(key, choices[0])
         if value not in choices:
             raise self.wrong(f"{key}={value} is none of {', '.join(choices)}")
         return value
 
     def link(self, default: Link = LINKS["infiniband-ndr"], prefix: str = "") -> Link:
-        """What the links are made of: options link, bandwidth and latency, with a prefix where there are several."""
+        """Returns the link set by the options link, bandwidth and latency, each with the prefix."""
         link = self._read(f"{prefix}link", links.find_link) or default
         bandwidth = self._read(f"{prefix}bandwidth", links.bytes_per_second)
         link = link.with_(bandwidth, self._read(f"{prefix}latency", links.seconds))
         for figure, value in (("bandwidth", link.bytes_per_second), ("latency", link.seconds)):
             if math.isnan(value):
-                raise self.wrong(f"the {figure} of {link.link_class} links is unknown: give {prefix}{figure}=")
+                raise self.wrong(f"the {figure} of {link.link_class} links is unknown: set {prefix}{figure}=")
         return link
 
     def wrong(self, what: str) -> TopologyError:
-        """The error for a text that cannot be read."""
+        """Returns the error for a text that cannot be read."""
         return TopologyError(f"{self.text!r}: {what}; expected {self.kind.name}:{self.kind.usage}")
 
     def _read(self, key: str, read: Callable[[str], T]) -> T | None:
@@ -98,7 +98,7 @@ class KindArguments:
 
     def _integer(self, text: str, where: str) -> int:
         if not (text.isascii() and text.isdecimal()):
-            raise self.wrong(f"{where!r} is no whole number")
+            raise self.wrong(f"{where!r} is not a whole number")
         if len(text) > _MOST_DIGITS:
             raise self.wrong(f"{where!r} has more than {_MOST_DIGITS} digits")
         return int(text)
@@ -106,7 +106,7 @@ class KindArguments:
 
 @dataclass(frozen=True)
 class NetworkKind:
-    """One kind of network. usage: what stands behind the colon. make: from the arguments to the network."""
+    """One kind of network. usage: the syntax after the colon. make: makes the network from the arguments."""
 
     name: str
     usage: str

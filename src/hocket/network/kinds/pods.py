@@ -1,7 +1,7 @@
-"""Servers that there are, as hosts: DGX-1V, DGX-A100, DGX-H100, MI250, an 8-NPU mesh; and a machine at home.
+"""Real servers as hosts: DGX-1V, DGX-A100, DGX-H100, MI250, an 8-NPU mesh; and a machine at home.
 
-Sources: NVIDIA's user guides of the DGX systems, for what hangs where; the NVLinks of DGX-1V as in SCCL (Cai et al.
-2021), the links of MI250 as in ForestColl (Zhao et al. 2024). Links: `links.LINKS`.
+Sources: NVIDIA's user guides of the DGX systems for the position of devices; SCCL (Cai et al. 2021) for the NVLinks of
+DGX-1V; ForestColl (Zhao et al. 2024) for the links of MI250. The constants of links are in `links.LINKS`.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ PODS: dict[str, tuple[Host, str]] = {
             direct=LINKS["nvlink2"],
             lanes=_DGX_1V_NVLINKS,
         ),
-        "8 V100, joined by 6 NVLinks each",
+        "8 V100, each with 6 NVLinks",
     ),
     "dgx-a100": (_DGX_A100, "8 A100 on NVSwitches, 8 cards of 200 Gb/s"),
     "dgx-h100": (
@@ -80,7 +80,7 @@ PODS: dict[str, tuple[Host, str]] = {
             lanes=_mi250_links(),
             forwards=True,  # xGMI is routed over several dies
         ),
-        "8 MI250, that is 16 dies, joined by xGMI",
+        "8 MI250 (16 dies), linked by xGMI",
     ),
     "npu8": (
         Host(
@@ -93,7 +93,7 @@ PODS: dict[str, tuple[Host, str]] = {
             lanes=tuple(tuple(int(one != other) for other in range(8)) for one in range(8)),
             kind="npu",
         ),
-        "8 NPUs, each joined with each, each with a card of its own",
+        "8 NPUs, fully connected, each with its own card",
     ),
     "pcie": (
         Host(
@@ -116,7 +116,7 @@ PODS: dict[str, tuple[Host, str]] = {
             affinity="PHB",
             memory=LINKS["ddr4-3200x2"],
         ),
-        "machines at home: accelerators on PCIe, hosts on Ethernet",
+        "machines at home: an accelerator on PCIe, hosts on Ethernet",
     ),
 }
-"""Hosts by the name of the kind of network that they make, each with what it is."""
+"""For each kind of network made of hosts: the host and a description."""

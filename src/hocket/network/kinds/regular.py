@@ -1,6 +1,6 @@
-"""Networks without switches, or with one: line, ring, mesh, torus, hypercube, fully connected, one switch.
+"""Networks with at most one switch: line, ring, mesh, torus, hypercube, fully connected, one switch.
 
-In all but the last two, ranks pass on the traffic of others; ways are found in dimension order.
+In all but the last two, ranks forward traffic of others, and paths follow dimension order.
 """
 
 import math
@@ -18,7 +18,7 @@ from hocket.network.topology import Routing, Topology
 def grid(
     shape: Sequence[int], rings: Sequence[bool], link: Link, *, name: str, routing: Routing | None = None
 ) -> Topology:
-    """Ranks at the points of a grid, numbered with the last axis fastest, each joined with the next along every axis.
+    """Returns ranks at the points of a grid, in row-major order, each linked to the next along every axis.
 
     rings: which axes are closed to rings. A ring of two is one cable.
     """
@@ -42,7 +42,7 @@ def grid(
 
 
 def fully_connected(num_ranks: int, link: Link, *, name: str) -> Topology:
-    """A cable between every two ranks."""
+    """Returns ranks with a cable between every two of them."""
     drawing = Drawing(name)
     ranks = drawing.nodes("rank", _at_least_1(num_ranks, name), forwards=False)
     drawing.clique(ranks, link)
@@ -50,7 +50,7 @@ def fully_connected(num_ranks: int, link: Link, *, name: str) -> Topology:
 
 
 def one_switch(num_ranks: int, link: Link, *, name: str, reduces: bool = False) -> Topology:
-    """Every rank on one switch that does not block. reduces: whether it reduces and multicasts."""
+    """Returns ranks on one non-blocking switch. reduces: whether the switch reduces and multicasts."""
     drawing = Drawing(name)
     ranks = drawing.nodes("rank", _at_least_1(num_ranks, name), forwards=False)
     drawing.cable(ranks, drawing.nodes("switch", 1, reducing=reduces), link)

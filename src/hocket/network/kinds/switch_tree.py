@@ -1,4 +1,4 @@
-"""A tree of switches that reduce and multicast, over which all ranks of a network are joined, as SHARP sets one up."""
+"""Finds a tree of reducing switches that connects all ranks of a network, like the trees of SHARP."""
 
 from dataclasses import dataclass, replace
 
@@ -8,20 +8,20 @@ from hocket.network.reach import distances
 from hocket.network.routing import ShortestPath
 from hocket.network.topology import Ints, Topology
 
-_MOST_TRIED = 64  # switches as the root, those farthest from ranks first
+_MOST_TRIED = 64  # switches tried as the root, those farthest from ranks first
 _NONE = -1
 
 
 @dataclass(frozen=True)
 class SwitchTree:
-    """network: with the tree's switches as ranks behind the others. parents: of each rank there, -1 of the root."""
+    """network: the network with the tree's switches added as ranks. parents: the parent of each rank, -1: the root."""
 
     network: Topology
     parents: tuple[int, ...]
 
 
 def switch_tree(network: Topology) -> SwitchTree | None:
-    """The tree of the fewest links from its root to ranks; None where no switches that reduce join all ranks."""
+    """Returns the tree with the fewest links from its root to ranks; None if reducing switches do not connect all."""
     below = _links_down(network)
     source, target = network.link_source[below], network.link_target[below]
     switches, ranks = np.flatnonzero(network.reducing), network.ranks
@@ -31,7 +31,7 @@ def switch_tree(network: Topology) -> SwitchTree | None:
         return None
     nearer = np.flatnonzero(best[source] + 1 == best[target])
     parent = np.full(network.num_nodes, _NONE)
-    parent[target[nearer[::-1]]] = source[nearer[::-1]]  # of several assignments the last one stays: the first link
+    parent[target[nearer[::-1]]] = source[nearer[::-1]]  # the last assignment counts: the first link
     members, at = np.zeros(network.num_nodes, bool), parent[ranks]
     while (at >= 0).any():
         at = np.unique(at[at >= 0])
@@ -46,7 +46,7 @@ def switch_tree(network: Topology) -> SwitchTree | None:
 
 
 def _links_down(network: Topology) -> Ints:
-    """Links from a switch that reduces to another, or to a rank, that lead back too."""
+    """Returns the links from a reducing switch to another, or to a rank, that have a link back."""
     is_rank = np.zeros(network.num_nodes, bool)
     is_rank[network.ranks] = True
     there = network.link_source * np.int64(network.num_nodes) + network.link_target

@@ -1,1 +1,1 @@
-"""How long a schedule takes on a network: closed form, step by step, and event by event."""
+"""Predicts how long a schedule takes on a network: in closed form, step by step, or event by event."""

@@ -1,12 +1,12 @@
-"""Calibrated machines: what a GPU library reaches on them, from one set of constants and one rule for each machine.
+"""Calibrated machines: predicts the time of a GPU library on them, from one set of constants per machine and one rule.
 
 A library runs an algorithm in a *protocol*: LL moves a flag with every 4 bytes, LL128 one with every 120, and neither
-waits for a fence; Simple moves plain data in large pieces, with a fence behind each. Each protocol has its seconds to
-begin and for a hop, and its share of a link's bandwidth: the constants are those of NCCL's cost model
-(src/graph/tuning.cc of 2.27). Where that model has formulas, here the schedule is simulated on the machine's network,
-with links as fast as the protocol lets them be.
+waits for a fence; Simple moves plain data in large pieces, each followed by a fence. Each protocol has a start time, a
+time per hop, and a share of a link's bandwidth; the constants are those of NCCL's cost model (src/graph/tuning.cc of
+2.27). Instead of that model's formulas, this module simulates the schedule on the machine's network, with links as fast
+as the protocol allows.
 
-The rule: of all ways that the library has, the one predicted to take the least time runs.
+The rule: of all algorithms and protocols of the library, the one with the least predicted time runs.
 """
 
 import math
@@ -22,12 +22,12 @@ from hocket.network.topology import Topology
 from hocket.schedule import Schedule
 
 Build = Callable[[str, str, int], Schedule]
-"""From a collective, an algorithm's name and a rank count to its schedule: this layer knows no algorithm by itself."""
+"""Makes a schedule from a collective, an algorithm's name and a rank count: this layer knows no algorithms itself."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Seconds before the first byte, for a hop inside a host and between hosts; the share of bandwidth that is data."""
+    """A protocol: seconds to begin, per hop inside a host and between hosts; shares of the bandwidth that are data."""
 
     name: str
     begin_seconds: float
@@ -47,15 +47,15 @@ _TREE = (
     Protocol("LL128", 14.0e-6, 1.25e-6, 8.5e-6, 0.92 * 7 / 9, 0.92 * 120 / 128),
     Protocol("Simple", 8.4e-6, 4.0e-6, 14.0e-6, 0.92, 0.92),
 )
-# Through switches, pieces overlap, so their latency counts once: 25 us in hosts, 20.9 us for a hop between hosts.
+# Pieces overlap in switches, so their latency counts once: 25 us in hosts, 20.9 us for a hop between hosts.
 _SWITCHES = Protocol("Simple", 8.4e-6 + 25e-6, 0.0, 0.0, 1.0, 1.0)
 _SWITCHES_BETWEEN_SECONDS = 20.9e-6
 
-# Ours: enough pieces that filling a chain costs little, and not so many that each one's latency counts.
+# Hocket's choice: enough pieces that filling a chain costs little, few enough that their latencies do not add up.
 _CHAIN_PIECE_BYTES = 1 << 19
 _MOST_PIECES = 64
-# How NCCL cuts a vector for its switches (src/enqueue.cc): in each of 16 channels, a chunk of so many bytes for each
-# head; of vectors shorter than so many times all of these, the next smaller one.
+# NCCL's division of a vector for its switches (src/enqueue.cc): in each of 16 channels, one chunk per head. Rows are
+# (times, chunk bytes): the first chunk size applies of which the vector holds at least `times` in all channels.
 _SWITCH_CHANNELS = 16
 _SWITCH_CHUNKS = ((64, 1 << 17), (8, 1 << 16), (2, 1 << 15))
 _SWITCH_LEAST_CHUNK = 1 << 14
@@ -65,11 +65,11 @@ _SWITCH_LEAST_CHUNK = 1 << 14
 class Machine:
     """One kind of host, and the library that was measured on it.
 
-    network: the KIND of topology, to be followed by the number of hosts, each of ranks_per_host GPUs.
-    low_latency_bytes_per_second: the most that LL reaches on 1, 2, and 4 or more hosts. copy_bytes_per_second: of a
-    copy within a GPU's memory. switch_share: of its links' bandwidth that a switch can reduce; None where it cannot.
-    exchanges: whether the library has direct exchanges between all pairs, in LL and LL128. launch_seconds: from the
-    call that is timed to the first instruction on the GPU.
+    network: the KIND of topology; its argument is the number of hosts, each with ranks_per_host GPUs.
+    low_latency_bytes_per_second: the most that LL reaches on 1, 2, and 4 or more hosts. copy_bytes_per_second: speed of
+    a copy within a GPU's memory. switch_share: share of its links' bandwidth that a switch can reduce; None if it
+    cannot reduce. exchanges: whether the library has direct exchanges between all pairs, in LL and LL128.
+    launch_seconds: from the timed call to the first instruction on the GPU.
     """
 
     title: str
@@ -84,7 +84,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One way to do a call, and the seconds that it is predicted to take."""
+    """One algorithm and protocol for a call, and its predicted seconds."""
 
     algorithm: str
     protocol: str
@@ -96,25 +96,25 @@ _H100_COPY, _H200_COPY, _A100_COPY = (
     3.35e12 / 2,
     4.8e12 / 2,
     1.555e12 / 2,
-)  # half of what the data sheet has for reading
+)  # half of the data sheet's bandwidth for reading
 
 MACHINES: dict[str, Machine] = {
     "h100": Machine("H100, NCCL in a CUDA graph", "dgx-h100", 8, _LL_HOPPER, _H100_COPY, 0.85),
     "h100-msccl": Machine("H100, MSCCL in a CUDA graph", "dgx-h100", 8, _LL_HOPPER, _H100_COPY, 0.85, exchanges=True),
     "h200": Machine("H200, NCCL", "dgx-h100", 8, _LL_HOPPER, _H200_COPY, 0.85),
     "a100": Machine("A100, NCCL", "dgx-a100", 8, _LL_AMPERE, _A100_COPY),
-    # The launch is fitted to these times, which were taken in a training program rather than in a CUDA graph.
+    # The launch time is fitted to the measurements, which come from a training program, not from a CUDA graph.
     "a100-framework": Machine(
         "A100, NCCL called by a training framework", "dgx-a100", 8, _LL_AMPERE, _A100_COPY, launch_seconds=30e-6
     ),
 }
-"""By name."""
+"""All machines, by name."""
 
 
 def predict(machine: Machine, collective: str, num_ranks: int, num_bytes: int, build: Build) -> Prediction:
-    """What the rule chooses for a call of so many bytes, of the whole vector, on the GPUs of full hosts or of one.
+    """Returns the rule's choice for a call of num_bytes (the whole vector) on the GPUs of full hosts or of one host.
 
-    ValueError for a collective that the rule does not know.
+    Raises ValueError for a collective that the rule does not know.
     """
     return min(predictions(machine, collective, num_ranks, num_bytes, build), key=lambda one: one.seconds)
 
@@ -122,9 +122,9 @@ def predict(machine: Machine, collective: str, num_ranks: int, num_bytes: int, b
 def predictions(
     machine: Machine, collective: str, num_ranks: int, num_bytes: int, build: Build
 ) -> Iterator[Prediction]:
-    """Every way that the library has; arguments are those of predict."""
+    """Yields every algorithm and protocol of the library; takes the arguments of predict."""
     if collective not in ("all_reduce", "all_gather"):
-        raise ValueError(f"expected all_reduce or all_gather, which machines were measured with; found {collective}")
+        raise ValueError(f"expected all_reduce or all_gather, the collectives measured on machines; found {collective}")
     call = _Call(machine, collective, num_ranks, num_bytes, build)
     for protocol in _RING:
         yield call.ring(protocol)
@@ -153,7 +153,7 @@ class _Call:
         schedule = self.build(self.collective, "ring", self.num_ranks)
         if self.num_hosts > 1:
             schedule = on_rails(schedule, self.num_hosts)
-        # What arrives last is copied out of the receive buffer, and nothing else is left to do meanwhile.
+        # The last block is copied out of the receive buffer, and nothing else overlaps with that copy.
         copied = self.num_bytes / self.num_ranks / self.machine.copy_bytes_per_second
         return self._made("ring", schedule, protocol, more_seconds=copied)
 
@@ -183,7 +183,7 @@ class _Call:
         return Prediction(name, protocol.name, begin + seconds + more_seconds)
 
     def _network(self, protocol: Protocol, switches: bool) -> Topology:
-        """The machine's network, as fast as the protocol lets it be; with switches, those are ranks behind the GPUs."""
+        """Returns the machine's network at the protocol's speed; with `switches`, these are ranks after the GPUs."""
         whole = parse(f"{self.machine.network}:{self.num_hosts}")
         between = whole.link_class == "nic"
         inside = whole.link_class == "nvswitch"

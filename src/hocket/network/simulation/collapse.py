@@ -1,13 +1,12 @@
-"""Few ranks and links that stand for all, where moving all ranks takes a schedule's traffic onto itself.
+"""Reduces a symmetric job to a few ranks and links that represent all.
 
-Two kinds of moves are tried: turns, by which rank r becomes rank r + g, and swaps, by which it becomes rank r ^ 2^i.
-Traffic on a network is symmetric under a move if it takes every message onto a message as long, the work of ranks onto
-as much, and all ways onto each other link by link, each link onto one as fast and as far. Then nothing ever tells a
-rank from the one that it becomes: they do the same at the same time, at the same rates. So one of them is simulated,
-and of the links that moves take to one another, one, which is crossed by as many messages like each of these as the
-real ones are on average. This is exact.
+Two kinds of moves are tried: turns map rank r to rank r + g, swaps map it to rank r ^ 2^i. Traffic on a network is
+symmetric under a move if the move maps every message to one of equal size, the work of ranks to equal work, and every
+path to a path, link by link, with equal bandwidth and latency. Then a rank and its image always do the same at the
+same time, at the same rates. So one rank of each orbit is simulated, and one link of each orbit of links; this link
+carries, of each kind of message, as many as the real links do on average. The result is exact.
 
-All ways are compared, so a network whose routing tells its ranks apart is never taken for a symmetric one.
+All paths are compared, so a network with routing that is not symmetric is never treated as symmetric.
 """
 
 from collections.abc import Sequence
@@ -26,19 +25,19 @@ RankWork = tuple[Floats, ...]
 """Seconds of each rank in each pattern, for each byte of a chunk."""
 
 _MOST_SWAPPED = 1 << 22
-"""Links of all ways, times swaps: to compare more takes longer than it may save."""
+"""Links of all paths, times swaps; comparing more takes longer than it can save."""
 
 _AT_ONCE = 1 << 15
-"""Messages that are moved at a time: memory that is new costs more than the sums."""
+"""Messages moved at a time: allocating more new memory costs more than the arithmetic."""
 
 _PROBED = 64
-"""Messages of each pattern, before all are asked."""
+"""Messages of each pattern that are tested before all are."""
 
 
 def collapsed(job: Job, link_seconds: Floats, work: RankWork, *, ordered: bool) -> tuple[Job, RankWork, Ints]:
-    """The job among few ranks that stand for all, their work, and for each rank the number of the one that does.
+    """Returns the job among a few representative ranks, their work, and the number of each rank's representative.
 
-    ordered: whether it matters in which order a rank sends what it sends at once; swaps do not keep that.
+    ordered: whether the order of a rank's messages within a step matters; swaps do not keep it.
     """
     num_ranks = job.traffic.num_ranks
     ranks = np.arange(num_ranks)
@@ -61,7 +60,7 @@ def collapsed(job: Job, link_seconds: Floats, work: RankWork, *, ordered: bool) 
 
 
 def _image(job: Job, link_seconds: Floats, work: RankWork, moved: Ints) -> Ints | None:
-    """The link that a move takes each link to, or -1 where nothing passes; None if the job does not move so."""
+    """Returns the image of each link under a move, -1 for an unused link; None if the job is not symmetric under it."""
     if not all(_may_move(*one, moved) for one in zip(job.traffic.patterns, job.channels, job.paths, strict=True)):
         return None
     if (job.switches[moved] != job.switches).any():
@@ -80,7 +79,7 @@ def _image(job: Job, link_seconds: Floats, work: RankWork, moved: Ints) -> Ints 
                 return None
         seen.add(id(paths))
     used = np.flatnonzero(image >= 0)
-    if np.bincount(image[used], minlength=1).max() > 1:  # two links become one
+    if np.bincount(image[used], minlength=1).max() > 1:  # two links have the same image
         return None
     rates = job.bytes_per_second
     alike = (rates[used] == rates[image[used]]) & (link_seconds[used] == link_seconds[image[used]])
@@ -88,7 +87,7 @@ def _image(job: Job, link_seconds: Floats, work: RankWork, moved: Ints) -> Ints 
 
 
 def _may_move(pattern: TrafficPattern, pairs: Ints, paths: Paths, moved: Ints) -> bool:
-    """Whether a few messages have images whose ways are as long: most that are not symmetric are known by these."""
+    """Returns whether a few messages have images with equally long paths: a quick test that rejects most jobs."""
     if not len(pairs):
         return True
     few = np.linspace(0, len(pairs) - 1, _PROBED).astype(np.int64)
@@ -98,14 +97,14 @@ def _may_move(pattern: TrafficPattern, pairs: Ints, paths: Paths, moved: Ints) -
 
 
 def _places(pattern: TrafficPattern, pairs: Ints, messages: Ints | slice, moved: Ints) -> Ints:
-    """The number of the message that each of these becomes, or -1 if there is none."""
+    """Returns the number of the image of each of these messages, or -1 if there is none."""
     there = pair_numbers(moved[pattern.source[messages]], moved[pattern.target[messages]], len(moved))
     found = np.minimum(np.searchsorted(pairs, there), len(pairs) - 1)
     return np.where(pairs[found] == there, found, -1)
 
 
 def _add_images(image: Ints, paths: Paths, begin: int, there: Ints) -> bool:
-    """Takes the ways of messages, from number `begin` on, to those that they become; whether links have one image."""
+    """Adds the images of links on the paths of messages from `begin` on. Returns whether each link has one image."""
     offsets = paths.offsets[begin : begin + len(there) + 1]
     lengths = np.diff(offsets)
     if (paths.offsets[there + 1] - paths.offsets[there] != lengths).any():
@@ -118,14 +117,14 @@ def _add_images(image: Ints, paths: Paths, begin: int, there: Ints) -> bool:
 
 
 def _orbits(images: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Of each link the one that stands for all that moves take it to, and how many these are."""
+    """Returns the representative of each link's orbit, and the size of the orbit."""
     stands = np.where(images[0] >= 0, np.arange(len(images[0])), -1)
     changed = True
     while changed:
         changed = False
         for image in images:
             ahead = np.where(image >= 0, image, np.arange(len(image)))
-            while True:  # Each round looks twice as far ahead.
+            while True:  # each round looks twice as far ahead
                 least = np.minimum(stands, stands[ahead])
                 if (least == stands).all():
                     break

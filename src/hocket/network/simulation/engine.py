@@ -1,4 +1,4 @@
-"""Event-driven simulation of jobs: the compiled engine (csrc/simulator), or the same with NumPy (plain_events.py)."""
+"""Event-driven simulation of jobs, by the compiled engine (csrc/simulator) or in Python (plain_engine.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MessageTimes:
-    """What was sent when: one entry for each piece of each message, in the order of arrival.
+    """Records of the messages: one entry for each piece of each message, in the order of arrival.
 
-    pattern, message: which of the job's messages. step: counted over all repetitions. started: when its first byte
-    left; sent: when its last one did; arrived: when that was there. Seconds.
+    message: the number of the job's message. step: counted over all repetitions. Times in seconds: started, the first
+    byte leaves; sent, the last byte leaves; arrived, the last byte arrives.
     """
 
     message: Ints
@@ -43,17 +43,17 @@ def run_events(
     *,
     record: bool = False,
 ) -> tuple[list[Floats], MessageTimes | None]:
-    """When each rank of each job has finished; and the messages, if they are to be recorded.
+    """Returns when each rank of each job finishes, and the messages if record is set.
 
-    work_seconds: of each job, pattern and rank, for each byte of a chunk. ValueError where there are too many pieces,
-    ResourceError where memory is short.
+    work_seconds: for each job, pattern and rank, seconds per byte of a chunk. Raises ValueError for too many pieces,
+    ResourceError if memory is too small.
     """
     try:
         return _run(jobs, link_seconds, options, work_seconds, record=record)
     except MemoryError as error:
         ranks = sum(job.traffic.num_ranks for job in jobs)
         raise ResourceError(
-            f"not enough memory to simulate {ranks} ranks by events; take fewer bytes or ranks, or the level 'steps'",
+            f"not enough memory to simulate {ranks} ranks by events; use fewer bytes or ranks, or the level 'steps'",
             errno=ENOMEM,
             call="simulate",
         ) from error

@@ -1,4 +1,4 @@
-"""A collective that is to be simulated: its traffic, its ways through a network, and how long its chunks are."""
+"""A collective to simulate: its traffic, its paths through a network, and the size of its chunks."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Traffic on a network. Of a job that was collapsed, few ranks and links stand for all.
+    """Traffic on a network. In a collapsed job, a few ranks and links represent all.
 
-    paths: of the messages of each pattern. channels: int64, one number for each pair of ranks. weights: float64, one
-    for each link of each path: how many messages like this one cross a link like that one. switches: bool[num_ranks],
-    which ranks only stand for what a switch does while data passes: neither messages nor work take it any time.
+    paths: for the messages of each pattern. channels: int64, a number for each pair of ranks. weights: float64, for
+    each link of each path, the number of equal messages that cross an equal link. switches: bool[num_ranks], the ranks
+    that represent a switch, for which messages and work take no time because it works while data passes.
     """
 
     traffic: Traffic
@@ -40,35 +40,35 @@ class Job:
 
     @cached_property
     def alone(self) -> tuple[Floats, ...]:
-        """Bytes per second that each message of each pattern has, if no other is under way."""
+        """The bytes per second of each message of each pattern if it is alone on the network."""
         return tuple(
             _least(self.bytes_per_second[paths.links] / weights, paths.offsets)
             for paths, weights in zip(self.paths, self.weights, strict=True)
         )
 
     def patterns(self) -> Iterator[tuple[TrafficPattern, Paths, Floats, Floats]]:
-        """Each pattern with its paths, their weights, and the rates of `alone`."""
+        """Returns each pattern with its paths, their weights, and the rates of `alone`."""
         return zip(self.traffic.patterns, self.paths, self.weights, self.alone, strict=True)
 
     def pattern_link_chunks(self) -> Iterator[tuple[Ints, Floats]]:
-        """Of each pattern, the links that carry something, and how many chunks each."""
+        """Yields, for each pattern, the links in use and the number of chunks on each."""
         for pattern, paths, weights, _ in self.patterns():
             yield loads(paths.links, np.repeat(pattern.chunks, np.diff(paths.offsets)) * weights)
 
     def link_bytes(self) -> Floats:
-        """Bytes that each link carries in all: float64[num_links]."""
+        """Returns the total bytes on each link: float64[num_links]."""
         total = np.zeros(len(self.bytes_per_second))
         for repeat, (links, chunks) in zip(self.traffic.repeats().tolist(), self.pattern_link_chunks(), strict=True):
             total[links] += repeat * chunks * self.chunk_bytes
         return total
 
     def pieces(self, piece_bytes: float) -> int:
-        """In how many pieces of at most so many bytes each chunk is moved."""
+        """Returns the number of pieces, of at most piece_bytes, in which each chunk moves."""
         return max(1, math.ceil(self.chunk_bytes / piece_bytes * (1 - 1e-12)))
 
 
 def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_seconds: float = 0.0) -> Job:
-    """The traffic on the network's own ways, a call of num_bytes."""
+    """Returns the job of a call of num_bytes with this traffic, routed by the network."""
     channels = tuple(pair_numbers(one.source, one.target, traffic.num_ranks) for one in traffic.patterns)
     paths = _ways(traffic, topology, channels)
     weights = tuple(np.broadcast_to(np.float64(1), len(one.links)) for one in paths)
@@ -78,7 +78,7 @@ def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_secon
 
 
 def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tuple[Paths, ...]:
-    """The ways of each pattern, all asked for at once; halving and doubling take the same."""
+    """Returns the paths of each pattern, routed together; equal patterns share their paths."""
     keys = [sha256(pairs.tobytes()).digest() for pairs in channels]
     different = dict(zip(keys, traffic.patterns, strict=True))
     source, target = (
@@ -92,13 +92,13 @@ def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tup
 
 
 def _part(paths: Paths, begin: int, end: int) -> Paths:
-    """The ways of some of these flows."""
+    """Returns the paths of the flows from begin to end."""
     offsets = paths.offsets[begin : end + 1]
     return Paths(offsets - offsets[0], paths.links[offsets[0] : offsets[-1]], paths.seconds[begin:end])
 
 
 def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
-    """The links that are named, each once, and the sum of what stands beside each."""
+    """Returns the distinct links and the sum of the amounts of each."""
     if not len(links):
         return links, amounts
     total = np.bincount(links, amounts).astype(np.float64)
@@ -107,28 +107,28 @@ def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
 
 
 _MOST_PIECES = 1 << 25
-"""Of all ranks, or of the messages of a step: with so many, a simulation takes some 4 GB and a minute."""
+"""Pieces of all ranks, or of the messages of a step; with that many, a simulation takes about 4 GB and a minute."""
 
 
 def check_pieces(jobs: Sequence[Job], piece_bytes: float) -> None:
-    """ValueError for calls of so many bytes that their pieces could not be held; asked before they are."""
+    """Raises ValueError for calls with more pieces than memory can hold. Call it before pieces are made."""
     for job in jobs:
         pieces, num_ranks = job.pieces(piece_bytes), job.traffic.num_ranks
         most = pieces * max([num_ranks, *(len(pattern.source) for pattern in job.traffic.patterns)])
         if pieces > 1 and most > _MOST_PIECES:
             raise ValueError(
-                f"num_bytes: {job.chunk_bytes * job.traffic.chunks_per_vector:g} bytes move in {pieces} pieces of each "
-                f"chunk, {most} under way among {num_ranks} ranks; expected at most {_MOST_PIECES}: take fewer bytes, "
-                'larger pieces, or the level "steps", which has none'
+                f"num_bytes: {job.chunk_bytes * job.traffic.chunks_per_vector:g} bytes move in {pieces} pieces per "
+                f"chunk, {most} at a time among {num_ranks} ranks; expected at most {_MOST_PIECES}: use fewer bytes, "
+                'larger pieces, or the level "steps", which has no pieces'
             )
 
 
 def engine_arrays(
     jobs: Sequence[Job], link_seconds: Floats, options: SimulationOptions, work_seconds: Sequence[tuple[Floats, ...]]
 ) -> dict[str, npt.NDArray[Any]]:
-    """All jobs as the arrays of csrc/simulator/problem.h. work_seconds: of job, pattern and rank, for each byte.
+    """Returns all jobs as the arrays of csrc/simulator/problem.h. work_seconds: per job, pattern and rank, per byte.
 
-    ValueError where there are too many pieces.
+    Raises ValueError for too many pieces.
     """
     check_pieces(jobs, options.piece_bytes)
     patterns = [one for job in jobs for one in job.traffic.patterns]
@@ -188,7 +188,7 @@ def engine_arrays(
 
 
 def _least(values: Floats, offsets: Ints) -> Floats:
-    """The least of each part; infinity of an empty one."""
+    """Returns the least value of each part; infinity for an empty part."""
     least = np.full(len(offsets) - 1, np.inf)
     filled = np.flatnonzero(np.diff(offsets))
     if len(filled):

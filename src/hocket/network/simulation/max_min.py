@@ -1,4 +1,4 @@
-"""Max-min fair rates of flows that share links, by progressive filling: compiled, or with NumPy alone."""
+"""Computes max-min fair rates of flows that share links, by progressive filling: compiled, or with NumPy alone."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,11 @@ _NONE: Floats = np.zeros(0)
 
 
 def max_min(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NONE, penalties: Floats = _NONE) -> Floats:
-    """The rate of each flow: float64[n], in the unit of capacity; infinity for one that crosses no link.
+    """Returns the rate of each flow: float64[n], in the unit of capacity; infinity for a flow that crosses no link.
 
-    Flow f crosses links[offsets[f] : offsets[f + 1]], and takes of each its rate times the weight that stands beside it
-    (none: 1). Of flows that share a full link, one of penalty 2 gets half of what one of penalty 1 gets. ValueError for
-    arrays that do not fit together.
+    Flow f crosses links[offsets[f] : offsets[f + 1]] and uses, on each, its rate times the weight at the same index
+    (without weights: 1). On a full link, a flow of penalty 2 gets half the rate of a flow of penalty 1. Raises
+    ValueError for arrays of lengths that do not match.
     """
     if compiled.simulator is None:
         return filled(capacity, offsets, links, weights, penalties)
@@ -25,7 +25,7 @@ def max_min(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NON
 
 
 def filled(capacity: Floats, offsets: Ints, links: Ints, weights: Floats = _NONE, penalties: Floats = _NONE) -> Floats:
-    """The same without compiled code: all links that fill at one level at once."""
+    """Returns the same without compiled code; each round fills all links that become full at the same level."""
     num_flows, num_links = len(offsets) - 1, len(capacity)
     flow = np.repeat(np.arange(num_flows), np.diff(offsets))
     weight = weights if len(weights) else np.ones(len(links))

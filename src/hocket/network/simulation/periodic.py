@@ -1,15 +1,14 @@
-"""Schedules of repeated steps without contention: when each rank is ready follows from when all were a step before.
+"""Simulates repeated steps without contention: the ready times of ranks follow from those of the step before.
 
-Where no link can ever be short, every message has the rate that it would have alone, so a repetition takes all ranks
-from the times at which they were ready to those at which they are again, and the order of events does not matter.
-These times are periodic before long: once c repetitions have done nothing but move ranks that have to do with each
-other on by one time, each c later ones do the same, and need not be gone through.
+If no link can ever be overloaded, every message has the rate that it has alone. Then a repetition maps the ready times
+of all ranks to their next ready times, and the order of events does not matter. The times soon become periodic: once c
+repetitions have only shifted interacting ranks by a common time, every c later repetitions do the same and are skipped.
 
-A rank is in one step at a time, so the load of a link is at most the sum, over all ranks, of what each sends through it
-in the step in which that is most. With several pieces a rank is in several steps at a time, but a channel, from one
-rank to another, carries one message at a time: then the sum is over channels. Channels carry what is sent first first,
-and ranks work on what is there first first. That is taken to be the order of steps, and in each that of pieces, and it
-is checked that it was: where late pieces of one step are overtaken by early ones of a later one, it was not.
+A rank is in one step at a time, so the load of a link is at most the sum, over all ranks, of each rank's largest load
+on it in any step. With several pieces a rank is in several steps at a time, but a channel, from one rank to another,
+carries one message at a time, so the sum is over channels. Channels and ranks serve first come, first served. The
+module assumes that this is the order of steps, and within a step the order of pieces, and checks it: the assumption
+fails if early pieces of a later step overtake late pieces of an earlier one.
 """
 
 from collections.abc import Iterator
@@ -27,15 +26,15 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _MOST_CROSSINGS = 1 << 23
-"""Of messages and links, beyond which asking costs more than it may save."""
+"""Links of all paths; with more, the check costs more than it can save."""
 
 _NEVER = -1.0  # before all times
-_SAME = 1e-13  # of the time so far: rounding
-_PROBED = 64  # messages, before all are asked
+_SAME = 1e-13  # share of the time so far; smaller differences are rounding
+_PROBED = 64  # messages that are tested before all are
 
 
 def never_contends(job: Job, options: SimulationOptions) -> bool:
-    """Whether no link can be short, whatever ranks are early or late; False also where that is not known."""
+    """Returns whether no link can be overloaded, however early or late ranks are; False also if that is unknown."""
     if options.store_and_forward_bytes is not None:
         return False
     if sum(len(paths.links) for paths in job.paths) > _MOST_CROSSINGS:
@@ -59,9 +58,9 @@ def never_contends(job: Job, options: SimulationOptions) -> bool:
 
 
 def ready_times(job: Job, options: SimulationOptions, work_seconds: tuple[Floats, ...]) -> Floats | None:
-    """When each rank has finished, of a job that never contends: float64[num_ranks].
+    """Returns when each rank finishes a job that never contends: float64[num_ranks].
 
-    None where something is not done in the order of steps and pieces. ValueError where there are too many pieces.
+    Returns None if the order is not that of steps and pieces. Raises ValueError for too many pieces.
     """
     check_pieces([job], options.piece_bytes)
     shape = (job.pieces(options.piece_bytes), job.traffic.num_ranks)
@@ -81,22 +80,22 @@ def ready_times(job: Job, options: SimulationOptions, work_seconds: tuple[Floats
 
 
 def _channels(job: Job) -> list[Ints]:
-    """The channels of each pattern, numbered from 0 on."""
+    """Returns the channels of each pattern, numbered from 0."""
     number = np.unique(np.concatenate(job.channels), return_inverse=True)[1].astype(np.int64)
     return np.split(number, np.cumsum([len(one) for one in job.channels])[:-1])
 
 
 class _OvertakenError(Exception):
-    """Something comes before what was taken to come first."""
+    """Raised if a later step or piece comes before an earlier one."""
 
 
 @dataclass(frozen=True)
 class _Views:
-    """Where the times stand that are all there is to know: float64, one after the other.
+    """The layout of the state, a float64 vector of times.
 
-    ready: when each rank, of each piece, may begin a step. Others, with several pieces: of the last one so far, when
-    each rank could begin to work on it, and when it had; when each channel was handed it, and when it had left. With
-    one piece all that is over when a step begins.
+    ready: when each rank may begin a step, for each piece. Others, only with several pieces, about the last piece so
+    far: when each rank could begin to work on it and when it had finished; when each channel received it and when it
+    had left. With one piece all of these lie in the past when a step begins.
     """
 
     shape: tuple[int, int]
@@ -116,7 +115,7 @@ class _Views:
 
 
 class _Step:
-    """One step of all ranks, as a function from the times at which they are ready to those at which they are next."""
+    """One step of all ranks, as a function from their ready times to their next ready times."""
 
     def __init__(
         self, job: Job, number: int, options: SimulationOptions, channel: Ints, work: Floats, views: _Views
@@ -156,8 +155,8 @@ class _Step:
         return state
 
     def _received(self, arrived: Floats) -> Floats:
-        """When each receiver has received all, of the times at which messages arrive, by target."""
-        if self.receive_seconds.any():  # The i-th last to arrive has i - 1 others to be received behind it.
+        """Returns when each receiver has received all, from the arrival times of messages, sorted by target."""
+        if self.receive_seconds.any():  # the i-th last message has i - 1 others after it
             target = np.broadcast_to(self.target[self.by_target], arrived.shape)
             arrived = np.take_along_axis(arrived, np.lexsort((arrived, target)), axis=1)
             last = np.repeat(self.receive_begins + self.num_received, self.num_received)
@@ -165,7 +164,7 @@ class _Step:
         return _latest(arrived, self.receive_begins)
 
     def _alike(self) -> tuple[Ints, Ints]:
-        """Places of times that have to do with each other."""
+        """Returns pairs of indices of times that affect each other."""
         num_pieces, num_ranks = self.views.shape
         busy = np.union1d(self.senders, np.union1d(self.receivers, self.workers))
         pairs = [(self.source, self.target)]
@@ -177,7 +176,7 @@ class _Step:
         return one, other
 
     def is_moved(self, before: Floats, after: Floats) -> bool:
-        """Whether times that have to do with each other were moved on by one time, so that all goes on like this."""
+        """Returns whether times that affect each other were shifted equally; then all later repetitions do the same."""
         moved, limit = after - before, _SAME * after.max()
         one, other = self.alike
         for some in (slice(_PROBED), slice(None)):
@@ -187,11 +186,11 @@ class _Step:
 
 
 def _one_by_one(come: Floats, last: Floats, over: Floats, which: Ints, amounts: tuple[Floats, Floats]) -> Floats:
-    """When something is done with each piece by those that do one thing at a time: float64[num_pieces, n].
+    """Returns when each piece is done by servers that handle one piece at a time: float64[num_pieces, n].
 
-    come: when each piece is there, of those with the numbers `which`. last, over: of all, when the last piece before
-    these was there and done with; they become those of the last of these. amounts: seconds for all pieces before each,
-    and with it. Raises _OvertakenError if the last piece before is there no sooner than the first of these.
+    come: when each piece arrives at the servers `which`. last, over: for all servers, when the previous last piece
+    arrived and was done; updated to the new last piece. amounts: seconds for all pieces before each piece, and
+    including it. Raises _OvertakenError if the previous last piece arrived no sooner than the first of these.
     """
     if len(come) == 1:
         return come + amounts[1]
@@ -206,12 +205,12 @@ def _one_by_one(come: Floats, last: Floats, over: Floats, which: Ints, amounts: 
 
 
 def _some(times: Floats, columns: Ints) -> Floats:
-    """Some columns of a table; not by brackets, which are slow along the last axis."""
+    """Returns some columns of a table. Indexing with brackets is slow along the last axis."""
     return np.take(times, columns, axis=1)
 
 
 def _raise(times: Floats, columns: Ints, least: Floats) -> None:
-    """Makes some columns of a table, sorted by number, as great as these at least."""
+    """Raises the values in some columns of a table (sorted by number) to at least `least`."""
     if len(columns) == times.shape[1]:
         np.maximum(times, least, out=times)
     else:
@@ -219,13 +218,13 @@ def _raise(times: Floats, columns: Ints, least: Floats) -> None:
 
 
 def _latest(times: Floats, begins: Ints) -> Floats:
-    """The greatest of each part of every row."""
+    """Returns the largest value of each part of every row."""
     latest: Floats = np.maximum.reduceat(times, begins, axis=1) if len(begins) < times.shape[1] else times
     return latest
 
 
 def _repeated(step: _Step, state: Floats, repeat: int) -> Floats:
-    """Brent's search for a period: compared with the last repetition whose number is a power of two."""
+    """Returns the state after all repetitions, by Brent's search: compares with the repetition of a power of two."""
     marked, number, done = state, 0, 0
     while done < repeat:
         state = step(state)

@@ -1,9 +1,9 @@
 """Schedules of GPU libraries, for the simulator only: pieces of a vector follow each other through stages.
 
-The executor cuts any schedule into pieces by itself; here they are written out, because they go through stages that
-ours has not. A switch that reduces and multicasts is a rank without input or output,
-behind all others. So nothing else has to know of such switches: what they reduce has been sent to them, and what they
-multicast they send once over each of their links.
+Hocket's executor cuts any schedule into pieces by itself. These schedules write the pieces out, because they go through
+stages that the executor does not have. A switch that reduces and multicasts is a rank without input or output, numbered
+after all others. So no other code has to know such switches: data to reduce is sent to them, and data to multicast is
+sent once over each of their links.
 """
 
 import functools
@@ -16,19 +16,19 @@ from hocket.schedule import Builder, Schedule, compose
 
 Ints = npt.NDArray[np.int64]
 _Stage = Callable[[int], None]
-"""What one piece does in a stage, by its number."""
+"""Adds the transfers of a piece in a stage, given the number of the piece."""
 
-_REMEMBERED = 64  # schedules: one serves many sizes, and building it costs more than simulating it
+_REMEMBERED = 64  # schedules; one serves many sizes, and building it costs more than simulating it
 
 
 @functools.lru_cache(_REMEMBERED)
 def all_reduce_in_switches(num_ranks: int, num_hosts: int, num_pieces: int) -> Schedule:
-    """All ranks of a host reduce in its switch, hosts among each other in two trees, and switches multicast the result.
+    """Returns an all_reduce: ranks reduce in their host's switch, hosts reduce in two trees, and switches multicast.
 
     Ranks num_ranks, num_ranks + 1 ... are the switches, one for each host; num_ranks is a multiple of num_hosts. Rank i
-    of its host is responsible for two chunks of each piece: it asks the switch for their sums, which takes those chunks
-    of every rank on the way (NVLS), exchanges one in either tree with the rank i of other hosts, and writes both to all
-    through the switch.
+    of a host is responsible for two chunks of each piece. It requests their sums from the switch, which reads these
+    chunks from every rank (NVLS). Then it exchanges one chunk in each tree with rank i of other hosts, and writes both
+    to all ranks through the switch.
     """
     lanes = _Lanes(num_ranks, num_hosts)
     schedule = Builder("all_reduce", num_ranks + num_hosts, num_pieces * lanes.number)
@@ -55,9 +55,9 @@ def all_reduce_in_switches(num_ranks: int, num_hosts: int, num_pieces: int) -> S
 
 @functools.lru_cache(_REMEMBERED)
 def all_reduce_in_tree(parents: tuple[int, ...], num_pieces: int) -> Schedule:
-    """Sums rise through a tree of switches that reduce, and the total is multicast back down (SHARP).
+    """Returns an all_reduce that sums up a tree of reducing switches and multicasts the total back down (SHARP).
 
-    parents: of each rank, then of each switch, which are ranks behind the others: what it hangs on; -1 of the root.
+    parents: the parent of each rank, then of each switch (numbered after the ranks); -1 for the root.
     """
     above, depth = np.array(parents), np.zeros(len(parents), np.int64)
     at = above.copy()
@@ -67,7 +67,7 @@ def all_reduce_in_tree(parents: tuple[int, ...], num_pieces: int) -> Schedule:
     schedule = Builder("all_reduce", len(parents), num_pieces)
 
     def rise(below: Ints) -> _Stage:
-        first = np.unique(above[below], return_index=True)[1]  # what a switch gets first it has nothing to add to
+        first = np.unique(above[below], return_index=True)[1]  # a switch copies its first input and adds the others
         one, others = below[first], np.delete(below, first)
 
         def move(piece: int) -> None:
@@ -85,10 +85,10 @@ def all_reduce_in_tree(parents: tuple[int, ...], num_pieces: int) -> Schedule:
 
 @functools.lru_cache(_REMEMBERED)
 def all_reduce_in_chains(num_ranks: int, num_hosts: int, num_pieces: int) -> Schedule:
-    """A chain in every host up to its head, two trees among heads, and back the same ways.
+    """Returns an all_reduce with a chain in every host up to its head, two trees among heads, and the same paths back.
 
-    Every rank of a host is the head of two lanes, one for either tree, so that all NICs are used; num_ranks is a
-    multiple of num_hosts.
+    Every rank of a host is the head of two lanes, one for each tree, so that all NICs are used; num_ranks is a multiple
+    of num_hosts.
     """
     lanes = _Lanes(num_ranks, num_hosts)
     schedule = Builder("all_reduce", num_ranks, num_pieces * lanes.number)
@@ -112,10 +112,10 @@ def all_reduce_in_chains(num_ranks: int, num_hosts: int, num_pieces: int) -> Sch
 
 
 def on_rails(ring: Schedule, num_hosts: int) -> Schedule:
-    """A ring over hosts as many times as a host has ranks, each with an equal share of the vector and NICs of its own.
+    """Returns a ring over hosts, once for each rank of a host, each with an equal share of the vector and its own NICs.
 
-    A ring leaves a host at the rank by whose number it enters the next one, so that it stays on one rail: every second
-    host is passed backwards. For collectives with one block.
+    A ring leaves a host at the same local rank at which it enters the next host, so it stays on one rail; it passes
+    every second host backwards. For collectives with one block.
     """
     length = ring.num_ranks // num_hosts
     parts = []
@@ -128,7 +128,7 @@ def on_rails(ring: Schedule, num_hosts: int) -> Schedule:
 
 
 class _Lanes:
-    """What is done side by side with a piece: for every rank of a host, which is the head of it, one in either tree.
+    """The parallel lanes of a piece: every rank of a host is the head of two lanes, one for each tree.
 
     head: int64[num_hosts, number], the head of each lane in each host. The first half of the lanes is for one tree.
     """
@@ -139,17 +139,17 @@ class _Lanes:
         self.head = self.behind_head(0)
 
     def behind_head(self, distance: int) -> Ints:
-        """The ranks that are so far behind the heads in the chains of their hosts; shaped like head."""
+        """Returns the ranks at this distance behind the heads in the chains of their hosts; shaped like head."""
         inside = (np.arange(self.number) + distance) % self.length
         return np.arange(self.num_hosts)[:, None] * self.length + inside
 
     def chunk(self, piece: int) -> Ints:
-        """The chunk of each lane: int64[number]."""
+        """Returns the chunk of each lane: int64[number]."""
         return piece * self.number + np.arange(self.number)
 
 
 def _pipelined(schedule: Builder, stages: list[_Stage], num_pieces: int) -> Schedule:
-    """Every step each stage has the piece that the stage before it had in the step before."""
+    """Returns a pipelined schedule: in every step, each stage takes the piece that the stage before had last."""
     for number in range(num_pieces + len(stages) - 1):
         with schedule.step():
             for ahead, stage in enumerate(stages):
@@ -159,7 +159,7 @@ def _pipelined(schedule: Builder, stages: list[_Stage], num_pieces: int) -> Sche
 
 
 def _between_hosts(schedule: Builder, lanes: _Lanes) -> tuple[list[_Stage], list[_Stage]]:
-    """The stages up both trees and down again, level by level."""
+    """Returns the stages up both trees and those down again, level by level."""
     first, second = slice(0, lanes.length), slice(lanes.length, lanes.number)
     trees = [(first, _tree(lanes.num_hosts)), (second, _mirrored(_tree(lanes.num_hosts)))]
     levels = range(1, 1 + int(trees[0][1][1].max()))
@@ -184,7 +184,7 @@ _Tree = tuple[Ints, Ints]
 
 
 def _tree(num_hosts: int) -> _Tree:
-    """A binary tree in order, in which every second host is a leaf."""
+    """Returns an in-order binary tree, in which every second host is a leaf."""
     parents, depths = np.full(num_hosts, -1), np.zeros(num_hosts, np.int64)
     for host in range(1, num_hosts):
         bit = host & -host
@@ -199,6 +199,6 @@ def _tree(num_hosts: int) -> _Tree:
 
 
 def _mirrored(tree: _Tree) -> _Tree:
-    """The last host in the place of the first: of an even number, leaves change places with those inside."""
+    """Returns the mirrored tree: the last host becomes the first. With an even number, leaves become inner hosts."""
     parents, depths = tree[0][::-1], tree[1][::-1]
     return np.where(parents < 0, -1, len(parents) - 1 - parents), depths

@@ -1,7 +1,7 @@
-"""The event engine without compiled code: the same events in the same order as csrc/simulator, and far slower.
+"""The event engine without compiled code: the same events in the same order as csrc/simulator, but far slower.
 
-What the parts of it do is said there: problem.h has the arrays, network.h the two kinds of networks. Every repetition
-of a step is gone through here, which makes it what the other one, that leaves some out, is held against.
+csrc/simulator documents the parts: problem.h the arrays, network.h the two kinds of networks. This engine simulates
+every repetition of a step, so it is the reference for the compiled one, which skips some.
 """
 
 import heapq
@@ -35,7 +35,7 @@ class _Travel:
     sent: float = 0.0
 
     def order(self) -> tuple[int, int, int]:
-        """Who goes first of those that come to one place at one time."""
+        """Returns the sort key of travels that reach the same place at the same time."""
         return self.step, self.piece, self.message
 
 
@@ -49,7 +49,7 @@ class _Queue:
 
 
 class _Fluid:
-    """Flows through all links of their way at once, at max-min fair rates; a channel has one at a time."""
+    """Flows that use all links of their path at the same time, at max-min fair rates; one flow per channel."""
 
     def __init__(self, problem: dict[str, Any], queue: _Queue, ranks: "_Ranks") -> None:
         self.problem, self.queue, self.ranks = problem, queue, ranks
@@ -64,7 +64,7 @@ class _Fluid:
         self.coming.append(travel)
 
     def start_flows(self) -> None:
-        """Each channel that is free takes the next one, once all that comes at this instant has come."""
+        """Starts the next flow of each free channel, after all arrivals of this instant are known."""
         channels = list(self.freed)
         for travel in sorted(self.coming, key=_Travel.order):
             channel = int(self.problem["channel"][travel.message])
@@ -105,7 +105,7 @@ class _Fluid:
         def event(seconds: float) -> None:
             flow = self.flows.get(channel)
             if flow is None or flow[0] is not travel or flow[2] != rate or flow[3] + flow[1] / rate != seconds:
-                return  # another rate since then
+                return  # the rate has changed since
             del self.flows[channel]
             self.freed[channel] = seconds
             self.changed = True
@@ -117,14 +117,14 @@ class _Fluid:
 
 
 class _Forwarding:
-    """Packets that are received whole before they are sent on, each link first in first out."""
+    """Packets that a node receives completely before it forwards them; links are first in, first out."""
 
     def __init__(
         self, problem: dict[str, Any], queue: _Queue, ranks: "_Ranks", packet_bytes: float, tick_seconds: float
     ) -> None:
         self.problem, self.queue, self.ranks = problem, queue, ranks
         self.packet_bytes, self.tick_seconds = packet_bytes, tick_seconds
-        self.waiting: dict[int, deque[tuple[_Travel, int, float, bool]]] = {}  # of links that are busy
+        self.waiting: dict[int, deque[tuple[_Travel, int, float, bool]]] = {}  # an entry for each busy link
 
     def send(self, travel: _Travel, seconds: float) -> None:
         travel.started = seconds
@@ -141,7 +141,7 @@ class _Forwarding:
             self.enter(travel, begin, num_bytes, last, seconds)
 
     def settle(self, seconds: float) -> None:
-        """Nothing is shared."""
+        """Does nothing: packets do not share links."""
 
     def enter(self, travel: _Travel, entry: int, num_bytes: float, last: bool, seconds: float) -> None:
         link = int(self.problem["links"][entry])
@@ -179,7 +179,7 @@ class _Forwarding:
 
 @dataclass(eq=False)
 class _Lane:
-    """A rank and a piece, and how far its program has come."""
+    """A rank and a piece, and the position in the rank's program."""
 
     actor: int
     piece: int
@@ -191,7 +191,7 @@ class _Lane:
 
 
 class _Ranks:
-    """Who goes on with what, as messages leave and arrive."""
+    """Continues the programs of ranks when messages leave and arrive."""
 
     def __init__(self, problem: dict[str, Any], queue: _Queue, record: bool) -> None:
         self.problem, self.queue = problem, queue
@@ -200,7 +200,7 @@ class _Ranks:
         self.records: list[tuple[float, ...]] | None = [] if record else None
         num_actors = len(problem["actor_job"])
         self.finished, self.worked_until = np.zeros(num_actors), np.zeros(num_actors)
-        self.ready: list[tuple[_Lane, float]] = []  # to work, at this instant
+        self.ready: list[tuple[_Lane, float]] = []  # lanes that can start to work at this instant
         self.programs = _programs(problem)
         self.lanes = {
             (actor, piece): _Lane(actor, piece)
@@ -271,7 +271,7 @@ class _Ranks:
             self.advance(lane, seconds)
 
     def start_work(self) -> None:
-        """An actor works on one piece at a time: of those ready at one time, the earlier step first, then piece."""
+        """Starts work: an actor works on one piece at a time, ordered by step and then by piece."""
         for lane, seconds in sorted(self.ready, key=lambda one: (one[0].step, one[0].piece)):
             work = self.programs[lane.actor][lane.entry][4]
             until = max(float(self.worked_until[lane.actor]), seconds) + work * self.chunk_bytes(lane)
@@ -298,7 +298,7 @@ def run(
     tick_seconds: float,
     record: bool,
 ) -> tuple[npt.NDArray[np.float64], tuple[npt.NDArray[Any], ...]]:
-    """As _simulator.run: when each actor has finished, and the columns of what was recorded."""
+    """Returns the same as _simulator.run: when each actor finishes, and the columns of the records."""
     queue = _Queue()
     ranks = _Ranks(problem, queue, record)
     forwarding = _Forwarding(problem, queue, ranks, packet_bytes, tick_seconds)
@@ -318,7 +318,7 @@ def run(
 
 
 def _programs(problem: dict[str, Any]) -> list[list[tuple[int, int, list[int], int, float]]]:
-    """Of each actor: number of its first step, repeat, messages to send, how many to receive, work for each byte."""
+    """Returns each actor's program: first step, repeat, messages to send, number to receive, work per byte."""
     programs: list[list[tuple[int, int, list[int], int, float]]] = [[] for _ in problem["actor_job"]]
     messages_of, work_of = (list(pairwise(problem[name].tolist())) for name in ("pattern_begins", "work_begins"))
     next_step: dict[int, int] = {}

@@ -1,18 +1,18 @@
-"""How long a schedule takes on a network, and which link binds: the schedules that run are those that are simulated.
+"""Simulates a schedule on a network: its time and its bottleneck links. The simulated schedule is the one that runs.
 
-Three levels, each for steps that all ranks go through in order:
+There are three levels. At each level, every rank goes through the steps in order:
 
 - "closed": the sum over steps of latency, largest bytes over bandwidth, and reduced bytes over reduction speed, as if
-  nobody else used a link; only that no link can be busy for longer than all bandwidth terms together.
-- "steps": the sum over steps of the largest latency, the link that is loaded most, and the most reduced: every step
-  ends for all ranks at once.
-- "events": each rank begins a step when what it sent and received in the one before is through, and chunks move in
-  pieces, one behind the other; messages share links max-min fairly while they meet (csrc/simulator, or events.py).
+  each message were alone on its links; at least the time that the busiest link needs for all its bytes.
+- "steps": the sum over steps of the largest latency, the time of the busiest link, and the longest reduction: every
+  step ends for all ranks at the same time.
+- "events": a rank begins a step when its sends and receives of the previous step are complete. Chunks move in pieces,
+  one behind the other, and messages share links max-min fairly (csrc/simulator, or plain_engine.py).
 
-Symmetric traffic is simulated among few ranks that stand for all (collapse.py), and repeated steps without contention
-are not gone through one by one (periodic.py). With contention the compiled engine leaves out repetitions once all is as
-it was some of them before, but for the time; not where messages are recorded, or sent in packets. Sizes of chunks are
-taken as equal, fractions of bytes included.
+Symmetric traffic is simulated among a few representative ranks (collapse.py), and repeated steps without contention are
+not simulated one by one (periodic.py). With contention, the compiled engine skips repetitions once the state repeats
+apart from a shift in time, unless messages are recorded or sent in packets. All chunks count as equal in size, with
+fractions of bytes.
 """
 
 import math
@@ -41,10 +41,10 @@ LEVELS = ("closed", "steps", "events")
 
 @dataclass(frozen=True)
 class Parts:
-    """What the seconds are made of, summed over the steps of the slowest: with contention, the rest, they are all.
+    """The parts of the time, in seconds; their sum is the whole time.
 
-    Latency includes overheads. Contention is what sharing links costs beyond the closed form; below 0 where pieces, or
-    ranks that do not wait for each other, overlap what the closed form adds up.
+    Latency (with overheads), bandwidth and reduction are those of the closed form. Contention is the rest: the cost of
+    sharing links. It is negative if pieces, or ranks that do not wait for each other, overlap in time.
     """
 
     latency: float
@@ -55,12 +55,12 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """What a simulation says. Seconds; bytes per second; links by their number in the topology.
+    """The result of a simulation, in seconds and bytes per second; links by their number in the topology.
 
-    num_bytes: the size of the call, that of the largest input or output of a rank. seconds: when the last rank has
-    finished. rank_seconds: float64[num_ranks], when each has (at the levels "closed" and "steps", all at once).
-    link_bytes: float64[num_links], what each link carries. messages: what was sent when, if that was recorded.
-    reduce_bytes_per_second: that of the options, for the bound, which is not looked for until it is asked for.
+    num_bytes: the size of the call, that of the largest input or output of a rank. seconds: when the last rank
+    finishes. rank_seconds: float64[num_ranks], when each rank finishes (at the levels "closed" and "steps" all equal).
+    link_bytes: float64[num_links], the bytes on each link. messages: the records of messages, if requested.
+    reduce_bytes_per_second: as in the options; used for the bound, which is computed on first access.
     """
 
     schedule: Schedule
@@ -76,7 +76,7 @@ class SimulationResult:
 
     @cached_property
     def bound(self) -> Bound:
-        """What no algorithm can beat here, and why."""
+        """The lower bound of any algorithm on this network, with its parts."""
         return lower_bound(
             self.topology,
             self.schedule.collective,
@@ -87,45 +87,45 @@ class SimulationResult:
 
     @property
     def bound_seconds(self) -> float:
-        """What no algorithm can beat here."""
+        """The lower bound of any algorithm on this network."""
         return self.bound.seconds
 
     @property
     def ratio(self) -> float:
-        """Seconds in units of the lower bound: 1 is the best that any algorithm could reach here."""
+        """The time divided by the lower bound: 1 is the best that any algorithm can reach on this network."""
         return self.seconds / self.bound_seconds if self.bound_seconds else math.inf if self.seconds else 1.0
 
     @property
     def algorithm_bytes_per_second(self) -> float:
-        """num_bytes / seconds: algbw."""
+        """algbw: num_bytes / seconds."""
         return self.num_bytes / self.seconds if self.seconds else math.inf
 
     @property
     def bus_bytes_per_second(self) -> float:
-        """busbw: algbw times what makes it comparable with the bandwidth of links, as in NCCL's tests."""
+        """busbw: algbw times a factor that makes it comparable with the bandwidth of links, as in NCCL's tests."""
         return self.algorithm_bytes_per_second * self.schedule.kind.bus_factor(self.schedule.num_ranks)
 
     @property
     def link_seconds(self) -> Floats:
-        """How long each link is busy, at its full speed: float64[num_links]."""
+        """The time for which each link is busy, at its full speed: float64[num_links]."""
         return self.link_bytes / self.topology.bytes_per_second
 
     @property
     def binding_links(self) -> Ints:
-        """The links that are busy longest, all of them, by number; none where nothing is sent."""
+        """The bottleneck links: the numbers of all links that are busy longest; empty if nothing is sent."""
         busy = self.link_seconds
         most = busy.max(initial=0.0)
         return np.flatnonzero(busy >= most * (1 - 1e-9)) if most else np.zeros(0, np.int64)
 
     @property
     def binding_share(self) -> float:
-        """The part of the time that the binding links are busy: near 1, they are what it waits for."""
+        """The share of the time for which the bottleneck links are busy; near 1, they determine the time."""
         return float(self.link_seconds.max(initial=0.0) / self.seconds) if self.seconds else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One of several collectives at once. ranks: which ranks of the topology take part, in order; None: all."""
+    """One of several simultaneous collectives. ranks: the ranks of the topology that take part, in order; None: all."""
 
     schedule: Schedule
     num_bytes: float
@@ -142,11 +142,12 @@ def simulate(
     options: SimulationOptions | None = None,
     record: bool = False,
 ) -> SimulationResult:
-    """One collective alone on a network, among all ranks placed there.
+    """Simulates one collective alone on a network, among all its ranks.
 
-    num_bytes: of the largest input or output of a rank (for a barrier: 1). record: keep what was sent when, at the
-    level "events". ValueError for another rank count than the topology's, an unknown level, or a size below 0, or too
-    large for the level "events"; TopologyError where there is no route, ResourceError where memory is short.
+    num_bytes: of the largest input or output of a rank (for a barrier: 1). record: keep records of the messages, at
+    the level "events". Raises ValueError if the rank count is not the topology's, if the level is unknown, or if the
+    size is negative or too large for the level "events"; TopologyError without a route; ResourceError if memory is too
+    small.
     """
     if level not in LEVELS:
         raise ValueError(f"expected a level, one of {', '.join(LEVELS)}; found {level!r}")
@@ -165,7 +166,7 @@ def simulate(
         (seconds,), messages = run_events([job], topology.seconds, options, [work], record=True)
         return _result(Run(schedule, num_bytes), topology, job, level, seconds, options, messages)
     few, stands = job, np.arange(schedule.num_ranks)
-    if options.store_and_forward_bytes is None:  # Moves do not keep which of the packets that come at once goes first.
+    if options.store_and_forward_bytes is None:  # collapsing does not keep the order of simultaneous packets
         few, work, stands = collapsed(job, topology.seconds, work, ordered=options.send_seconds > 0)
     found = None
     if any(repeat > 1 for _, repeat in job.traffic.blocks) and never_contends(few, options):
@@ -178,17 +179,15 @@ def simulate(
 
 
 def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: SimulationOptions) -> bool:
-    """In one step without work, pieces of a message are sent one behind the other, and nobody waits for the first."""
+    """Returns whether pieces do not affect the time: one step without work, where no rank waits for a first piece."""
     overheads = options.send_seconds or options.receive_seconds or options.store_and_forward_bytes is not None
     return job.traffic.num_steps <= 1 and not overheads and not any(seconds.any() for seconds in work)
 
 
-def simulate_together(
-    topology: Topology, runs: Sequence[Run], options: SimulationOptions | None = None
-) -> list[SimulationResult]:
-    """Several collectives at once, at the level "events"; seconds of each count from its own start.
+def simulate_together(topology: Topology, runs: Sequence[Run], options: SimulationOptions | None = None) -> list[SimulationResult]:
+    """Simulates several simultaneous collectives at the level "events"; the seconds of each count from its own start.
 
-    Errors as simulate.
+    Raises the same errors as simulate.
     """
     if not runs:
         return []
@@ -206,8 +205,8 @@ def _job(run: Run, topology: Topology, options: SimulationOptions) -> Job:
     schedule, num_bytes = run.schedule, run.num_bytes
     if schedule.num_ranks != topology.num_ranks:
         raise ValueError(
-            f"{topology.name} has {topology.num_ranks} ranks, and the schedule of {schedule.collective} is for "
-            f"{schedule.num_ranks}; expected as many (Topology.place takes some of the ranks)"
+            f"{topology.name} has {topology.num_ranks} ranks, but the schedule of {schedule.collective} is for "
+            f"{schedule.num_ranks}; expected equal numbers (Topology.place selects some of the ranks)"
         )
     if not 0 <= num_bytes < math.inf:
         raise ValueError(f"num_bytes: expected 0 or more, found {num_bytes}")
@@ -218,7 +217,7 @@ def _job(run: Run, topology: Topology, options: SimulationOptions) -> Job:
 
 
 def _work(job: Job, options: SimulationOptions) -> tuple[Floats, ...]:
-    """Seconds that each rank works in each pattern, for each byte of a chunk; switches add while data passes."""
+    """Returns each rank's seconds of work in each pattern, per byte of a chunk; switches work while data passes."""
     patterns, works = job.traffic.patterns, ~job.switches
     return tuple(
         works * (one.reduced / options.reduce_bytes_per_second + one.copied / options.copy_bytes_per_second)
@@ -238,7 +237,7 @@ class _Closed:
 
 
 def _closed_form(job: Job, options: SimulationOptions) -> _Closed:
-    """As if each message had its way for itself, and a rank sent one after the other."""
+    """Returns the closed form: each message is alone on its path, and a rank sends one message after the other."""
     latency = bandwidth = reduction = 0.0
     work = _work(job, options)
     for repeat, (pattern, paths, _, alone), seconds in zip(
@@ -253,7 +252,7 @@ def _closed_form(job: Job, options: SimulationOptions) -> _Closed:
 
 
 def _by_steps(job: Job, options: SimulationOptions) -> float:
-    """As if all ranks waited for each other after each step."""
+    """Returns the time if all ranks wait for each other after each step."""
     total, work = options.launch_seconds, _work(job, options)
     for repeat, (pattern, paths, _, _), (links, chunks), seconds in zip(
         job.traffic.repeats().tolist(), job.patterns(), job.pattern_link_chunks(), work, strict=True
@@ -266,7 +265,7 @@ def _by_steps(job: Job, options: SimulationOptions) -> float:
 
 
 def _overheads(job: Job, options: SimulationOptions, source: Ints, target: Ints) -> float:
-    """Of the rank that sends most messages, and the one that receives most."""
+    """Returns the overheads of the rank that sends most messages and of the one that receives most."""
     if not (options.send_seconds or options.receive_seconds):
         return 0.0
     sent, received = (float(np.bincount(ends[~job.switches[ends]]).max(initial=0)) for ends in (source, target))

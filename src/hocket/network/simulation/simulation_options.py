@@ -1,22 +1,22 @@
-"""What a simulation takes for granted beside the network: pieces, overheads of ranks, how fast they work."""
+"""The assumptions of a simulation apart from the network: pieces, and the overheads and speed of ranks."""
 
 import math
 from dataclasses import dataclass, fields
 
 PIECE_BYTES = 256 * 1024
-"""What the executor moves at once."""
+"""The size of the executor's pieces."""
 
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """Seconds and bytes per second of ranks. ValueError for what is negative, or 0 where nothing would ever end.
+    """Overheads and speeds of ranks. Raises ValueError for a negative value, or for a speed or size of 0.
 
-    piece_bytes: chunks move in pieces of so many bytes, pipelined; infinity: whole. launch_seconds: from a call to its
-    first message. send_seconds: a rank needs them for each message before it leaves, one after the other;
-    receive_seconds likewise after it arrived. reduce_bytes_per_second, copy_bytes_per_second: of what a rank adds, and
-    moves within its memory. store_and_forward_bytes: nodes receive packets of so many bytes whole before they send them
-    on, each link first in first out; None: messages flow through all links at once and share them max-min fairly.
-    tick_seconds: of packets, times are cut to whole ticks; 0: they are not.
+    piece_bytes: chunks move in pieces of this size, pipelined; infinity: whole chunks. launch_seconds: from a call to
+    its first message. send_seconds: time of a rank for each message before it leaves, one message after the other;
+    receive_seconds: likewise after it has arrived. reduce_bytes_per_second, copy_bytes_per_second: speed of a rank's
+    additions and of its copies within memory. store_and_forward_bytes: nodes receive packets of this size completely
+    before they forward them, and links are first in, first out; None: messages flow through all links at the same time
+    and share them max-min fairly. tick_seconds: times of packets are cut to whole ticks; 0: they are not.
     """
 
     piece_bytes: float = PIECE_BYTES

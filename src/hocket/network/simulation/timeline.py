@@ -1,7 +1,7 @@
-"""A simulated run as a timeline for Chrome's and Perfetto's viewers: lanes for each rank, and for each link.
+"""Writes a simulated run as a timeline for Chrome's and Perfetto's viewers, with lanes for each rank and each link.
 
-Each piece of a message is a slice of its sender and of its receiver, joined by an arrow, and of every link of its way.
-What a rank sends at the same time, or a link carries, stands in lanes of one name, one below the other.
+Each piece of a message is a slice of its sender and of its receiver, connected by an arrow, and of every link of its
+path. Simultaneous slices of a rank or a link are in several lanes of the same name, one below the other.
 """
 
 import heapq
@@ -16,14 +16,14 @@ from hocket.network.simulation.simulate import SimulationResult
 
 Event = dict[str, Any]
 Slice = tuple[float, float, str, Event]
-"""Begin and end in seconds, name, arguments."""
+"""Begin and end in seconds, the name, the arguments."""
 
 _RANKS, _LINKS = 1, 2
 _MICROSECONDS = 1e6
 
 
 def write(result: SimulationResult, file: str | Path) -> None:
-    """Writes the timeline of a result that was recorded, as JSON; compressed if the name ends in .gz."""
+    """Writes the timeline of a recorded result as JSON; compressed if the file name ends in .gz."""
     content = json.dumps(chrome_trace(result)).encode()
     if str(file).endswith(".gz"):
         import gzip
@@ -33,9 +33,9 @@ def write(result: SimulationResult, file: str | Path) -> None:
 
 
 def chrome_trace(result: SimulationResult) -> dict[str, Any]:
-    """The timeline in the Trace Event Format, times in microseconds. ValueError unless messages were recorded."""
+    """Returns the timeline in the Trace Event Format, in microseconds. Raises ValueError without recorded messages."""
     if result.messages is None:
-        raise ValueError('a timeline is made of messages: expected simulate(..., level="events", record=True)')
+        raise ValueError('a timeline needs recorded messages: expected simulate(..., level="events", record=True)')
     return {"traceEvents": list(_events(result)), "displayTimeUnit": "ns"}
 
 
@@ -74,7 +74,7 @@ def _events(result: SimulationResult) -> Iterator[Event]:
 
 
 def _lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """The slices in as few lanes as hold them without overlap."""
+    """Returns the slices in as few lanes as possible, without overlap in a lane."""
     lanes: list[list[Slice]] = []
     free: list[tuple[float, int]] = []  # when each lane ends
     for one in sorted(slices, key=lambda slice: slice[:2]):
@@ -95,7 +95,7 @@ def _slice(process: int, lane: int, one: Slice) -> Event:
 
 
 def _arrow(lane: int, one: Slice, phase: str) -> Event:
-    """From the beginning of the send to the end of the receive."""
+    """Returns one end of the arrow from the beginning of the send to the end of the receive."""
     begin, end, _, what = one
     at = begin if phase == "s" else float(np.nextafter(end, begin))
     binding = {"bp": "e"} if phase == "f" else {}

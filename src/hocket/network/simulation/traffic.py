@@ -1,9 +1,9 @@
-"""What a schedule sends over a network: the messages of each step, and what ranks work on beside.
+"""The traffic of a schedule on a network: the messages of each step, and the local work of ranks.
 
-All rows of a step from one rank to another are one message. Steps that send the same are one pattern, and repetitions
-of a step stay one block: a ring over any number of ranks is one pattern. Which chunks a message carries is not kept:
-a rank can only send what it had, or has received in an earlier step, so a simulator in which each rank goes through its
-steps in order never sends what is not there yet. (A test compares this with the dependencies of plans.)
+All rows of a step from one rank to another are one message. Steps with equal messages are one pattern, and repetitions
+of a step stay one block: a ring over any number of ranks is one pattern. The chunks of a message are not kept, only
+their number: a rank sends only data that it had or received in an earlier step, so a simulator in which each rank goes
+through its steps in order never sends missing data. (A test compares this with the dependencies of plans.)
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TrafficPattern:
-    """The messages of one step, by source and of each to the next rank first, and the work of ranks: in chunks.
+    """The messages of one step and the work of ranks, in chunks. Messages are sorted as by `pair_numbers`.
 
-    source, target, chunks: int64[n], of messages between different ranks. reduced, copied: int64[num_ranks], what each
-    rank adds to something, and what it moves within its own memory.
+    source, target, chunks: int64[n], of messages between different ranks. reduced, copied: int64[num_ranks], the chunks
+    that each rank reduces, and those that it copies within its own memory.
     """
 
     source: Ints
@@ -34,9 +34,9 @@ class TrafficPattern:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """What one schedule sends. blocks: the number of a pattern, and how often it is repeated, in order.
+    """The traffic of one schedule. blocks: pairs of a pattern's number and its repetitions, in order.
 
-    chunks_per_vector: of so many chunks is the size by which a call is measured, for which see chunk_bytes.
+    chunks_per_vector: the number of chunks in num_bytes, the size of a call; see chunk_bytes.
     """
 
     num_ranks: int
@@ -46,21 +46,21 @@ class Traffic:
 
     @property
     def num_steps(self) -> int:
-        """Steps, every repetition counted."""
+        """The number of steps, with all repetitions."""
         return sum(repeat for _, repeat in self.blocks)
 
     def chunk_bytes(self, num_bytes: float) -> float:
-        """Bytes of one chunk, where the largest input or output of a rank has num_bytes; all are taken as equal."""
+        """Returns the bytes of one chunk if the largest input or output of a rank has num_bytes; all are equal."""
         return num_bytes / self.chunks_per_vector
 
     def repeats(self) -> Ints:
-        """How often each pattern happens: int64[len(patterns)]."""
+        """Returns the number of occurrences of each pattern: int64[len(patterns)]."""
         pattern, repeat = np.array(self.blocks, np.int64).reshape(-1, 2).T
         return np.bincount(pattern, repeat, len(self.patterns)).astype(np.int64)
 
 
 def traffic_of(schedule: Schedule) -> Traffic:
-    """The traffic of a well-formed schedule; blocks of an uneven collective are taken as equally long."""
+    """Returns the traffic of a well-formed schedule; blocks of an uneven collective count as equal."""
     patterns: list[TrafficPattern] = []
     known: dict[tuple[bytes, ...], int] = {}
     blocks: list[tuple[int, int]] = []
@@ -92,5 +92,5 @@ def _pattern_of(step: Step, num_ranks: int) -> TrafficPattern:
 
 
 def pair_numbers(source: Ints, target: Ints, num_ranks: int) -> Ints:
-    """One number for each pair of ranks: first by source, then by how far on the target is, round the last rank."""
+    """Returns a number for each pair of ranks, ordered by source, then by the distance (target - source) mod ranks."""
     return source * num_ranks + (target - source) % num_ranks

@@ -1,8 +1,8 @@
-"""The picture of a mesh: a node is a box, a device a cell with its rank and its coordinates, a stage a colour.
+"""Draws a mesh: a node is a box, a device is a cell with its rank and its coordinates, a stage is a colour.
 
-It follows the figures of the papers on pipeline, data and tensor parallelism. The groups of the last axis have a heavy
-frame. Two frames or boxes that are neighbours along another axis are linked where they stand side by side; so not every
-group shows, and the table beside the picture has to be complete.
+The picture follows the figures of papers on pipeline, data and tensor parallelism. The groups of the last axis have a
+heavy frame. Two frames or boxes that are neighbours along another axis are linked only if they are drawn side by side.
+So the picture does not show every group; the table beside it lists all of them.
 """
 
 import math
@@ -15,13 +15,13 @@ from hocket.runtime import Cartesian
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MAX_DRAWN = 64  # ranks; above, the first ones stand for all
+_MAX_DRAWN = 64  # ranks; of more ranks only the first are drawn
 _MAX_FRAME_COLUMNS = 8
 _COLOURS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fa9fb5", "#fee391", "#99d8c9", "#d9d9d9")
 
 
 class _Canvas:
-    """Characters with styles, row by row; grows as it is written to."""
+    """Characters with styles, row by row; grows when it is written to."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], tuple[str, str]] = {}
@@ -47,7 +47,7 @@ def _style(cell: tuple[str, str]) -> str:
 
 
 class Picture:
-    """The boxes of all nodes, as many side by side as the width allows, so that the whole is as low as possible."""
+    """The boxes of all nodes, as many side by side as the width allows, so that the picture is as low as possible."""
 
     def __init__(self, topology: Cartesian, num_nodes: int, max_width: int) -> None:
         self._topology, num_devices = topology, topology.size // num_nodes
@@ -74,7 +74,7 @@ class Picture:
         self._box_width, self._box_height, self._boxes_per_line = self._boxes(self._frames_per_row)
 
     def print(self, console: "Console") -> None:
-        """Draws it, with the meaning of the colours below where there are any."""
+        """Prints the picture, and below it the meaning of its colours, if there are any."""
         from rich.text import Text
 
         canvas = _Canvas()
@@ -96,7 +96,7 @@ class Picture:
     # Sizes and positions, in characters.
 
     def _row_lengths(self, long_axes: Sequence[str]) -> list[int]:
-        """How many frames of a node may stand side by side, so that rows and columns each follow one axis."""
+        """Returns how many frames of a node may be side by side, so that rows and columns each follow one axis."""
         if len({tuple(map(len, frames)) for frames in self._nodes}) > 1:
             return [1]  # groups of the framed axis end anywhere in a node
         lengths, inner = [1, self._num_frames], self._topology.dims[long_axes[-2]] if len(long_axes) > 1 else 1
@@ -105,7 +105,7 @@ class Picture:
         return [length for length in lengths if self._boxes(length)[0] <= self._max_width] or [1]
 
     def _boxes(self, frames_per_row: int) -> tuple[int, int, int]:
-        """Width and height of a box, and how many of them fit side by side."""
+        """Returns the width and height of a box, and how many boxes fit side by side."""
         width = frames_per_row * (self._frame_width + self._frame_gap) - self._frame_gap + 4
         height = math.ceil(self._num_frames / frames_per_row) * (self._frame_height + 1) + 1
         num_fitting = (self._max_width + self._box_gap) // (width + self._box_gap)
@@ -127,13 +127,13 @@ class Picture:
     # Frames and cells.
 
     def _frames_of(self, node: int, num_devices: int) -> list[list[int]]:
-        """The ranks of a node, cut where one group of the framed axis ends and the next begins."""
+        """Returns the ranks of a node, split where one group of the framed axis ends and the next begins."""
         first = node * num_devices
         ranks = range(first, first + min(num_devices, _MAX_DRAWN))
         return [list(run) for _, run in groupby(ranks, lambda rank: self._others(rank))]
 
     def _others(self, rank: int) -> dict[str, int]:
-        """Where a rank stands along the axes that have no frame."""
+        """Returns the coordinates of a rank along the axes that have no frame."""
         return {axis: along for axis, along in self._coords[rank].items() if axis != self.framed}
 
     def _cell_text(self, rank: int) -> str:
@@ -167,10 +167,10 @@ class Picture:
             elif down:
                 canvas.write(top - 1, column, f"┠{'┼'.join(['─' * self._cell_width] * num_columns)}┨")
 
-    # Links: only between neighbours along one axis that the picture has side by side.
+    # Links: only between neighbours along one axis that are drawn side by side.
 
     def _link(self, before: Sequence[int], after: Sequence[int]) -> str | None:
-        """The axis along which each rank of `after` is next to its counterpart."""
+        """Returns the axis along which each rank of `after` is next to its counterpart in `before`; else None."""
         steps = {self._step(*pair) for pair in zip(before, after, strict=False)}
         return steps.pop() if len(before) == len(after) and len(steps) == 1 else None
 
@@ -181,7 +181,7 @@ class Picture:
         return None
 
     def _link_down(self, canvas: _Canvas, node: int, number: int) -> None:
-        """From each cell of a frame to the one below it in the same box."""
+        """Draws links from each cell of a frame to the one below it in the same box."""
         frames, below = self._nodes[node], number + self._frames_per_row
         if below < len(frames) and (axis := self._link(frames[number], frames[below])):
             self._mark_down(canvas, self._frame_at(node, number)[0] + self._frame_height, node, number, axis)
@@ -192,7 +192,7 @@ class Picture:
             canvas.write(row, left + across * (self._cell_width + 1), _vertical(axis, self._cell_width // 2))
 
     def _link_right(self, canvas: _Canvas, node: int, number: int) -> None:
-        """From a frame to the one right of it; from the last in its row, to that row of the next box."""
+        """Draws a link from a frame to the one on its right, or from the last in a row to that row of the next box."""
         frames, row = self._nodes[node], self._frame_at(node, number)[0] + 1
         last_in_row = (number + 1) % self._frames_per_row == 0
         if not last_in_row and number + 1 < len(frames):
@@ -208,7 +208,7 @@ class Picture:
                 canvas.write(row, column, _horizontal(axis, self._box_gap))
 
     def _link_boxes_down(self, canvas: _Canvas, node: int) -> None:
-        """From cell to cell where the boxes have one row of cells, else from box to box."""
+        """Draws links from cell to cell if the boxes have one row of cells, else one link from box to box."""
         below = node + self._boxes_per_line
         if below >= len(self._nodes):
             return
@@ -227,7 +227,7 @@ def _flat(frames: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _horizontal(axis: str, width: int) -> str:
-    """A link that is read from left to right; the pipeline has a direction."""
+    """Returns a horizontal link; a link of the pipeline axis has an arrow head."""
     line = axis.center(width, "─")
     return line[:-1] + "▶" if axis == "pp" else line
 
@@ -237,7 +237,7 @@ def _vertical(axis: str, width: int) -> str:
 
 
 def _rectangle(canvas: _Canvas, row: int, column: int, height: int, width: int, strokes: str, title: str) -> None:
-    """A frame with its title in the upper edge, if that has room for it."""
+    """Draws a frame, with its title in the upper edge if it fits."""
     left_top, across, right_top, down, left_bottom, right_bottom = tuple(strokes)
     canvas.write(row, column, left_top + across * (width - 2) + right_top)
     for line in range(row + 1, row + height - 1):

@@ -1,4 +1,4 @@
-"""A mesh over nodes: its picture, the table of all groups, and which groups cross nodes."""
+"""Prints a mesh over nodes: its picture, the table of all groups, and which groups cross nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 _MAX_WIDTH = 100
 
 
-_MAX_LISTED = 128  # ranks of one axis in the table
+_MAX_LISTED = 128  # ranks per axis in the table
 
 
-_MAX_MEMBERS = 64  # of one group there
+_MAX_MEMBERS = 64  # ranks per group in the table
 
 
 def name_axes(topology: Cartesian) -> str:
-    """dp=2 x tp=4."""
+    """Returns for example "dp=2 x tp=4"."""
     return " x ".join(f"{axis}={size}" for axis, size in topology.dims.items())
 
 
 @dataclass(frozen=True)
 class PlacedMesh:
-    """A grid over nodes that have equally many devices each; ranks fill one node after the other."""
+    """A grid over nodes with equal numbers of devices; ranks fill one node after the other."""
 
     topology: Cartesian
     num_nodes: int
 
     @property
     def num_devices(self) -> int:
-        """Of one node."""
+        """The devices of one node."""
         return self.topology.size // self.num_nodes
 
     def crossing(self, axis: str) -> list[list[int]]:
-        """The groups of an axis that have members in several nodes."""
+        """Returns the groups of an axis that have members in several nodes."""
         groups = self.topology.groups(axis)
         return [group for group in groups if group[0] // self.num_devices != group[-1] // self.num_devices]
 
     def as_json(self) -> dict[str, Any]:
-        """All ranks, groups, and groups that cross nodes, as plain values."""
+        """Returns all ranks, groups, and groups that cross nodes, as plain values."""
         axes = self.topology.axes
         return {
             "axes": self.topology.dims,
@@ -82,8 +82,8 @@ def print_mesh(placed: PlacedMesh) -> None:
     if picture.num_ranks < topology.size:
         console.print(f"... and {name_count(topology.size - picture.num_ranks, 'more rank')}; --json has all")
     console.print()
-    console.print(f"A cell: the global rank; below it ({names}), its rank in its group of each axis.", style="dim")
-    others = " Links: neighbours along another axis, where they stand side by side." if len(topology.axes) > 1 else ""
+    console.print(f"A cell: the global rank; below it ({names}), its coordinate along each axis.", style="dim")
+    others = " Links: neighbours along another axis, if drawn side by side." if len(topology.axes) > 1 else ""
     console.print(f"A heavy frame: a group of {picture.framed}.{others}", style="dim")
 
     table = Table("axis", "groups, by global rank", box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -97,7 +97,7 @@ def print_mesh(placed: PlacedMesh) -> None:
     console.print()
     console.print(table)
     console.print()
-    console.print("A rank's place in a list, from 0, is its rank in that group.", style="dim")
+    console.print("A rank's position in a list, counted from 0, is its rank in that group.", style="dim")
     console.print(_crossings(placed), markup=False)
 
 
@@ -109,7 +109,7 @@ def _list(group: Sequence[int]) -> str:
 def _verbatim(text: str) -> "Text":
     from rich.text import Text
 
-    return Text(text)  # brackets are no markup here
+    return Text(text)  # so that brackets are not read as markup
 
 
 def _crossings(placed: PlacedMesh) -> str:

@@ -1,4 +1,4 @@
-"""The words of `hocket explain --topology`."""
+"""The text that `hocket explain --topology` prints."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,14 @@ from hocket.view.words import name_bytes, name_range, name_seconds
 _PARTS = ("latency", "bandwidth", "reduction", "contention")
 
 
-_WORTH_SAYING = 0.05  # of the winner's time
+_WORTH_SAYING = 0.05  # share of the winner's time; smaller differences are not mentioned
 
 
 _MOST_LISTED = 8  # messages of a step, and kinds of steps
 
 
 def why(rows: Sequence[dict[str, Any]]) -> str:
-    """Why the first row wins against the second, from their parts."""
+    """Returns why the first row is faster than the second, from the parts of their times."""
     best = rows[0]
     text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
     if not best["seconds"]:
@@ -23,22 +23,22 @@ def why(rows: Sequence[dict[str, Any]]) -> str:
     if best["ratio"] is not None:
         text += f", {best['ratio']:.2f} times the lower bound"
     if len(rows) == 1:
-        return f"{text}; nothing else does what it does."
+        return f"{text}; no other algorithm does this collective."
     other = rows[1]
     ratio = other["seconds"] / best["seconds"]
-    text += f"; the next best, {other['algorithm']}, {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
+    text += f"; the next best, {other['algorithm']}, takes {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
     differences = []
     for part in _PARTS:
         more = other[part] - best[part]
         if abs(more) >= _WORTH_SAYING * best["seconds"]:
             differences.append(f"{name_seconds(abs(more))} {'more' if more > 0 else 'less'} for {part}")
     if differences:
-        text += f" It pays {', '.join(differences)}."
+        text += f" The difference: {', '.join(differences)}."
     return text
 
 
 def print_network_explanation(found: dict[str, Any]) -> None:
-    """Prints candidates with their costs, why the first one wins, cross-overs, and the messages of its steps."""
+    """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
     from hocket.view.networks.simulation_text import compared, sentences
@@ -51,13 +51,13 @@ def print_network_explanation(found: dict[str, Any]) -> None:
     console.print(f"{where}: [bold]{escape(found['algorithm'])}[/] is the fastest.\n")
     console.print(compared(rows))
     console.print(f"\n{why(rows)}", markup=False)
-    console.print("Contention is what sharing links costs; below 0, what overlap saves.", style="dim")
+    console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")
     for line in sentences(rows[0]):
         console.print(line, markup=False)
     if found["fastest"]:
         parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
         console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
-    console.print(f"\nWho sends what to whom ({found['algorithm']}):", markup=False)
+    console.print(f"\nMessages of {found['algorithm']}, source>target:", markup=False)
     for step in found["steps"][:_MOST_LISTED]:
         console.print(f"  {_step(step)}", markup=False)
     if len(found["steps"]) > _MOST_LISTED:

@@ -1,4 +1,4 @@
-"""Pictures of sweeps: time and busbw over size, the best algorithm over size and ranks, heat of links on a network."""
+"""Draws sweeps: time and busbw over size, the fastest algorithm over size and ranks, how busy each link is."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from hocket.network import SimulationResult
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
-_MOST_DRAWN = 4096  # links of a picture
+_MOST_DRAWN = 4096  # links in a picture
 _MOST_BESIDE = 3  # panels in a row
 _MOST_NAMED = 64  # nodes with their names
 
 
 def require_matplotlib() -> Any:
-    """matplotlib's pyplot, drawing into files; ValueError where it is absent (the extra `plot`)."""
+    """Returns matplotlib's pyplot, set to draw into files. Raises ValueError without matplotlib (the extra `plot`)."""
     try:
         import matplotlib
     except ImportError:
@@ -32,9 +32,9 @@ def require_matplotlib() -> Any:
 def draw_all(
     stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
 ) -> list[str]:
-    """Draws what the rows have something for, and returns the files.
+    """Draws every picture that the rows have data for, and returns the files.
 
-    networks: of each row, the network as it was asked for. result_of(i): the simulation of row i, with its links.
+    networks: for each row, the network as the user wrote it. result_of(i): the simulation of row i, with its links.
     """
     drawn = []
     sizes, counts = {row["num_bytes"] for row in rows}, {row["num_ranks"] for row in rows}
@@ -51,9 +51,9 @@ def draw_all(
 
 
 def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str) -> str:
-    """Seconds or busbw over num_bytes or num_ranks: a line for each algorithm, and the bound of the time.
+    """Draws seconds or busbw over num_bytes or num_ranks: a line for each algorithm, and the lower bound of the time.
 
-    Over bytes there is a panel for each topology and rank count, over ranks one for each size.
+    Over bytes there is a panel for each topology and rank count; over ranks, one for each size.
     """
     pyplot = require_matplotlib()
     over_bytes = abscissa == "num_bytes"
@@ -96,7 +96,7 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
 
 
 def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str]) -> str:
-    """Which algorithm takes the least time, over size and rank count: a panel for each network as it was asked for."""
+    """Draws the fastest algorithm over size and rank count: a panel for each network as the user wrote it."""
     pyplot = require_matplotlib()
     sizes, counts = (sorted({row[column] for row in rows}) for column in ("num_bytes", "num_ranks"))
     best: dict[tuple[str, int, int], dict[str, Any]] = {}
@@ -120,12 +120,12 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
         axes.set_title(network)
     grid[0][0].set_ylabel("ranks")
     patches = [pyplot.Rectangle((0, 0), 1, 1, color=colours(number)) for number in range(len(names))]
-    figure.legend(patches, names, loc="outside right center", title="least time")
+    figure.legend(patches, names, loc="outside right center", title="fastest")
     return saved(figure, file)
 
 
 def heat(file: str, result: "SimulationResult", title: str) -> str:
-    """The network, its links as thick and red as they are busy."""
+    """Draws the network; the busier a link, the thicker and redder it is."""
     pyplot = require_matplotlib()
     from matplotlib.collections import LineCollection
 
@@ -134,7 +134,7 @@ def heat(file: str, result: "SimulationResult", title: str) -> str:
     share = busy / result.seconds if result.seconds else busy
     figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
     begin, end = points[network.link_source], points[network.link_target]
-    # The two directions of a cable side by side: each a little to its right.
+    # Draw the two directions of a cable side by side: move each a little to its right.
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
     aside = 0.008 * np.ptp(points) * np.stack((along[:, 1], -along[:, 0]), axis=1) / length
@@ -154,14 +154,14 @@ def heat(file: str, result: "SimulationResult", title: str) -> str:
     if network.num_nodes <= _MOST_NAMED:
         for (x, y), name in zip(points.tolist(), network.node_names, strict=True):
             axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=6)
-    figure.colorbar(lines, label="busy, of the whole time", shrink=0.7)
+    figure.colorbar(lines, label="busy share of the time", shrink=0.7)
     axes.set_title(f"{title} on {network.name}")
     axes.set_axis_off()
     return saved(figure, file)
 
 
 def _curves(begin: Any, end: Any) -> Any:
-    """Each link as some points: straight, but those that would pass over nodes between their ends, bent aside."""
+    """Returns each link as a line of points: long links, which would pass over other nodes, are bent."""
     along = end - begin
     length = np.linalg.norm(along, axis=1)
     bent = np.where(length > 1.6 * length.min(initial=np.inf), 0.12, 0.0)[:, None, None]
@@ -171,10 +171,10 @@ def _curves(begin: Any, end: Any) -> Any:
 
 
 def positions(network: Any) -> Any:
-    """Where nodes are drawn: float64[num_nodes, 2].
+    """Returns where nodes are drawn: float64[num_nodes, 2].
 
-    Nodes of a grid on it, whether or not they are ranks, axes beyond the second drawn aside; others on a circle, or
-    where there are switches in a row, with switches above, each over the middle of what hangs on it.
+    Nodes of a grid are drawn on it, with axes beyond the second as slanted offsets. Other networks are drawn on a
+    circle, or, if they have switches, as a row of ranks with each switch above the middle of the nodes below it.
     """
     from hocket.network import DimensionOrder
 
@@ -204,7 +204,7 @@ def positions(network: Any) -> Any:
 
 
 def _levels(network: Any) -> Any:
-    """How many links each node is away from the nearest rank."""
+    """Returns the number of links between each node and the nearest rank."""
     level = np.full(network.num_nodes, -1)
     level[network.ranks] = 0
     reached = 0
@@ -220,9 +220,9 @@ def _levels(network: Any) -> Any:
 
 
 def saved(figure: Any, file: str) -> str:
-    """Writes a figure and closes it; returns the file. The same numbers give the same bytes."""
+    """Writes a figure, closes it and returns the file. The same numbers give the same bytes."""
     pyplot = require_matplotlib()
-    # The same picture from the same numbers, and text that can be searched.
+    # A fixed salt makes the file reproducible; fonttype "none" keeps text searchable.
     with pyplot.rc_context({"svg.hashsalt": "hocket", "svg.fonttype": "none"}):
         figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None, dpi=150)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""The words and tables of `hocket simulate`."""
+"""The text and tables that `hocket simulate` prints."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from hocket.network import SimulationResult
 
 _MOST_ROWS = 12  # links, or other algorithms
-_BINDING_SHARE = 0.5  # of the time; links that are busy for less are not what it waits for most
+_BINDING_SHARE = 0.5  # share of the time; a link that is busy for less is not called the bottleneck
 
 
 def print_result(row: dict[str, Any], result: "SimulationResult", others: Sequence[dict[str, Any]]) -> None:
-    """What came out for one call, its links, and how other algorithms fare."""
+    """Prints the result of one call, its links, and a comparison with other algorithms."""
     from rich.markup import escape
 
     from hocket.view.terminal import Terminal
@@ -37,14 +37,14 @@ def print_result(row: dict[str, Any], result: "SimulationResult", others: Sequen
 
 
 def sentences(row: dict[str, Any]) -> list[str]:
-    """Bandwidth, bound, what the time is made of, and what binds."""
+    """Returns lines on the bandwidth, the lower bound, the parts of the time, and the bottleneck links."""
     lines = []
     if row["algbw"] is not None:
         lines.append(f"algbw {bandwidth(row['algbw'])}, busbw {bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
         lines.append(
-            f"no algorithm takes less than {name_seconds(row['bound_seconds'])} here; "
-            f"this is {row['ratio']:.2f} times as much"
+            f"lower bound of any algorithm on this network: {name_seconds(row['bound_seconds'])}; "
+            f"this time is {row['ratio']:.2f} times the bound"
         )
     parts = [f"{name_seconds(abs(row[name]))} {name}" for name in ("latency", "bandwidth", "reduction") if row[name]]
     rest = row["contention"]
@@ -56,7 +56,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
         more = f" and {count - len(names)} more" if count > len(names) else ""
         share = f"{row['binding_share']:.0%}"
         busiest = (
-            f"busy for {share} of the time, and so binding"
+            f"bottleneck, busy for {share} of the time"
             if row["binding_share"] >= _BINDING_SHARE
             else f"no link is busy most of the time; the busiest, for {share} of it"
         )
@@ -65,7 +65,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
 
 
 def bandwidth(bytes_per_second: float | None) -> str:
-    """23.5 GB/s: three digits, decimal; a dash where there is none."""
+    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
     if bytes_per_second is None:
         return "-"
     for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
@@ -75,7 +75,7 @@ def bandwidth(bytes_per_second: float | None) -> str:
 
 
 def _links(result: "SimulationResult") -> Any:
-    """Of each class of links, and of the busiest ones: what they carry, and how long they are busy."""
+    """Returns a table of the busiest links and of each class of links: what they carry and how long they are busy."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -113,7 +113,7 @@ def _links(result: "SimulationResult") -> Any:
 
 
 def compared(rows: Sequence[dict[str, Any]]) -> Any:
-    """A row for each algorithm, the fastest first: time, ratio to the bound, and what the time is made of."""
+    """Returns a table with a row per algorithm, the fastest first: time, ratio to the bound, parts of the time."""
     from rich.markup import escape
     from rich.table import Table
 

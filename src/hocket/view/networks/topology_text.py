@@ -1,4 +1,4 @@
-"""What a network is made of, and how its devices reach each other, as `nvidia-smi topo -m` prints it."""
+"""Prints the nodes and links of a network, and a matrix of its devices like that of `nvidia-smi topo -m`."""
 
 from collections import Counter
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 
 from hocket.network import LEGEND, Topology, affinity
 
-_MAX_DEVICES = 256  # in the matrix
+_MAX_DEVICES = 256  # most devices in the matrix
 
 
 def facts_of(topology: Topology) -> dict[str, Any]:
-    """Name, ranks, nodes and links by class; up to 256 devices also the matrix of ways, as plain values for JSON."""
+    """Returns name, ranks, nodes and links by class as plain values; up to 256 devices, also the device matrix."""
     links = Counter(
         zip(
             topology.link_class.tolist(),
@@ -36,7 +36,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
 
 
 def print_topology(facts: dict[str, Any]) -> None:
-    """Prints what facts_of returned."""
+    """Prints the result of facts_of."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -57,7 +57,7 @@ def print_topology(facts: dict[str, Any]) -> None:
         )
     console.print(table)
     if "devices" not in facts:
-        console.print(f"More than {_MAX_DEVICES} devices: no matrix.")
+        console.print(f"The matrix is not shown: there are more than {_MAX_DEVICES} devices.")
         return
     width = max(map(len, facts["devices"]))
     rows = [["", *facts["devices"], *(["socket"] if any(facts["sockets"]) else [])]]

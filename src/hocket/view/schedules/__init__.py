@@ -1,1 +1,1 @@
-"""Schedules: printed step by step, drawn, and as a matrix of which rank holds which contribution."""
+"""Schedules: as text step by step, as a picture, and as a matrix of the contributions that each rank holds."""

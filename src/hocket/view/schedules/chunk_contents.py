@@ -1,6 +1,6 @@
-"""What every rank holds of every chunk, step by step: what the pictures of a schedule show.
+"""Computes what every rank holds of every chunk after each step; the pictures of a schedule show this.
 
-Contents come from the sets that law 2 carries (hocket.schedule.proof.result); nothing is interpreted here.
+The contents are the sets of contributions of law 2 (hocket.schedule.proof.result); this module interprets no schedule.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ import numpy.typing as npt
 from hocket.errors import VerifyError
 from hocket.schedule import Buffer, Places, Schedule, Step, Symbolic
 
-MAX_RANKS = 64  # above, law 2 does not carry sets, and no picture would be readable
+MAX_RANKS = 64  # above, law 2 does not use sets, and no picture would be readable
 _MAX_SCRATCH_COLUMNS = 8
 
-# Levels that are no number of contributions.
+# Levels that are not a number of contributions.
 ABSENT, FOREIGN, SPOILED, UNKNOWN = -1, -2, -3, -4
 MEANINGS = {
     FOREIGN: "data of another chunk",
     SPOILED: "a wrong sum",
-    UNKNOWN: "unknown, as a row before it reads what is not there",
+    UNKNOWN: "unknown, because an earlier row reads a chunk that is not there",
 }
 
 Ints = npt.NDArray[np.int64]
@@ -31,12 +31,12 @@ _AnyInts = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What all ranks hold after a step, or before the first (number and step are None). Arrays: [rank, column].
+    """The contents of all ranks after a step, or before the first (number and step are None). Arrays: [rank, column].
 
-    `level` is the number of contributions, 0 or 1 where nothing is reduced, or one of ABSENT, FOREIGN, SPOILED and
-    UNKNOWN. `full` says that it is all there is to hold, `written` that the step wrote it, `hue` which colour it has.
-    `carried` counts for each rank the chunks that it holds in places which have no column. `hue_of_place` is about all
-    places, see ChunkContents.place.
+    `level` is the number of contributions (0 or 1 if nothing is reduced), or ABSENT, FOREIGN, SPOILED or UNKNOWN.
+    `full`: all contributions are there; `written`: the step wrote the cell; `hue`: the number of its colour. `carried`
+    counts, for each rank, the chunks it holds in places without a column. `hue_of_place` has an entry for every place,
+    see ChunkContents.place.
     """
 
     number: int | None
@@ -52,10 +52,10 @@ class State:
 class ChunkContents:
     """The contents of a schedule of at most MAX_RANKS ranks, as a table of ranks and columns.
 
-    A column is a chunk of `data`; or, where rows name input and output, or where pairs of ranks have blocks, a chunk of
-    output memory; or a chunk of scratch memory. Where one chunk is reduced, columns are the ranks that contribute.
-    `total` is how many contributions make a place full; `num_hues` how many colours there are, one for each chunk, or
-    where pairs of ranks have blocks for each rank that a block comes from.
+    A column is a chunk of `data` or of scratch memory. If rows name input and output, or pairs of ranks have blocks, it
+    is a chunk of output memory instead. If a single chunk is reduced, the columns are the contributing ranks.
+    `total` is the number of contributions that make a place full. `num_hues` is the number of colours: one per chunk,
+    or, if pairs of ranks have blocks, one per source rank.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -80,11 +80,11 @@ class ChunkContents:
         self.titles = [f"r{rank}" for rank in range(p)] if self.by_rank else titles
 
     def place(self, rank: _AnyInts, buffer: _AnyInts, chunk: _AnyInts) -> Ints:
-        """The number of a place: an index of State.hue_of_place. Arguments are equally long."""
+        """Returns the numbers of places, which index State.hue_of_place. The arguments have equal lengths."""
         return np.asarray(rank * self._places.width + self._places.begins[buffer] + chunk, np.int64)
 
     def states(self) -> Iterator[State]:
-        """The state before the first step, and the one after each step."""
+        """Yields the state before the first step and after each step."""
         held = Symbolic(self._places)
         state = self._state(held, None, None, np.zeros(self._places.count, bool))
         yield state
@@ -101,7 +101,7 @@ class ChunkContents:
             yield state
 
     def _main_columns(self) -> tuple[Ints, Ints, list[str]]:
-        """For columns but scratch: their places (-1: the rank has none), the chunks of `data` they are for, titles."""
+        """Returns, for all columns but scratch, their places (-1: none), their chunks of `data`, and their titles."""
         schedule, places = self._schedule, self._places
         if schedule.uses_data and not self._pairs:
             chunks = np.arange(schedule.num_chunks)
@@ -115,7 +115,7 @@ class ChunkContents:
         return table, wanted, [f"o{index}" for index in range(table.shape[1])]
 
     def _at(self, buffer: Buffer, num_chunks: int) -> Ints:
-        """The places of all ranks' first chunks in a buffer: int64[rank, chunk]."""
+        """Returns the places of the first num_chunks chunks of a buffer on all ranks: int64[rank, chunk]."""
         first = np.arange(self._schedule.num_ranks)[:, None] * self._places.width + self._places.begins[buffer]
         return np.asarray(first + np.arange(num_chunks), np.int64)
 

@@ -1,7 +1,7 @@
-"""The steps of a schedule in the terminal: a matrix of ranks and chunks after each, and beside it what ranks receive.
+"""Prints the steps of a schedule in the terminal: after each, a matrix of ranks and chunks, and what ranks receive.
 
-Where there is room several steps stand side by side. Where there is little, cells become one character wide, then
-what ranks receive moves below the matrix, and at last a column stands for several chunks.
+In a wide terminal several steps are side by side. In a narrow one, cells first become one character wide, then the
+received chunks move below the matrix, and finally one column stands for several chunks.
 """
 
 import math
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
 _MAX_STEPS = 128
-_MAX_LINES_BESIDE, _MAX_LINES = 3, 8  # of what one rank receives in one step, beside or below the matrix
-_MIN_TEXT = 24  # characters for what is received
-_GAP = 3  # between steps that stand side by side
+_MAX_LINES_BESIDE, _MAX_LINES = 3, 8  # lines for one rank and one step, beside or below the matrix
+_MIN_TEXT = 24  # least width of the text about received chunks, in characters
+_GAP = 3  # characters between steps that are side by side
 _ODD = {ABSENT: " ", FOREIGN: "?", SPOILED: "!", UNKNOWN: "?"}
 _PALE = "#f2f2f2"
 
 
 @dataclass(frozen=True)
 class _Signs:
-    """Characters for what cells hold."""
+    """The characters for the contents of cells."""
 
     nothing: str
     some: str
     full: str
     written: str
-    scale: str  # From little to nearly all.
+    scale: str  # from few to nearly all contributions
 
     def of_part(self, level: int, total: int) -> str:
-        """One character for some of all contributions."""
+        """Returns the character for `level` of `total` contributions."""
         return self.scale[math.ceil(level * len(self.scale) / total) - 1]
 
 
@@ -50,9 +50,9 @@ _ASCII = _Signs(".", "x", "#", "*", "123456789")
 
 
 class ChunkMatrix:
-    """All steps of a schedule, drawn for one console; it has at most chunk_contents.MAX_RANKS ranks.
+    """All steps of a schedule of at most chunk_contents.MAX_RANKS ranks, drawn for one console.
 
-    `width` is that of the console, in characters; `side_by_side` says whether steps may share lines.
+    `width` is the width of the console in characters; `side_by_side` allows several steps in the same lines.
     """
 
     def __init__(self, schedule: "Schedule", console: "Console", width: int, side_by_side: bool) -> None:
@@ -69,7 +69,7 @@ class ChunkMatrix:
         self._choose_layout(side_by_side)
 
     def print(self) -> None:
-        """Prints all steps, to a limit, and what the characters mean."""
+        """Prints the steps, up to a limit, and the meaning of the characters."""
         from rich.text import Text
 
         panels = [self._panel(state, texts) for state, texts in zip(self._states, self._texts, strict=True)]
@@ -80,7 +80,7 @@ class ChunkMatrix:
                 for panel in row:
                     line.pad_right(-len(line) % (self._panel_width + _GAP) if len(line) else 0)
                     line.append_text(panel[number] if number < len(panel) else Text(" "))
-                if not self._coloured:  # Blanks may have a colour.
+                if not self._coloured:  # with colours, blanks may have one and must stay
                     line.rstrip()
                 self._console.print(line)
             self._console.print()
@@ -92,7 +92,7 @@ class ChunkMatrix:
     # The layout, the same for all steps.
 
     def _choose_layout(self, side_by_side: bool) -> None:
-        """Wide cells if they fit, else small ones; texts beside them if there is room, else below."""
+        """Chooses wide cells if they fit, else small ones, and texts beside the cells if they fit, else below."""
         digits = len(str(self._contents.total)) if self._contents.total > 1 and not self._contents.by_rank else 1
         wide = max(digits + 2, 1 + max(map(len, self._contents.titles)))
         num_columns, margin = len(self._contents.titles), self._label + self._carried + 2
@@ -106,7 +106,7 @@ class ChunkMatrix:
         self._per_line = max(1, min(num_fitting, len(self._states))) if side_by_side and self._room else 1
 
     def _room_beside(self, cell: int) -> int:
-        """Characters for texts beside cells of this width; 0 where few lines do not do, so that they go below."""
+        """Returns the characters for texts beside cells of this width; 0 if the texts need too many lines there."""
         free = self._width - self._label - self._carried - 2 - len(self._contents.titles) * cell
         cells = [texts for state in self._texts for texts in state]
         room = min(free, max((len(", ".join(texts)) for texts in cells), default=0))
@@ -119,7 +119,7 @@ class ChunkMatrix:
         return max(0, min(free, max(room, len("receives"))))
 
     def _panel(self, state: State, texts: list[list[str]]) -> "list[Text]":
-        """The lines of one step."""
+        """Returns the lines of one step."""
         from rich.text import Text
 
         name = "start" if state.number is None else f"step {state.number}"
@@ -148,7 +148,7 @@ class ChunkMatrix:
         return lines
 
     def _head(self) -> str:
-        """The titles of columns; above small cells only every eighth, and where it begins."""
+        """Returns the titles of columns; above small cells only every eighth, at the start of its column."""
         titles = self._contents.titles[:: self._group]
         if self._cell > 1:
             return "".join(title.center(self._cell) for title in titles)
@@ -167,11 +167,11 @@ class ChunkMatrix:
             column = slice(first, first + self._group)
             what = min(levels[column]), all(full[column]), any(written[column])
             cells.append((self._style(*what, self._colours[hues[first]]), self._cell_text(*what)))
-        for style, run in groupby(cells, itemgetter(0)):  # A text of few spans is joined to others quickly.
+        for style, run in groupby(cells, itemgetter(0)):  # few spans make joining texts fast
             line.append("".join(text for _, text in run), style)
 
     def _cell_text(self, level: int, full: bool, written: bool) -> str:
-        """What a cell says, as wide as it is. Where there are colours, they say what is full."""
+        """Returns the text of a cell, as wide as the cell. With colours, the colour shows whether it is full."""
         counts, signs = self._contents.total > 1 and not self._contents.by_rank, self._signs
         if level in _ODD:
             text = _ODD[level]
@@ -202,41 +202,41 @@ class ChunkMatrix:
         return f"{ink_on(background)} on {background}" + (" bold" if written else "")
 
     def _legend(self) -> str:
-        """What the characters mean, of those that occur."""
+        """Returns the meaning of the characters that occur."""
         contents, signs = self._contents, self._signs
         levels = {int(level) for state in self._states for level in np.unique(state.level)}
         full = "in full colour" if self._coloured else signs.full
         parts = ["after each step: "]
         if contents.by_rank:
             some = "in pale colour" if self._coloured else signs.some
-            parts[0] += "whether the rank's chunk has the contribution of rank 0 (r0), 1 (r1) ..."
-            parts += [f"{some}: it has", f"{full}: it has all"]
+            parts[0] += "whether the rank's chunk contains the contribution of rank 0 (r0), 1 (r1) ..."
+            parts += [f"{some}: yes", f"{full}: it contains all"]
         elif contents.total > 1:
-            parts[0] += "how many contributions the rank has of the chunk"
+            parts[0] += "number of contributions in the rank's copy of the chunk"
             if self._cell == 1:
                 parts.append(
-                    "the more colour, the more" if self._coloured else f"from {signs.scale[0]} to {signs.scale[-1]}"
+                    "stronger colour: more" if self._coloured else f"from {signs.scale[0]} to {signs.scale[-1]}"
                 )
             parts.append(f"{full}: all {contents.total}")
         else:
             parts[0] += "whether the rank has the chunk"
-            parts.append(f"{full}: it has")
+            parts.append(f"{full}: yes")
         if 0 in levels:
-            parts.append(f"{signs.nothing} not")
+            parts.append(f"{signs.nothing}: no")
         if self._schedule.kind.blocks == "pair":
             parts[0] += " from rank 0 (o0), 1 (o1) ... for its output"
         if self._cell > 1 or self._coloured:
-            parts.append(f"{'[ ]' if self._cell > 1 else signs.written} just written")
-        parts += [f"{_ODD[level]} {meaning}" for level, meaning in MEANINGS.items() if level in levels]
+            parts.append(f"{'[ ]' if self._cell > 1 else signs.written}: just written")
+        parts += [f"{_ODD[level]}: {meaning}" for level, meaning in MEANINGS.items() if level in levels]
         if self._carried:
-            parts.append("+3: 3 more chunks, in scratch memory or for others")
+            parts.append("+3: 3 more chunks, in scratch memory or for other ranks")
         if self._group > 1:
-            parts.append(f"a column stands for {self._group} chunks and shows the least of them")
+            parts.append(f"each column stands for {self._group} chunks and shows the lowest value")
         return "; ".join(parts)
 
 
 def _by_rank(state: State, num_ranks: int) -> list[list[str]]:
-    """What each rank receives in the step before a state."""
+    """Returns what each rank receives in the step before a state."""
     texts: list[list[str]] = [[] for _ in range(num_ranks)]
     for rank, text in received(state.step) if state.step is not None else []:
         texts[rank].append(text)
@@ -244,7 +244,7 @@ def _by_rank(state: State, num_ranks: int) -> list[list[str]]:
 
 
 def _wrapped(texts: list[str], width: int) -> list[str]:
-    """Texts with commas between them, broken there or before a plus; the rest is left out after _MAX_LINES."""
+    """Returns texts joined by commas, wrapped there or before a plus sign, and cut after _MAX_LINES lines."""
     lines: list[str] = []
     for word in ", ".join(texts).replace(", ", ",\n").replace(" + ", "\n+ ").splitlines():
         if lines and len(lines[-1]) + 1 + len(word) <= width:

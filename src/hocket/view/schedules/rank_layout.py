@@ -1,4 +1,4 @@
-"""Where ranks stand in a picture, and how arrows go between them. Lengths are in pixels, y grows downwards."""
+"""Places ranks in a picture, and arrows between them. Lengths are in pixels; y grows downwards."""
 
 import math
 from collections.abc import Sequence
@@ -6,24 +6,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RADIUS = 16.0  # of a rank
+RADIUS = 16.0  # of the circle of a rank
 _BAR_GAP = 6.0  # between a rank and its bar
 _MARGIN = 10.0
 _MIN_CIRCLE = 78.0
-_BEND, _MAX_BEND = 0.13, 40.0  # of an arrow: in parts of its length, in pixels
-# How often that to the left, the best first, for an arrow whose left is outwards and for its opposite: the two never
-# meet, since what is left for one is right for the other.
+_BEND, _MAX_BEND = 0.13, 40.0  # bend of an arrow: as a share of its length, and at most in pixels
+# Bends to try, in multiples of the normal bend to the left, the best first: for an arrow whose left side is outwards,
+# and for the opposite arrow. The two never meet, because they bend to different sides.
 _OUTER_BENDS = (1.0, 0.0, -2.0, 3.0, -4.0)
 _INNER_BENDS = (1.0, -0.5, 2.5, -2.0, 3.5)
-_PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of an arrow, where it is looked at
-_ENOUGH = 6.0  # pixels between an arrow and a rank that it passes
+_PARTS = (
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+)  # points along an arrow at which its distance to ranks is checked
+_ENOUGH = 6.0  # pixels between an arrow and a rank that it passes; more is not better
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class RankLayout:
-    """The centres of all ranks and of their bars, in a box of this width and height."""
+    """The centres of all ranks and of their bars, in a box of the given width and height."""
 
     width: float
     height: float
@@ -32,9 +42,9 @@ class RankLayout:
 
 
 def on_circle(num_ranks: int, bar: Point, groups: Sequence[int] | None = None) -> RankLayout:
-    """Ranks on a circle, clockwise from the top, their bars (of this width and height) outside.
+    """Returns a layout with ranks on a circle, clockwise from the top, and their bars outside.
 
-    `groups` are sizes of groups of consecutive ranks, between which there is a gap.
+    `bar` is the width and height of a bar. `groups` are sizes of groups of consecutive ranks, separated by a gap.
     """
     gap = 0.6 if groups is not None and len(groups) > 1 else 0.0
     slots, at = [], 0.0
@@ -58,9 +68,9 @@ def on_circle(num_ranks: int, bar: Point, groups: Sequence[int] | None = None) -
 
 
 def on_grid(dims: Sequence[int], bar: Point) -> RankLayout:
-    """Ranks in rows and columns, the last of dims along a row; of three and more dims several grids.
+    """Returns a layout with ranks in rows and columns, the last of dims along a row; above two dims, several grids.
 
-    Bars are above and to the right, out of the way of arrows along rows and columns.
+    Bars are above and to the right of their ranks, where no arrow along a row or column passes.
     """
     rows, columns = dims[-2], dims[-1]
     num_grids = math.prod(dims[:-2])
@@ -80,7 +90,7 @@ def on_grid(dims: Sequence[int], bar: Point) -> RankLayout:
 
 @dataclass(frozen=True)
 class Curve:
-    """An arrow's shaft (a quadratic curve), its head (a triangle), and the direction to the left of it."""
+    """The shaft of an arrow (a quadratic curve), its head (a triangle), and the direction to its left."""
 
     start: Point
     control: Point
@@ -89,12 +99,12 @@ class Curve:
     left: Point
 
     def strand(self, aside: float) -> tuple[Point, Point, Point]:
-        """Start, control point and end of the shaft, moved to the left."""
+        """Returns start, control point and end of the shaft, moved `aside` pixels to the left."""
         start, control, end = (_moved(point, self.left, aside) for point in (self.start, self.control, self.end))
         return start, control, end
 
     def point(self, part: float) -> Point:
-        """A point of the shaft, a part of the way from 0 to 1."""
+        """Returns a point of the shaft: its start for part=0, its end for part=1."""
         weights = ((1 - part) ** 2, 2 * part * (1 - part), part**2)
         ends = (self.start, self.control, self.end)
         x, y = (sum(weight * end[axis] for weight, end in zip(weights, ends, strict=True)) for axis in (0, 1))
@@ -102,14 +112,14 @@ class Curve:
 
 
 class Labels:
-    """Positions for texts beside arrows, each where it hides least of ranks, bars and texts placed before it."""
+    """Positions texts beside arrows, each where it hides the least of ranks, bars and earlier texts."""
 
     def __init__(self, layout: RankLayout, bar: Point) -> None:
         self._boxes = [(x, y, 2 * RADIUS, 2 * RADIUS) for x, y in layout.ranks]
         self._boxes += [(x, y, *bar) for x, y in layout.bars]
 
     def position(self, curve: Curve, width: float, height: float) -> Point:
-        """The centre of a text of this size; later ones stay away from it."""
+        """Returns the centre for a text of this size; later texts stay away from it."""
         away = 2 + abs(curve.left[0]) * width / 2 + abs(curve.left[1]) * height / 2
         best, least = curve.point(0.5), math.inf
         for part in (0.5, 0.35, 0.65, 0.25, 0.75):
@@ -126,7 +136,7 @@ class Labels:
 
 
 class Curves:
-    """Arrows between the ranks of a layout, bent so that opposite ones do not meet and none runs through a rank."""
+    """Arrows between the ranks of a layout, bent so that opposite arrows do not meet and none crosses a rank."""
 
     def __init__(self, layout: RankLayout) -> None:
         self._ranks = layout.ranks
@@ -135,7 +145,7 @@ class Curves:
         self._bends: dict[tuple[int, int], float] = {}
 
     def between(self, src: int, dst: int, head: float) -> Curve:
-        """From the rim of one rank to that of another; `head` is the length of the arrow's head."""
+        """Returns the arrow from the rim of one rank to that of another; `head` is the length of its head."""
         if (src, dst) not in self._bends:
             bends = _OUTER_BENDS if self._left_is_outwards(src, dst) else _INNER_BENDS
             self._bends[src, dst] = max(
@@ -144,13 +154,13 @@ class Curves:
         return self._curve(src, dst, self._bends[src, dst], head)
 
     def _left_is_outwards(self, src: int, dst: int) -> bool:
-        """Whether the left of an arrow is away from the middle of all ranks; of opposite ones one's is."""
+        """Returns whether the left of an arrow points away from the middle; true for one of two opposite arrows."""
         along, outwards = self._at[dst] - self._at[src], (self._at[dst] + self._at[src]) / 2 - self._middle
         turn = float(along[1] * outwards[0] - along[0] * outwards[1])
         return turn > 0 if abs(turn) > 1e-6 else src < dst
 
     def _clearance(self, curve: Curve, src: int, dst: int) -> float:
-        """How far an arrow stays from other ranks; enough is enough."""
+        """Returns the distance between an arrow and other ranks, at most _ENOUGH."""
         others = np.delete(self._at, (src, dst), axis=0)
         points = np.array([curve.point(part) for part in _PARTS])
         apart = np.linalg.norm(points[:, None] - others, axis=2)

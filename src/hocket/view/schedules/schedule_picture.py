@@ -1,4 +1,4 @@
-"""The steps of a schedule as one SVG: a panel for each, ranks with bars of what they hold, transfers as arrows."""
+"""Draws the steps of a schedule as one SVG: a panel per step, bars of what ranks hold, transfers as arrows."""
 
 import math
 import textwrap
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
 MAX_RANKS, MAX_STEPS = 64, 64
-_MAX_STRIPS = 32  # of one bar
-_MAX_STRANDS = 4  # of one arrow
+_MAX_STRIPS = 32  # in one bar
+_MAX_STRANDS = 4  # in one arrow
 _MAX_LABEL = 9  # characters beside an arrow
 _MAX_LABELLED = 32  # ranks
 _MAX_NAMED = 16  # chunks in the legend
@@ -32,7 +32,7 @@ _BAR_HEIGHT = 22.0
 _TITLE_HEIGHT = 26.0
 _PADDING, _GAP = 20.0, 14.0
 _MIN_WIDTH = 760.0
-_CHARACTER = 6.9  # the width of one of 13 pixels, on the safe side
+_CHARACTER = 6.9  # an upper estimate of the width of a character of 13 pixels
 
 _INK, _QUIET, _FRAME, _TRACK, _PAPER, _WRONG = "#1b1f23", "#57606a", "#d0d7de", "#e8ebee", "#ffffff", "#cf222e"
 
@@ -41,7 +41,7 @@ _Sign = Callable[[Element, float, float], None]
 
 @dataclass(frozen=True)
 class _Moved:
-    """One chunk on its way: where from and to, in letters, its colour, and whether it is folded with others."""
+    """One chunk that moves: its source and target in letters, its colour, and whether it is folded with others."""
 
     source: str
     target: str
@@ -50,15 +50,15 @@ class _Moved:
 
 
 def draw(schedule: "Schedule", facts: dict[str, Any], doc: str) -> str:
-    """The SVG of a schedule, ending in a newline; the same for the same arguments.
+    """Returns the SVG of a schedule, ending in a newline; equal arguments give equal text.
 
-    `facts` are those of `hocket show --json`, `doc` is the algorithm's docstring. Ranks stand on a circle, with gaps
-    between groups; on a grid where the facts have dims. ValueError above MAX_RANKS or MAX_STEPS.
+    `facts` are those of `hocket show --json`, `doc` is the algorithm's docstring. Ranks are on a circle, with gaps
+    between groups, or on a grid if the facts have dims. Raises ValueError above MAX_RANKS or MAX_STEPS.
     """
     for noun, most, found in (("ranks", MAX_RANKS, schedule.num_ranks), ("steps", MAX_STEPS, schedule.num_steps)):
         if found > most:
             raise ValueError(
-                f"--svg: expected at most {most} {noun}, as more cannot be seen; found {found}: ask for fewer ranks"
+                f"--svg: expected at most {most} {noun}, because more are not readable; found {found}: use fewer ranks"
             )
     return _Picture(schedule, facts["groups"], facts["dims"]).draw(facts, doc)
 
@@ -76,10 +76,10 @@ class _Picture:
         grid = dims is not None and len(dims) > 1 and max(dims) < schedule.num_ranks
         self._layout: RankLayout = on_grid(dims, bar) if grid and dims else on_circle(schedule.num_ranks, bar, groups)
         self._curves = Curves(self._layout)
-        self._verbs: set[bool] = set()  # Whether anything is copied, or folded.
+        self._verbs: set[bool] = set()  # the values of _Moved.folded that occur
 
     def draw(self, facts: dict[str, Any], doc: str) -> str:
-        """See draw."""
+        """Returns the SVG; see the function `draw`."""
         num_panels = self._schedule.num_steps + 1
         num_rows = math.ceil(num_panels / (4 if self._layout.width < 440 else 3))
         per_row = math.ceil(num_panels / num_rows)
@@ -99,7 +99,7 @@ class _Picture:
         return written(svg)
 
     def _draw_head(self, svg: Element, facts: dict[str, Any], doc: str, width: float) -> float:
-        """Title and facts; returns where they end."""
+        """Draws the title and the facts; returns the y coordinate of their end."""
         y = _PADDING + 18
         add(svg, "text", headline(self._schedule, facts), x=_PADDING, y=y, font_size=20, font_weight="bold")
         lines = [(line, _QUIET) for line in self._wrapped(idea(doc), width)]
@@ -131,12 +131,12 @@ class _Picture:
                 _draw_label(inner, labels, line, _label(moved))
 
     def _has_labels(self, num_arrows: int) -> bool:
-        """More labels would hide each other, or be too small; of one chunk they would all be the same."""
+        """Returns whether arrows get labels: not if they would hide each other, be too small, or all be equal."""
         num_ranks = self._schedule.num_ranks
         return num_ranks <= _MAX_LABELLED and num_arrows <= max(12, 2 * num_ranks) and self._schedule.num_chunks > 1
 
     def _arrows(self, state: State) -> dict[tuple[int, int], list[_Moved]]:
-        """What goes from rank to rank in the step before a state."""
+        """Returns the transfers between ranks in the step before a state."""
         arrows: dict[tuple[int, int], list[_Moved]] = {}
         if state.step is None:
             return arrows
@@ -155,7 +155,7 @@ class _Picture:
     def _draw_arrow(
         self, panel: Element, state: State, src: int, dst: int, moved: list[_Moved], crowded: bool
     ) -> Curve:
-        """One arrow with all that goes from one rank to another, in strands if few."""
+        """Draws one arrow for all chunks from one rank to another; a few chunks get a strand each."""
         arrow = add(panel, "g", kind="arrow", fill="none")
         add(arrow, "title", f"step {state.number}: rank {src} -> rank {dst}, {_words(moved)}")
         hues = sorted({one.hue for one in moved})
@@ -185,7 +185,7 @@ class _Picture:
             add(node, "text", f"+{state.carried[rank]}", x=left, y=top - 3, font_size=10, fill=_QUIET)
 
     def _draw_bar(self, node: Element, state: State, rank: int, left: float, top: float) -> None:
-        """A strip for each column, as high as what the rank has of it; below those just written a line."""
+        """Draws a strip for each column, as high as the rank's share of it, underlined if just written."""
         add(node, "rect", x=left, y=top, width=self._num_strips * self._strip, height=_BAR_HEIGHT, fill=_TRACK)
         width = self._strip - (1 if self._strip > 4 else 0)
         for strip, first in enumerate(range(0, state.level.shape[1], self._group)):
@@ -207,7 +207,7 @@ class _Picture:
                 add(node, "rect", x=x, y=top + _BAR_HEIGHT + 1.5, width=width, height=2.5, fill=_INK)
 
     def _holding(self, state: State, rank: int) -> str:
-        """The contents of a rank in words."""
+        """Returns the contents of a rank in words."""
         levels, titles = state.level[rank].tolist(), self._contents.titles
         if self._contents.total == 1 or self._contents.by_rank:
             held = [title for title, level in zip(titles, levels, strict=True) if level > 0]
@@ -216,7 +216,7 @@ class _Picture:
         return f"contributions: {', '.join(parts) or 'none'}"
 
     def _draw_legend(self, svg: Element, top: float, width: float) -> float:
-        """What colours, arrows and bars mean; returns the height of the whole picture."""
+        """Draws the meaning of colours, arrows and bars; returns the height of the whole picture."""
         legend = add(svg, "g", kind="legend", font_size=12)
         x, y = _PADDING, top
         for draw_sign, size, text in self._signs():
@@ -229,7 +229,7 @@ class _Picture:
         return y + 26
 
     def _signs(self) -> Iterator[tuple[_Sign, float, str]]:
-        """What the legend has: how to draw a sign at a position, its width, its meaning."""
+        """Yields the entries of the legend: a function that draws the sign, its width, its meaning."""
         count, noun = self._contents.num_hues, "from rank" if self._schedule.kind.blocks == "pair" else "chunk"
         if count <= _MAX_NAMED:
             for number, colour in enumerate(self._colours):
@@ -237,14 +237,14 @@ class _Picture:
         else:
             yield partial(_draw_swatch, self._colours), 4 * count, f"{noun} 0 to {count - 1}"
         if True in self._verbs:
-            yield partial(_draw_line, None), 34, "+ reduced: folded with what is there, or with others"
+            yield partial(_draw_line, None), 34, "+ reduced: combined with the old content or with other sources"
         if False in self._verbs:
             yield partial(_draw_line, _DASHES), 34, "copied"
         strips = f"{self._group} chunks" if self._group > 1 else "chunk"
         if self._contents.by_rank:
-            meaning = "a strip for each rank whose contribution is in the chunk, dark where all are"
+            meaning = "a strip for each rank whose contribution is in the chunk, dark if all are"
         elif self._contents.total > 1:
-            meaning = f"a strip for each {strips}, as high as there are contributions in it, dark where all are"
+            meaning = f"a strip for each {strips}; height: contributions in it, dark: all of them"
         else:
             meaning = f"a strip for each {strips} that the rank has"
         yield (
@@ -255,7 +255,7 @@ class _Picture:
 
 
 def _draw_label(parent: Element, labels: Labels, line: Curve, text: str) -> None:
-    """A text beside an arrow, readable also where others cross it."""
+    """Draws a text beside an arrow, on a light box so that crossing arrows do not hide it."""
     width, height = 6.2 * len(text) + 2, 13.0
     x, y = labels.position(line, width, height)
     label = add(parent, "g", kind="label")
@@ -284,7 +284,7 @@ def _draw_strips(counted: bool, parent: Element, x: float, y: float) -> None:
 
 
 def _label(moved: list[_Moved]) -> str:
-    """What an arrow carries, in a few letters: "+c0-3"."""
+    """Returns what an arrow carries, in a few letters: "+c0-3"."""
     letter = moved[0].target[0]
     chunks = name_counts(sorted({int(one.target[1:]) for one in moved})).replace(" ", "")
     text = letter + chunks if len(chunks) < _MAX_LABEL else f"{len(moved)} chunks"
@@ -292,7 +292,7 @@ def _label(moved: list[_Moved]) -> str:
 
 
 def _words(moved: list[_Moved]) -> str:
-    """What an arrow carries: "chunks 0-3, reduce", or where buffers are named "i0 to o2, copy"."""
+    """Returns what an arrow carries: "chunks 0-3, reduce" or, if buffers are named, "i0 to o2, copy"."""
     parts = []
     for folded in (True, False):
         here = [one for one in moved if one.folded == folded]

@@ -1,4 +1,4 @@
-"""A schedule as text: what it is, its steps as matrices or, of many ranks, as lists, and which laws it keeps."""
+"""Prints a schedule as text: its name and costs, its steps as matrices (for many ranks as lists), and its laws."""
 
 import os
 from itertools import islice
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from hocket.schedule import Schedule
 
-_MAX_LISTED = 64  # steps, and ranks of each
+_MAX_LISTED = 64  # most steps in a list, and most ranks of each step
 
 
 def headline(schedule: "Schedule", facts: dict[str, Any]) -> str:
-    """What is shown: collective, algorithm, rank count, and root, groups and grid where there are some."""
+    """Returns a headline: collective, algorithm, rank count, and the root, groups and grid if there are any."""
     parts = [f"{facts['collective']} {facts['name']}", name_count(schedule.num_ranks, "rank")]
     if schedule.kind.rooted:
         parts.append(f"root {schedule.root}")
@@ -28,12 +28,12 @@ def headline(schedule: "Schedule", facts: dict[str, Any]) -> str:
 
 
 def idea(doc: str) -> str:
-    """The first paragraph of an algorithm's docstring, in one line."""
+    """Returns the first paragraph of an algorithm's docstring, in one line."""
     return " ".join(doc.strip().partition("\n\n")[0].split())
 
 
 def details(schedule: "Schedule", facts: dict[str, Any]) -> list[str]:
-    """Lines with the costs of a schedule, and what is known of its order of reduction."""
+    """Returns lines with the costs of a schedule and the labels of its order of reduction."""
     uneven = " of uneven length" if schedule.kind.uneven else ""
     steps, chunks = name_count(schedule.num_steps, "step"), name_count(schedule.num_chunks, "chunk")
     lines = [f"{steps}; data in {chunks}{uneven}; a rank sends at most {facts['sent']:.4g} times the data"]
@@ -51,10 +51,10 @@ def _promised(promised: dict[str, str]) -> str:
 def print_schedule(
     schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str], in_file: list[str]
 ) -> None:
-    """Prints the steps and what is known of the schedule.
+    """Prints the steps of a schedule and the facts about it.
 
-    `facts` are those of --json, `doc` is the algorithm's docstring, `others` are the other collectives that it is for,
-    `in_file` other algorithms of its file, as FILE.py:NAME.
+    `facts` are those of --json, `doc` is the algorithm's docstring, `others` are the other collectives with an
+    algorithm of this name, `in_file` are other algorithms of its file, in the form FILE.py:NAME.
     """
     from rich.text import Text
 
@@ -73,34 +73,34 @@ def print_schedule(
     _print_steps(console, schedule)
     console.print(legend(schedule), style="dim")
     if others:
-        console.print(f"--collective shows it for: {', '.join(others)}", style="dim")
+        console.print(f"for other collectives, use --collective with: {', '.join(others)}", style="dim")
     if in_file:
         console.print(f"in the same file: {', '.join(in_file)}", style="dim", markup=False)
     if facts["breach"]:
         console.print(facts["breach"], style="bold red", markup=False)
     elif facts["laws"]:
-        console.print(f"laws {', '.join(map(str, facts['laws']))} hold; law 3: hocket verify", style="dim")
+        console.print(f"laws {', '.join(map(str, facts['laws']))} hold; to check law 3, use hocket verify", style="dim")
     else:
-        console.print(f"nothing is proved here, as there are {schedule.num_rows:,} rows: hocket verify", style="dim")
+        console.print(f"not proved: the schedule has {schedule.num_rows:,} rows; use hocket verify", style="dim")
 
 
 def _print_steps(console: "Console", schedule: "Schedule") -> None:
     from hocket.view.schedules.chunk_contents import MAX_RANKS
 
     if schedule.num_ranks > MAX_RANKS:
-        console.print(f"A list, as a matrix has at most {MAX_RANKS} ranks.\n", style="dim")
+        console.print(f"As a list, because a matrix shows at most {MAX_RANKS} ranks.\n", style="dim")
         _print_list(console, schedule)
         return
     from hocket.view.schedules.chunk_matrix import ChunkMatrix
 
-    # A pipe has no width of its own, and whoever reads from it wants one rank a line.
+    # A pipe has no width of its own, and the reader of a pipe expects one rank per line.
     asked = os.environ.get("COLUMNS", "")
     width = int(asked) if asked.isdecimal() and int(asked) else console.width
     ChunkMatrix(schedule, console, width, side_by_side=console.is_terminal or width != console.width).print()
 
 
 def _print_list(console: "Console", schedule: "Schedule") -> None:
-    """What ranks receive in each step; of many steps and ranks the first."""
+    """Prints what ranks receive in each step, for the first steps and ranks."""
     for number, step in enumerate(islice(schedule.steps(), _MAX_LISTED)):
         console.print(f"[bold]step {number}[/]")
         for rank, text in received(step.take(step.dst < _MAX_LISTED)):

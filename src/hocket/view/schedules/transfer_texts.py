@@ -1,18 +1,18 @@
-"""Transfers in few letters: "c3 += r0" says that a rank folds rank 0's chunk 3 into its own."""
+"""Describes transfers in a few letters: "c3 += r0" means that a rank folds rank 0's chunk 3 into its own."""
 
 from typing import Any
 
 from hocket.schedule import Buffer, Schedule, Step
 
 BUFFER_LETTERS = "cios"
-"""Of chunks of data, of input, of output, of scratch memory."""
+"""The letters for chunks of data, input, output and scratch memory."""
 
 _LEGEND = "c3 += r0: the rank folds rank 0's chunk 3 into its own; = r0: copies it; = r0 + r1: folds both, rounded once"
 _LEGEND_BUFFERS = "; i2, o2, s2: chunk 2 of input, output, scratch memory"
 
 
 def received(step: Step) -> list[tuple[int, str]]:
-    """What each rank receives, as (rank, "c3 += r0"), ordered by rank; runs of chunks from one rank in one text."""
+    """Returns what each rank receives as (rank, "c3 += r0"), ordered by rank; a run of chunks is one text."""
     step = step.expanded()
     assert step.group is not None
     groups: dict[int, list[int]] = {}
@@ -33,14 +33,14 @@ def received(step: Step) -> list[tuple[int, str]]:
 
 
 def legend(schedule: Schedule) -> str:
-    """What the texts of this schedule mean."""
+    """Returns the meaning of the texts of this schedule."""
     buffers = (buffer for block in schedule.blocks for buffer in (block.step.src_buffer, block.step.dst_buffer))
     only_data = all(bool((buffer == Buffer.DATA).all()) for buffer in buffers)
     return _LEGEND + ("" if only_data else _LEGEND_BUFFERS)
 
 
 def _describe(step: Step, rows: list[int]) -> tuple[int, str, int, str]:
-    """The destination of a row group (rank, buffer letter, chunk), and the text of its sources."""
+    """Returns the destination of a row group (rank, buffer letter, chunk) and the text of its sources."""
     rank, chunk = int(step.dst[rows[0]]), int(step.dst_chunk[rows[0]])
     letter = BUFFER_LETTERS[step.dst_buffer[rows[0]]]
     sources = []

@@ -1,1 +1,1 @@
-"""Traces: the timeline, summaries and tables of it, a picture, and a page for a browser."""
+"""Traces: the timeline, its summary and tables, a picture, and a page for a browser."""

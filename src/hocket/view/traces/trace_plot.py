@@ -1,4 +1,4 @@
-"""The timeline of a trace as a picture: each rank's threads and streams, and below them what they communicate."""
+"""Draws the timeline of a trace: the threads and streams of each rank, and below them their communication."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -15,17 +15,17 @@ _COLOURS = {
     "launch": "#009e73",
 }
 _ROW_INCHES, _WIDTH_INCHES = 0.24, 11.0
-_GAP = 0.5  # rows, between lanes
-_LETTER = 0.0065  # of the width, that each letter of a name needs
+_GAP = 0.5  # height of the gap between lanes, in rows
+_LETTER = 0.0065  # share of the width that each letter of a name needs
 _MOST_ARROWS = 300
 _FORMATS = (".svg", ".png", ".pdf")
 
 
 def plot(timeline: Timeline, output: Path) -> Path:
-    """Draws it in the format that the name ends in (.svg, .png, .pdf), and returns where.
+    """Draws the timeline in the format of the file's ending (.svg, .png, .pdf) and returns the file.
 
-    Lanes of steps are left out. ValueError without matplotlib (the extra `plot`), for another format, or where it
-    cannot be written.
+    Lanes of steps are left out. Raises ValueError without matplotlib (the extra `plot`), for another format, or if the
+    file cannot be written.
     """
     if output.suffix not in _FORMATS:
         raise ValueError(f"expected a name that ends in {', '.join(_FORMATS)}; found {str(output)!r}")
@@ -33,7 +33,7 @@ def plot(timeline: Timeline, output: Path) -> Path:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
-        raise ValueError('hocket trace plot needs matplotlib; pip install "hocket[plot]" adds it') from None
+        raise ValueError('hocket trace plot needs matplotlib: pip install "hocket[plot]"') from None
     lanes = [lane for lane in timeline.lanes if lane.slices[0].category != "step"]
     tops: dict[tuple[int, int], float] = {}
     height = 0.0

@@ -1,4 +1,4 @@
-"""What a trace comes to: time by name, what was hidden behind computing, and who came late to which collective."""
+"""Summarises a trace: time by name, communication hidden behind computation, and late ranks of each collective."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -9,12 +9,12 @@ Summary = dict[str, Any]
 
 
 def summarise(timeline: Timeline) -> Summary:
-    """Plain values, all times in seconds.
+    """Returns the summary as plain values, all times in seconds.
 
-    "names": of each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without what
-    lies in them), average_seconds, occurrences. "ranks": of each rank, computing_seconds, communicating_seconds,
-    hidden_seconds (both at once) and exposed_seconds (communicating alone). "stragglers": of each collective of each
-    communicator, which rank was last how often, and how long the others waited for the last one: mean and most.
+    "names": for each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without
+    nested slices), average_seconds, occurrences. "ranks": for each rank, computing_seconds, communicating_seconds,
+    hidden_seconds (both at once) and exposed_seconds (communicating alone). "stragglers": for each collective of each
+    communicator, the rank that was last most often, how often, and how long the others waited: mean and maximum.
     """
     return {
         "seconds": timeline.seconds,

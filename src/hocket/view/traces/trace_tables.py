@@ -1,4 +1,4 @@
-"""The summary of a trace as tables in a terminal."""
+"""Prints the summary of a trace as tables in a terminal."""
 
 from rich.markup import escape
 from rich.table import Table
@@ -10,16 +10,16 @@ _MOST_NAMES = 40
 
 
 def print_summary(summary: Summary) -> None:
-    """Prints what summarise() has found."""
+    """Prints the result of summarise()."""
     terminal = Terminal()
     num_ranks = len(summary["ranks"])
     terminal.print(f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, {_time(summary['seconds'])}")
     if summary["missing"]:
-        terminal.print(f"No part of rank {', '.join(map(str, summary['missing']))}: it has not stopped its trace.")
+        terminal.print(f"No trace of rank {', '.join(map(str, summary['missing']))}: it did not stop its trace.")
     if summary["ended_early"]:
         ranks = ", ".join(map(str, summary["ended_early"]))
-        terminal.print(f"The part of rank {ranks} ends early: there was no room for more.")
-    names = Table("name", "category", title="What took how long, over all ranks", title_justify="left")
+        terminal.print(f"The trace of rank {ranks} ends early: its buffer was full.")
+    names = Table("name", "category", title="Time by name, over all ranks", title_justify="left")
     for heading in ("wall", "self", "average", "occurrences"):
         names.add_column(heading, justify="right")
     for row in summary["names"][:_MOST_NAMES]:
@@ -28,8 +28,8 @@ def print_summary(summary: Summary) -> None:
     terminal.print(names)
     left = summary["names"][_MOST_NAMES:]
     if left:
-        terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in all")
-    ranks_table = Table(title="Communication hidden behind computing", title_justify="left")
+        terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in total")
+    ranks_table = Table(title="Communication hidden behind computation", title_justify="left")
     for heading in ("rank", "computing", "communicating", "hidden", "exposed", "hidden share"):
         ranks_table.add_column(heading, justify="right")
     for row in summary["ranks"]:
@@ -39,10 +39,10 @@ def print_summary(summary: Summary) -> None:
         ranks_table.add_row(str(row["rank"]), *(_time(row[key]) for key in keys), share)
     terminal.print(ranks_table)
     if not any(row["computing_seconds"] for row in summary["ranks"]):
-        terminal.print('No computing was recorded: put it in `with hocket.span("name"):`, or on a stream.')
+        terminal.print('No computation was recorded: put it in `with hocket.span("name"):`, or on a stream.')
     if summary["stragglers"]:
-        late = Table("collective", "ranks", title="Who comes last to a collective", title_justify="left")
-        for heading in ("calls", "last", "so often", "others wait", "at most"):
+        late = Table("collective", "ranks", title="Late ranks: the last to join each collective", title_justify="left")
+        for heading in ("calls", "often last", "times", "mean wait", "longest wait"):
             late.add_column(heading, justify="right")
         for row in summary["stragglers"]:
             ranks = ", ".join(map(str, row["ranks"])) if len(row["ranks"]) < 9 else f"{len(row['ranks'])} ranks"
@@ -54,7 +54,7 @@ def print_summary(summary: Summary) -> None:
 
 
 def _time(seconds: float) -> str:
-    """Three digits or so, with a unit."""
+    """Returns a time with a fixed number of decimals and its unit."""
     if seconds >= 1:
         return f"{seconds:.3f} s"
     if seconds >= 1e-3:

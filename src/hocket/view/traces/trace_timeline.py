@@ -1,4 +1,4 @@
-"""A trace as lanes of slices, with arrows between them: what every command about traces works on."""
+"""A trace as lanes of slices with arrows between them. All commands about traces use this form."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,25 +13,25 @@ Interval = tuple[float, float]
 
 @dataclass
 class Slice:
-    """Something that a lane did; times in seconds since the trace began."""
+    """One activity of a lane; times are in seconds since the trace began."""
 
     name: str
     category: str
     begin: float
     end: float
     said: dict[str, Any]
-    depth: int = 0  # how many slices it lies in
-    inside: list[Interval] = field(default_factory=list)  # the slices right inside it
+    depth: int = 0  # how many slices enclose it
+    inside: list[Interval] = field(default_factory=list)  # the slices directly inside it
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration."""
         return self.end - self.begin
 
 
 @dataclass
 class Lane:
-    """One row of a rank; its slices are ordered, and those that overlap lie in one another."""
+    """One row of a rank. Its slices are ordered by time; those that overlap are nested."""
 
     rank: int
     number: int
@@ -41,13 +41,13 @@ class Lane:
 
     @property
     def is_thread(self) -> bool:
-        """Whether it is one of the program's threads, rather than a stream or a communicator."""
+        """Whether the lane is a thread of the program, not a stream or a communicator."""
         return self.position < trace_file.LANES_OF_A_KIND
 
 
 @dataclass
 class Arrow:
-    """From a moment of a lane to one of another; lanes by (rank, number)."""
+    """An arrow from a moment of one lane to a moment of another; a lane is given by (rank, number)."""
 
     name: str
     start: tuple[int, int]
@@ -58,7 +58,7 @@ class Arrow:
 
 @dataclass
 class Timeline:
-    """All ranks' lanes in the order in which they are shown, and the arrows whose both ends were recorded."""
+    """The lanes of all ranks in display order, and the arrows that have both ends recorded."""
 
     lanes: list[Lane]
     arrows: list[Arrow]
@@ -67,7 +67,7 @@ class Timeline:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Of a file that Hocket has written; ValueError for another one, and for none."""
+        """Returns the timeline in a file written by Hocket. Raises ValueError for other and missing files."""
         traced = trace_file.read(file)
         lanes: dict[tuple[int, int], Lane] = {}
         first = min((event["ts"] for event in traced.events if event["ph"] == "X"), default=0.0)
@@ -107,11 +107,11 @@ class Timeline:
         return cls(shown, arrows, dict(sorted(traced.ranks.items())), last)
 
     def of_rank(self, rank: int) -> list[Lane]:
-        """The lanes of one rank."""
+        """Returns the lanes of one rank."""
         return [lane for lane in self.lanes if lane.rank == rank]
 
     def computing(self, rank: int) -> list[Interval]:
-        """When a lane of this rank was inside a span or an item of a stream, and did not wait there."""
+        """Returns when a lane of this rank was inside a span or an item of a stream, without waiting there."""
         return union(
             interval
             for lane in self.of_rank(rank)
@@ -119,12 +119,12 @@ class Timeline:
         )
 
     def communicating(self, rank: int) -> list[Interval]:
-        """When a collective or a message of this rank was under way."""
+        """Returns when a collective or a message of this rank was in progress."""
         return union(interval for lane in self.of_rank(rank) for interval in _of(lane, {"communication"}))
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments as intervals that are apart, ascending."""
+    """Returns the same moments as disjoint intervals, ascending."""
     merged: list[Interval] = []
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
@@ -135,7 +135,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def without(whole: list[Interval], parts: list[Interval]) -> list[Interval]:
-    """The moments of `whole` that are in none of `parts`; both as union() returns them, as is the result."""
+    """Returns the moments of `whole` outside all `parts`. Arguments and result are disjoint and ascending."""
     left: list[Interval] = []
     position = 0
     for begin, end in whole:
@@ -153,7 +153,7 @@ def without(whole: list[Interval], parts: list[Interval]) -> list[Interval]:
 
 
 def length(intervals: list[Interval]) -> float:
-    """Seconds in all, of intervals that are apart."""
+    """Returns the total seconds of disjoint intervals."""
     return sum(end - begin for begin, end in intervals)
 
 
@@ -162,7 +162,7 @@ def _of(lane: Lane, categories: set[str]) -> list[Interval]:
 
 
 def _nest(lane: Lane) -> None:
-    """Orders the slices of a lane, and tells each how deep it lies and what lies in it."""
+    """Orders the slices of a lane and sets the depth and the inner slices of each."""
     lane.slices.sort(key=lambda one: (one.begin, -one.end))
     around: list[Slice] = []
     for one in lane.slices:

@@ -1,4 +1,4 @@
-"""A trace as one page of HTML that any browser shows, without a network: the timeline, to zoom into and to click at."""
+"""Writes a trace as one HTML page that any browser shows offline: a timeline to zoom and to click."""
 
 import json
 from importlib.resources import files
@@ -12,9 +12,9 @@ _PLACE = "@DATA@"
 
 
 def write_page(timeline: Timeline, output: Path) -> Path:
-    """Writes the page, and returns where; ValueError where it cannot be written."""
+    """Writes the page and returns the file. Raises ValueError if it cannot be written."""
     page = files("hocket.view.traces").joinpath("trace_view.html").read_text(encoding="utf-8")
-    # In a script element only "</" ends it early; "<!--" would have what follows read as a comment.
+    # Escape "<": inside a script element, "</" would end it and "<!--" would begin a comment.
     data = json.dumps(_data(timeline), separators=(",", ":")).replace("<", "\\u003c")
     write(output, page.replace(_PLACE, data))
     return output
