@@ -21,7 +21,7 @@ SANITIZERS := thread address,undefined
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  demo, test, bench, compare, matrix, backends, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
+	@echo '  demo, test, test-quick, bench, compare, matrix, backends, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; a freshly proved algorithm sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -29,14 +29,17 @@ demo: build ## Train a digit classifier on four processes; a freshly proved algo
 test: build $(STAMPS)/test ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-quick: $(STAMPS)/tools $(STAMPS)/test ## Run the tests that need no compiled code and start no process: under a minute
+	@PYTHONPATH=src $(BIN)/python -m pytest tests/schedule tests/algorithms tests/network tests/view --quick $(ARGS)
+
 check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Check lint, types and layout of Python and C++; change nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
 
-bench: build ## Time all_reduce, and Gloo's if PyTorch is installed (.venv/bin/pip install torch==2.13.0)
-	@$(BIN)/python benchmarks/all_reduce.py $(ARGS)
+bench: build $(STAMPS)/test ## Time Hocket, Gloo and hand-written code for a few sizes; make compare has more
+	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
 
 compare: build $(STAMPS)/test ## Compare Hocket with Gloo and three MPIs (installed in build/peers) and with the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)

@@ -28,7 +28,7 @@ def rank_counts(text: str) -> list[int]:
 
 def collective_name(text: str) -> str:
     """Returns Hocket's spelling of a collective, all_reduce for AllReduce; for argparse. Keeps unknown names."""
-    from hocket.runtime import find_collective_name
+    from hocket.schedule import find_collective_name
 
     return find_collective_name(text) or text
 

@@ -21,8 +21,7 @@ PERIOD = 16381  # a prime
 _POISON = 0x55  # in every byte of an output before the call
 _LARGEST = 1000
 # The type represents every integer up to 2 to this power.
-_DIGITS = {"float8_e5m2": 3, "float8_e4m3fn": 4, "bfloat16": 8, "float16": 11}
-_MOST_DIGITS = 24
+_DIGITS = {dtype.name: min(dtype.digits, 24) for dtype in DTYPE_TABLE}
 
 
 class BenchCase(Protocol):
@@ -272,7 +271,7 @@ def _exact(random: np.random.Generator, op: str, dtype: str, rank: int, num_rank
     if op == "prod":  # one rank has 2 or 1/2, all others 1, each with a random sign
         factors = random.choice([-2.0, -0.5, 0.5, 2.0], PERIOD)
         return np.where(places % num_ranks == rank, factors, np.sign(factors))
-    limit = 1 << _DIGITS.get(dtype, _MOST_DIGITS)
+    limit = 1 << _DIGITS[dtype]
     turns = -(-num_ranks // limit)  # if the type cannot count all ranks, some contribute 0
     most = max(1, min(_LARGEST, limit // num_ranks))
     values = random.integers(-most, most + 1, PERIOD).astype(np.float64)

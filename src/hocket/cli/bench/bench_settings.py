@@ -24,15 +24,8 @@ from hocket.schedule import (
 ALL = "all"
 FACTOR = 2  # the factor of premul_sum: a power of two is exact in every type
 
-# Names that NCCL's tests spell differently.
-_TYPES_OF_NCCL = {
-    "float16": "half",
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
-_OPS_OF_NCCL = {"premul_sum": "mulsum"}
+_TYPES_OF_NCCL = {dtype.name: dtype.nccl for dtype in DTYPE_TABLE}
+_OPS_OF_NCCL = {"premul_sum": "mulsum"}  # the other names are the same
 _OPS = tuple(name for name in REDUCTIONS if name != "custom")
 
 
@@ -120,7 +113,7 @@ def reduction(op: str) -> str | Reduction:
 
 def type_in_nccl(dtype: str) -> str:
     """Returns NCCL's name of a type; Hocket's name if they are the same."""
-    return _TYPES_OF_NCCL.get(dtype, dtype)
+    return _TYPES_OF_NCCL[dtype]
 
 
 def op_in_nccl(op: str) -> str:
@@ -128,9 +121,9 @@ def op_in_nccl(op: str) -> str:
     return _OPS_OF_NCCL.get(op, op)
 
 
-def find_collective(text: str) -> str:
-    """Returns the collective, given Hocket's or NCCL's spelling. Raises ValueError if there is none."""
-    found = host_bound.MESSAGE if text.replace("_", "").lower() == host_bound.MESSAGE else find_collective_name(text)
+def find_operation(text: str) -> str:
+    """Returns the collective, or send_recv, given Hocket's or NCCL's spelling. Raises ValueError if there is none."""
+    found = host_bound.MESSAGE if plain_spelling(text) == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
         raise ValueError(
             f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         return shown
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both write to standard output")
-    from hocket.algorithms import find, only
+    from hocket.algorithms import find, only, said
     from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
     from hocket.errors import VerifyError

@@ -184,7 +184,9 @@ def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: Simu
     return job.traffic.num_steps <= 1 and not overheads and not any(seconds.any() for seconds in work)
 
 
-def simulate_together(topology: Topology, runs: Sequence[Run], options: SimulationOptions | None = None) -> list[SimulationResult]:
+def simulate_together(
+    topology: Topology, runs: Sequence[Run], options: SimulationOptions | None = None
+) -> list[SimulationResult]:
     """Simulates several simultaneous collectives at the level "events"; the seconds of each count from its own start.
 
     Raises the same errors as simulate.
