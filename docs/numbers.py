@@ -59,7 +59,7 @@ def missed(data: dict[str, Any]) -> str:
         if "cells" in goal:
             lines[-1] += f" ({goal['where']}); missed in {goal['behind']} of {goal['cells']} cells"
         if goal.get("out_of_reach"):
-            lines[-1] += f", of these {goal['out_of_reach']} out of reach"
+            lines[-1] += f", {goal['out_of_reach']} of them out of reach"
     return "\n" + "\n".join(lines) + "\n"
 
 

@@ -68,11 +68,13 @@ def test_the_pages_have_these_numbers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_mark_is_closed() -> None:
+def test_every_mark_is_closed_and_none_begins_a_line_of_text() -> None:
     module = script()
     for page in module.PAGES:
         text = page.read_text()
         assert text.count("<!-- numbers:") == len(module.MARKS.findall(text)), page
+        # A line that begins with a comment is HTML: what follows in it is no Markdown.
+        assert not re.search(r"^ *<!-- (?:numbers:\w+|end) -->.", text, re.MULTILINE), page
 
 
 def test_a_page_that_differs_is_found_and_rewritten() -> None:
