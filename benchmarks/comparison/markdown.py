@@ -1,4 +1,4 @@
-"""The tables of README and docs/performance.md, from one result."""
+"""The tables of one result, in Markdown."""
 
 import statistics
 from collections.abc import Callable, Sequence

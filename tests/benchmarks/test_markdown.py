@@ -1,4 +1,4 @@
-"""The tables that compare.py makes of a result, for README and docs."""
+"""The tables that compare.py makes of a result."""
 
 import sys
 from pathlib import Path

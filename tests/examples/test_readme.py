@@ -1,5 +1,6 @@
-"""README shows only what runs: its code as four ranks, its picture as the command prints it, its totals as measured."""
+"""README and the guide show only what runs: code as ranks, pictures as commands print them, totals as measured."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +10,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-ALGORITHM = next(program for program in PROGRAMS if "@hocket.algorithm" in program)
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+
+
+def programs(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+FIRST, ALGORITHM, OF_PYTORCH = programs(README)
+SIMULATED = re.findall(r"^\$ (hocket simulate [^#\n]*)", README, re.MULTILINE)
 
 
 def hocket(*arguments: str, folder: Path = ROOT) -> str:
@@ -20,15 +28,20 @@ def hocket(*arguments: str, folder: Path = ROOT) -> str:
     return done.stdout
 
 
-def test_its_programs_run_one_after_the_other(tmp_path: Path) -> None:
-    first, *others = [program for program in PROGRAMS if program is not ALGORITHM]
-    assert "with hocket.init() as comm:" in first
-    # Those that follow are written flat: they go on inside the block of the first.
-    body = "".join(f"    {line}\n" for program in others for line in program.splitlines())
+def test_the_first_program_and_those_of_the_guide_run_one_after_the_other(tmp_path: Path) -> None:
+    assert "with hocket.init() as comm:" in FIRST
+    # Those of the guide are written flat: they go on inside the block of the first.
+    body = "".join(f"    {line}\n" for program in programs(GUIDE) for line in program.splitlines())
     checks = "    assert y.shape == x.shape and z.shape == (6, 8) and tag == (7 if comm.rank == 1 else 0)\n"
-    (tmp_path / "program.py").write_text(f"{first}{body}{checks}    print(half.group, pair and pair.group)\n")
+    (tmp_path / "program.py").write_text(f"{FIRST}{body}{checks}    print(half.group, pair and pair.group)\n")
     printed = hocket("run", "-n", "4", "--", "program.py", folder=tmp_path).splitlines()
     assert sorted(printed) == ["(0, 2) (3, 0)", "(0, 2) None", "(1, 3) (3, 0)", "(1, 3) None"]
+
+
+@pytest.mark.slow("two processes import PyTorch")
+def test_the_program_of_pytorch_runs(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"{OF_PYTORCH}print('done')\n")
+    assert hocket("run", "-n", "2", "--", "program.py", folder=tmp_path).splitlines() == ["done"] * 2
 
 
 def test_its_algorithm_is_proved_and_runs(tmp_path: Path) -> None:
@@ -44,24 +57,32 @@ def test_its_algorithm_is_proved_and_runs(tmp_path: Path) -> None:
     assert printed.splitlines() == ["[1. 1. 1. 1. 1. 1.]"] * 3
 
 
-def test_its_picture_is_what_the_command_prints() -> None:
-    shown = re.search(r"^\$ hocket (show mesh .*)\n(mesh .*?)^```", README, re.MULTILINE | re.DOTALL)
+def test_the_picture_of_the_guide_is_what_the_command_prints() -> None:
+    shown = re.search(r"^\$ hocket (show mesh .*)\n(mesh .*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     assert shown is not None
     printed = hocket(*shown[1].split())
     assert printed.startswith(shown[2])
 
 
+def test_its_simulated_times_are_those_of_the_command() -> None:
+    (command,) = SIMULATED
+    ring = json.loads(hocket(*command.split()[1:], "--json"))
+    assert f"The ring takes {ring['seconds'] * 1e3:.2f} ms, {ring['ratio']:.2f} times the lower bound." in README
+    best = json.loads(hocket(*re.sub("--algorithm [a-z]+ ", "", command).split()[1:], "--json"))
+    assert f"`{best['algorithm']}`, takes {best['seconds'] * 1e6:.0f} µs." in README
+
+
 @pytest.mark.parametrize(
-    ("document", "total", "claim"),
+    ("report", "total", "claim"),
     [
-        ("docs/reports/matrix.md", r"\*\*(\d+) cases, 0 wrong", "**{} cases, 0 wrong**"),
-        ("docs/reports/backends.md", r"all_reduce, (\d+) combinations", "of the {}\ncombinations"),
-        ("docs/reports/backends.md", r"\|Hocket\|(\d+)\|0\|0\|0\|0\|0\|", "{} in Hocket"),
-        ("docs/reports/backends.md", r"\|Gloo \(torch.distributed\)\|(\d+)\|", "{} in Gloo"),
-        ("docs/reports/backends.md", r"\|MPI \(mpi4py\)\|(\d+)\|", "{} in Open MPI"),
+        ("matrix.md", r"\*\*(\d+) cases, 0 wrong", "**{} cases, 0 wrong**"),
+        ("backends.md", r"all_reduce, (\d+) combinations", "of the {} combinations"),
+        ("backends.md", r"\|Hocket\|(\d+)\|0\|0\|0\|0\|0\|", "{} in Hocket"),
+        ("backends.md", r"\|Gloo \(torch.distributed\)\|(\d+)\|", "{} in Gloo"),
+        ("backends.md", r"\|MPI \(mpi4py\)\|(\d+)\|", "{} in Open MPI"),
     ],
 )
-def test_its_totals_are_those_of_the_tables(document: str, total: str, claim: str) -> None:
-    found = re.search(total, (ROOT / document).read_text())
+def test_the_totals_of_the_guide_are_those_of_the_reports(report: str, total: str, claim: str) -> None:
+    found = re.search(total, (ROOT / "docs" / "reports" / report).read_text())
     assert found is not None
-    assert claim.format(found[1]) in README, f"{document} has changed: say the new total in README.md"
+    assert claim.format(found[1]) in GUIDE, f"docs/reports/{report} has changed: say the new total in docs/guide.md"
