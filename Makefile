@@ -41,19 +41,19 @@ bench: build ## Time all_reduce; beside Gloo where PyTorch is (.venv/bin/pip ins
 compare: build $(STAMPS)/test ## Hocket beside Gloo and three MPIs, installed in build/peers, and the goals (ARGS=--quick: 7 minutes)
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
-matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/matrix.md
+matrix: build $(STAMPS)/test ## Run every collective, type and reduction against NumPy; writes docs/reports/matrix.md
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
-backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in build/peers; writes docs/backends.md
+backends: build $(STAMPS)/test ## Try the same on Gloo and MPI, installed in build/peers; writes docs/reports/backends.md
 	@$(BIN)/python benchmarks/backends.py $(ARGS)
 
-algorithms: build $(STAMPS)/test ## Write the table of built-in algorithms into docs/algorithms.md
+algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and what the commands of docs/algorithms.md print
 	@$(BIN)/python -m tests.algorithms.table
 
-validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/validation.md
+validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
 
-docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/ and write the tables beside them
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; writes docs/reports/networks.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
 core: build ## Run the core's own tests, in C++, on real plans
@@ -77,7 +77,7 @@ sanitize-%:
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/plans.txt
 
-mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof must notice; writes docs/mutation.md
+mutation: build $(STAMPS)/test ## Break every algorithm at random; the proof must notice; writes docs/reports/mutation.md
 	@$(BIN)/python -m tests.schedule.mutants $(ARGS)
 
 exits: build $(STAMPS)/test ## Drill of PyTorch ranks that end with operations outstanding (ARGS="--exits 100")

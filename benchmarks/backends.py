@@ -1,6 +1,6 @@
 """Which library supports what: every reduction with every type, and every collective, tried on Hocket, Gloo and MPI.
 
-    python benchmarks/backends.py [--output docs/backends.md] [--only gloo,mpi] [--limit SECONDS]
+    python benchmarks/backends.py [--output docs/reports/backends.md] [--only gloo,mpi] [--limit SECONDS]
 
 Each try is two ranks in processes of their own, with a time limit, and its answer is checked. Peers live in virtual
 environments under build/peers/ that are made on the first run: Gloo inside PyTorch, MPI through mpi4py. A peer that
@@ -43,20 +43,20 @@ FIRST = [Cell("collective", "all_reduce", "float32")]  # a library that cannot d
 HEAD = """\
 # Which library supports what
 
-Written by `make backends` from what it tried; do not edit. {versions}
+`make backends` wrote this page from its results; do not edit it. {versions}
 
-Two ranks on one machine made each call, in processes of their own that had {limit:g} s; the answer was checked.
+Two ranks on one machine made each call, in two new processes with a limit of {limit:g} s. Each answer was checked.
 
-| | |
+|cell|meaning|
 |---|---|
 | yes | the right answer |
-| wrong | an answer that is not right, without an error |
-| error | an exception, or the end of the process; the note has its first words |
-| hang | no answer within the time, twice |
-| no | the interface has no name for this type, reduction or call |
-| refused | an error, which is right: the reduction has no meaning for the type |
-| accepted | an answer to what has no meaning |
-| absent | the library cannot be installed or started here |
+| wrong | a wrong answer, without an error |
+| error | an exception, or the process ended; the note quotes the first words |
+| hang | no answer within the limit, in two tries |
+| no | the library has no name for this type, reduction or call |
+| refused | an error, correctly: the reduction has no meaning for the type |
+| accepted | an answer, although the reduction has no meaning for the type |
+| absent | the library cannot be installed or started on this machine |
 
 """
 
@@ -249,7 +249,7 @@ KINDS = ("yes", "wrong", "error", "hang", "no", "absent")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "backends.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "reports" / "backends.md")
     parser.add_argument("--only", default="hocket,gloo,mpi", help="libraries to try")
     parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="for each try")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -273,7 +273,7 @@ def main() -> int:
             parser.exit(
                 1, f"{library}: {len(CELLS) - len(results[library])} cells were not tried; see the error above\n"
             )
-    arguments.output.parent.mkdir(exist_ok=True)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(document(results, versions, arguments.limit))
     print(arguments.output)
     bad = [cell for cell, verdict in results.get("hocket", {}).items() if verdict.kind not in ("yes", "refused")]

@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hocket import _core
-from hocket.schedule.dtypes import DTYPES, numpy_dtype
-from hocket.schedule.reduction import REDUCTIONS
+from hocket.schedule import DTYPES, REDUCTIONS, numpy_dtype
 
 Array = npt.NDArray[np.uint8]
 NUM_SOURCES, SIZES = (2, 4, 8), {"64 KiB": 64 << 10, "16 MiB": 16 << 20}

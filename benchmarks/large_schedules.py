@@ -16,8 +16,7 @@ import time
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import HocketError
-from hocket.schedule.lower import lower
-from hocket.schedule.verify import verify
+from hocket.schedule import lower, verify
 
 MOST_BYTES = 8 << 30
 

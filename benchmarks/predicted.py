@@ -18,15 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.routing import ShortestPath, Supplied
-from hocket.network.simulation.options import Options
-from hocket.network.simulation.simulate import simulate
-from hocket.network.topology import Topology
+from hocket.network import Options, ShortestPath, Topology, simulate
+from hocket.network.routing import Supplied
 from hocket.runtime.tuning import machine_costs
 from hocket.runtime.tuning.timed_ranks import Job, exact_bytes
 from hocket.runtime.tuning.tuner import time_algorithms
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Block, Schedule
+from hocket.schedule import Block, Schedule, find_collective
 
 SIZES = tuple(1 << shift for shift in (16, 18, 20, 22, 24, 26))
 JOBS = {

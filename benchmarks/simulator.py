@@ -20,11 +20,9 @@ from collections.abc import Callable
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
+from hocket.network import Topology, parse, simulate
 from hocket.network.bounds.bounds import gathering_bytes_per_second
-from hocket.network.kinds.by_name import parse
 from hocket.network.simulation.max_min import max_min
-from hocket.network.simulation.simulate import simulate
-from hocket.network.topology import Topology
 
 NUM_BYTES = 64 << 20
 MOST_SECONDS = 60

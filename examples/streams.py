@@ -192,7 +192,7 @@ def train(comm: hocket.Communicator, store: str, trace: str) -> Facts:
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-    from hocket.training.dataset import load
+    from hocket.training.datasets import load
 
     torch.set_num_threads(1)
     dist.init_process_group("hocket", init_method=f"file://{store}", rank=comm.rank, world_size=comm.size)

@@ -1,6 +1,7 @@
 """The import law of ARCHITECTURE.md: a layer imports only what stands left of it, also inside functions."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,7 +129,7 @@ def test_module_keeps_the_law(module: str, path: Path) -> None:
         ("hocket.schedule.ir", "import hocket"),
         ("hocket.schedule.ir", "from ..algorithms import registry"),  # relative
         ("hocket.schedule.ir", "from .. import algorithms"),
-        ("hocket.algorithms.ring", "from hocket.network import cost"),  # a brother
+        ("hocket.algorithms.programs.ring", "from hocket.network import cost"),  # a brother
         ("hocket.runtime.choice.select", "def late():\n    from hocket.training import data"),  # inside a function
         ("hocket.runtime.choice.select", "import importlib\nimportlib.import_module('hocket.cli.demo')"),
         ("hocket.runtime.choice.select", "__import__('hocket.cli')"),
@@ -151,7 +152,7 @@ def test_breach_is_seen(module: str, text: str) -> None:
     ("module", "text"),
     [
         (
-            "hocket.schedule.verify",
+            "hocket.schedule.proof.verify",
             "from hocket.schedule import races\nfrom . import lower\nfrom ..errors import VerifyError",
         ),
         ("hocket.runtime.plans", "from hocket import __version__"),
@@ -159,7 +160,7 @@ def test_breach_is_seen(module: str, text: str) -> None:
             "hocket.runtime.communicator.communicator",
             "from hocket import _core\nfrom hocket.algorithms.registry import ALGORITHMS",
         ),
-        ("hocket.training.data", "import hocket\nimport torch"),
+        ("hocket.training.strategies.data", "import hocket\nimport torch"),
         ("hocket.cli.demo", "import json, numpy, rich.console\nfrom hocket.training import data"),
     ],
 )
@@ -179,6 +180,100 @@ def test_import_hocket_loads_nothing_heavy() -> None:
     loaded = set(run_alone("import sys, hocket; print(*sys.modules)").split())
     heavy = {"hocket._core", "torch", "numpy", "msgspec", "rich", "multiprocessing", "asyncio", "hocket.cli"}
     assert loaded & heavy == set()
+
+
+LAZY_FACES = ("hocket", "hocket.schedule", "hocket.network", "hocket.runtime", "hocket.training", "hocket.view")
+
+
+def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """Return, by name, (module, name there): as type checkers read the face of a package, and as it is loaded."""
+    tree = ast.parse((SOURCE.joinpath(*package.split(".")) / "__init__.py").read_text())
+    read, loaded = {}, {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for imported in node.body:
+                assert isinstance(imported, ast.ImportFrom) and imported.module
+                read |= {alias.asname or alias.name: (imported.module, alias.name) for alias in imported.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
+            for module, names in ast.literal_eval(node.args[1]).items():
+                for name in names:
+                    inner, _, outer = name.partition(" as ")
+                    loaded[outer or inner] = (f"{package}.{module}", inner)
+    return read, loaded
+
+
+@pytest.mark.parametrize("package", LAZY_FACES)
+def test_a_face_loads_what_type_checkers_read(package: str) -> None:
+    read, loaded = face_of(package)
+    assert read == loaded and len(loaded) > 3
+    face = importlib.import_module(package)
+    for name in loaded:
+        assert getattr(face, name) is not None and name in dir(face) and name in face.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(face, "nothing")  # noqa: B009 - a look-up alone
+
+
+def names_taken_past_a_face(text: str, module: str, *, is_package: bool) -> list[str]:
+    """Return one line for each name that this source takes out of a file of another layer.
+
+    Another layer's face gives names, and its rooms give modules as a whole; files below belong to the layer.
+    """
+    layer, found = layer_of(module), []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("hocket."):
+            other = layer_of(node.module)
+            deep = node.module.count(".") > 1
+            if deep and other != layer and not all(is_module(f"{node.module}.{alias.name}") for alias in node.names):
+                found.append(f"{module}, line {node.lineno}: from {node.module} import ...; expected hocket.{other}")
+    return found
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
+def test_other_layers_are_entered_by_their_faces(module: str, path: Path) -> None:
+    assert names_taken_past_a_face(path.read_text(), module, is_package=path.name == "__init__.py") == []
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one module (Tarjan)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(one: str) -> None:
+        number[one] = low[one] = len(number)
+        stack.append(one)
+        for other in sorted(arrows.get(one, ())):
+            if other not in number:
+                visit(other)
+                low[one] = min(low[one], low[other])
+            elif other in stack:
+                low[one] = min(low[one], number[other])
+        if low[one] == number[one]:
+            at = stack.index(one)
+            component = stack[at:]
+            del stack[at:]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for one in sorted(arrows):
+        if one not in number:
+            visit(one)
+    return found
+
+
+def test_no_circle_inside_a_layer() -> None:
+    # Files only: a face hands names on, and which file it loads for a name is that file's arrow, not its own.
+    faces = {name for name, path in modules() if path.name == "__init__.py"}
+    arrows: dict[str, set[str]] = {}
+    for name, path in modules():
+        if name not in faces:
+            tree = ast.parse(path.read_text())
+            named = {target for _, target in imports_of(tree, name, is_package=False)}
+            arrows[name] = {one for one in named - faces if one != name and layer_of(one) == layer_of(name)}
+    assert sum(map(len, arrows.values())) > 300
+    assert circles(arrows) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"]]
 
 
 def test_what_is_not_compiled_works_before_compiling() -> None:

@@ -17,16 +17,15 @@ import numpy.typing as npt
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule.builder import Builder
-from hocket.schedule.dependencies import REMOTE, SPACE_NAMES
-from hocket.schedule.forms import COMPLETING, KEEPS, KEEPS_RAW, OPENS, RAW, RECEIVES, SENDS, Ends, Form, Forms
-from hocket.schedule.ir import COLUMNS, Buffer, Schedule, Step
-from hocket.schedule.joint import JointPlans
-from hocket.schedule.lower import _FormLowering, lower_all
+from hocket.schedule import COLUMNS, Buffer, Builder, Plan, Schedule, Step, lower_all
+from hocket.schedule.lowering.dependencies import REMOTE, SPACE_NAMES
+from hocket.schedule.lowering.forms import COMPLETING, KEEPS, KEEPS_RAW, OPENS, RAW, RECEIVES, SENDS, Ends, Form, Forms
+from hocket.schedule.lowering.lower import _FormLowering
+from hocket.schedule.lowering.plan import Outline, OutlineWriter
+from hocket.schedule.lowering.transfers import Transfers, transfers
 from hocket.schedule.places import places_of
-from hocket.schedule.plan import Outline, OutlineWriter, Plan
-from hocket.schedule.transfers import Transfers, transfers
-from hocket.schedule.waits import match_messages
+from hocket.schedule.proof.joint import JointPlans
+from hocket.schedule.proof.waits import match_messages
 
 PAGE = Path(__file__).parents[1] / "from-row-to-plan.md"
 NUM_RANKS, STEP, SENDER, RECEIVER = 4, 1, 1, 2

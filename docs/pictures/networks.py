@@ -1,9 +1,9 @@
-"""Answers the questions of docs/networks.md: runs the commands that stand there, draws, and writes the tables.
+"""Answers the questions of docs/networks.md: runs the commands of each question, draws its picture, tabulates the rows.
 
 python docs/pictures/networks.py [NAME ...]
 
-A section's commands begin with "$ hocket simulate"; what they find is drawn into docs/pictures/NAME.svg, as FORMS says,
-and written as a table between the section's marks.
+A question is a section of docs/networks.md that shows docs/pictures/NAME.svg. Its commands begin with "$ hocket
+simulate". FORMS says how to draw their rows. All rows go to docs/reports/networks.md.
 """
 
 import argparse
@@ -16,11 +16,12 @@ from typing import Any
 from hocket.cli import simulate
 from hocket.cli.simulate.case import cases_of
 from hocket.cli.simulate.sweep import sweep
-from hocket.view.networks.simulation_plots import over, require_matplotlib, saved
+from hocket.view import name_bytes, name_seconds, require_matplotlib
+from hocket.view.networks.simulation_plots import over, saved
 from hocket.view.networks.simulation_text import bandwidth
-from hocket.view.words import name_bytes, name_seconds
 
 DOCUMENT = Path(__file__).parents[1] / "networks.md"
+REPORT = Path(__file__).parents[1] / "reports" / "networks.md"
 PICTURES = Path(__file__).parent
 FORMS = {
     "ring_or_tree": "ranks",
@@ -32,7 +33,17 @@ FORMS = {
     "rails": "bars",
     "home_or_data_centre": "bytes",
 }
-MARKS = re.compile(r"(<!-- (\w+): written by make docs-pictures -->\n).*?(<!-- end -->\n)", re.DOTALL)
+HEAD = """\
+# The numbers behind the pictures of networks
+
+`make docs-pictures` wrote this page with the commands that it shows; do not edit it. [networks.md](../networks.md) has
+the pictures and the answers.
+
+- *x bound*: time divided by the lower bound, which no algorithm can beat on this network.
+- *busbw*: bus bandwidth, as NCCL's tests define it.
+- *bottleneck link, busy*: the link that is busy for the largest share of the time, and this share.
+"""
+TABLES = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 
 Row = dict[str, Any]
 
@@ -47,9 +58,25 @@ def rows_of(command: str) -> list[Row]:
     return [row | {"topology": row["topology"] + changed} for row in sweep(cases_of(arguments))]
 
 
+def questions(document: str) -> dict[str, str]:
+    """The sections that show a picture of FORMS, by its name."""
+    sections = re.split(r"^(?=## )", document, flags=re.MULTILINE)
+    return {name: section for section in sections for name in FORMS if f"(pictures/{name}.svg)" in section}
+
+
 def commands_of(section: str) -> list[str]:
     """The commands of a section, each in one line."""
     return re.findall(r"^\$ (hocket simulate .*)$", section.replace("\\\n", ""), re.MULTILINE)
+
+
+def report(sections: dict[str, str], tables: dict[str, str]) -> str:
+    """The page with a table for each question."""
+    text = HEAD
+    for name, section in sections.items():
+        title = section.partition("\n")[0]
+        commands = "".join(re.findall(r"^```\n\$ .*?^```\n", section, re.MULTILINE | re.DOTALL))
+        text += f"\n{title}\n\n{commands}\n<!-- {name} -->\n{tables[name]}<!-- end -->\n"
+    return text
 
 
 def draw(name: str, rows: list[Row]) -> None:
@@ -91,8 +118,8 @@ def bars(file: str, rows: list[Row]) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    """The same as a table, with what binds."""
-    lines = ["|call|topology|algorithm|time|x bound|busbw|binding link, busy|", "|---|---|---|--:|--:|--:|---|"]
+    """The rows as a table, with the bottleneck link."""
+    lines = ["|call|topology|algorithm|time|x bound|busbw|bottleneck link, busy|", "|---|---|---|--:|--:|--:|---|"]
     for row in rows:
         links = row["binding_links"]
         binding = f"{links[0]}, {row['binding_share']:.0%}" if links else "-"
@@ -110,19 +137,15 @@ def table(rows: list[Row]) -> str:
 
 
 def main(wanted: list[str]) -> None:
-    """Draws these pictures, or all, and updates the document."""
-    text = DOCUMENT.read_text()
-    for found in list(MARKS.finditer(text)):
-        name = found[2]
-        if wanted and name not in wanted:
-            continue
-        section = text[text.rfind("\n## ", 0, text.index(found[1])) : text.index(found[1])]
-        rows = [row for command in commands_of(section) for row in rows_of(command)]
+    """Draws these pictures, or all, and updates their tables."""
+    sections = questions(DOCUMENT.read_text())
+    tables = dict(TABLES.findall(REPORT.read_text()))
+    for name in wanted or sections:
+        rows = [row for command in commands_of(sections[name]) for row in rows_of(command)]
         draw(name, rows)
-        start, end = text.index(found[1]) + len(found[1]), text.index(found[3], text.index(found[1]))
-        text = text[:start] + table(rows) + text[end:]
+        tables[name] = table(rows)
         print(PICTURES / f"{name}.svg")
-    DOCUMENT.write_text(text)
+    REPORT.write_text(report(sections, tables))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hocket.training.dataset import load
+from hocket.training.datasets import load
 
 NUM_EPOCHS, BATCH = 10, 64
 

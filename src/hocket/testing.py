@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 
 from hocket.algorithms import Algorithm
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import paced_link
-from hocket.schedule import interpreter, reference
-from hocket.schedule.dtypes import numpy_dtype
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
-from hocket.schedule.reduction import Reduction, premul_sum
-from hocket.schedule.verify import Certificate, verify
+from hocket.runtime import paced_link, run_ranks
+from hocket.schedule import (
+    Certificate,
+    Reduction,
+    Schedule,
+    interpreter,
+    lower_all,
+    numpy_dtype,
+    premul_sum,
+    reference,
+    verify,
+)
 
 __all__ = ["check_schedule", "check_transport", "paced_link", "run_ranks"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 
 def holdings(schedule: Schedule) -> Iterator[np.ndarray]:

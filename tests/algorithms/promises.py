@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Step
+from hocket.schedule import Step, find_collective
 
 ALL_ROOTS_TO = 9
 

@@ -1,4 +1,4 @@
-"""Writes the table of all built-in algorithms into docs/algorithms.md, between its marks, and what commands print.
+"""Writes docs/reports/algorithms.md, the table of all built-in algorithms, and what the guide's commands print today.
 
 python -m tests.algorithms.table
 """
@@ -9,13 +9,34 @@ from pathlib import Path
 import hocket
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.description import describe, evaluate
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 from tests.algorithms.guide import replayed
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "algorithms.md"
-BEGIN, END = "<!-- written by make algorithms -->\n", "<!-- end of what make algorithms writes -->\n"
-HEAD = ["name", "steps", "sent", "order of reduction", "ranks", "best", "reference"]
+GUIDE = ROOT / "docs" / "algorithms.md"
+DOCUMENT = ROOT / "docs" / "reports" / "algorithms.md"
+COLUMNS = ["name", "steps", "sent", "order of reduction", "ranks", "best for", "reference"]
+HEAD = """\
+# Built-in algorithms
+
+`make algorithms` wrote this page from the registry; do not edit it. [The guide](../algorithms.md) explains the words.
+
+|column|content|
+|---|---|
+|name|the value of `algorithm=`, and a link to the program; "`_v` too": the uneven collective has it as well|
+|steps|number of steps|
+|sent|how much the rank that sends most sends|
+|order of reduction|labels that the order of reduction earns|
+|ranks|rank counts that the algorithm takes|
+|best for|sizes and networks for which the algorithm is made|
+|reference|where the idea comes from|
+
+The proof checks *steps*, *sent* and *order of reduction* for every rank count that runs. The docstrings of the programs
+say the rest.
+
+In the formulas P is the number of ranks. N is the size of the whole vector; for all_to_all, of all blocks that one rank
+gives. G is the number of groups, and the largest group has M ranks. X, Y and Z are the lengths of a grid.
+"""
 
 
 def table() -> str:
@@ -26,9 +47,14 @@ def table() -> str:
             continue
         rows = [row(one, uneven) for one, uneven in algorithms(collective)]
         title = f"{collective} and {collective}_v" if f"{collective}_v" in COLLECTIVES else collective
-        lines = [HEAD, ["---"] * len(HEAD), *rows]
-        text += f"\n### {title}\n\n" + "".join(f"|{'|'.join(line)}|\n" for line in lines)
-    return text + "\n"
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        text += f"\n## {title}\n\n" + "".join(f"|{'|'.join(line)}|\n" for line in lines)
+    return text
+
+
+def page() -> str:
+    """The whole document."""
+    return HEAD + table()
 
 
 def algorithms(collective: str) -> list[tuple[Algorithm, str]]:
@@ -51,20 +77,12 @@ def row(one: Algorithm, uneven: str) -> list[str]:
         text if evaluate(text, one.layout(least)) is None else f"`{text}`" for text in (said.steps, said.sent)
     )
     labels = ", ".join(f"`{label}`" for label in sorted(one.labels))
-    name = f"[`{one.name}`](../{file.relative_to(ROOT)}){uneven}"
+    name = f"[`{one.name}`](../../{file.relative_to(ROOT)}){uneven}"
     return [name, steps, sent, labels, *(text.replace("|", "\\|") for text in (said.ranks, said.best, said.reference))]
 
 
-def updated(document: str) -> str:
-    """The document with the table of today."""
-    before, found, rest = document.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not (found and ended):
-        raise ValueError(f"expected {BEGIN.strip()!r} and {END.strip()!r} in the document")
-    return before + BEGIN + table() + END + after
-
-
 if __name__ == "__main__":
+    DOCUMENT.write_text(page())
     with tempfile.TemporaryDirectory() as folder:
-        DOCUMENT.write_text(replayed(updated(DOCUMENT.read_text()), Path(folder)))
+        GUIDE.write_text(replayed(GUIDE.read_text(), Path(folder)))
     print(f"{len(ALGORITHMS)} algorithms: {DOCUMENT}")

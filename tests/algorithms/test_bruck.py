@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.schedule.ir import Buffer
+from hocket.schedule import Buffer
 from tests.algorithms.promises import chunks_sent, distances, has_sound_plans, keeps_its_promises, named, title, turned
 
 LABELS = {"all_reduce": ("same_on_all_ranks",), "reduce_scatter": ("same_on_all_ranks",)}

@@ -5,7 +5,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
-from hocket.schedule.collective import COLLECTIVES, find_collective
+from hocket.schedule import COLLECTIVES, find_collective
 
 ALL_LABELS = {"same_on_all_ranks", "rank_order", "balanced_tree", "size_invariant"}
 

@@ -7,10 +7,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.errors import VerifyError
-from hocket.schedule import reference
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.verify import verify
+from hocket.schedule import Buffer, Schedule, compose, find_collective, reference, verify
 from tests.schedule.promise import keeps_promise
 
 
@@ -54,7 +51,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_then_an_all_gather(both: tuple[Al
     for p in rank_counts(*both):
         if p == 3:
             continue  # Half of all pairs are here; 2, 5 and 8 say enough of each.
-        whole = scatter.build(p).then(gather.build(p))
+        whole = compose.then(scatter.build(p), gather.build(p))
         holds(whole, "all_reduce")
         assert whole.num_steps == scatter.build(p).num_steps + gather.build(p).num_steps
 
@@ -64,7 +61,7 @@ def test_an_all_reduce_is_a_reduce_and_then_a_broadcast(both: tuple[Algorithm, A
     reduce, broadcast = both
     for p in rank_counts(*both):
         for root in range(p) if p < 5 else (1, p - 1):
-            holds(reduce.build(p, root).then(broadcast.build(p, root)), "all_reduce")
+            holds(compose.then(reduce.build(p, root), broadcast.build(p, root)), "all_reduce")
 
 
 @pytest.mark.parametrize("both", pairs("gather", "broadcast"), ids=names)
@@ -72,7 +69,7 @@ def test_an_all_gather_is_a_gather_and_then_a_broadcast(both: tuple[Algorithm, A
     gather, broadcast = both
     for p in rank_counts(*both):
         for root in range(p) if p < 5 else (1, p - 1):
-            holds(gather.build(p, root).then(broadcast.build(p, root)), "all_gather")
+            holds(compose.then(gather.build(p, root), broadcast.build(p, root)), "all_gather")
 
 
 @pytest.mark.parametrize("both", pairs("scatter", "all_gather") + pairs("reduce_scatter", "gather"), ids=names)
@@ -81,7 +78,7 @@ def test_the_rooted_ones_come_from_halves_too(both: tuple[Algorithm, Algorithm])
     first, second = both
     whole = "broadcast" if first.collective == "scatter" else "reduce"
     for p in rank_counts(*both)[1:]:
-        made = first.build(p, p - 1).then(second.build(p, p - 1))
+        made = compose.then(first.build(p, p - 1), second.build(p, p - 1))
         assert made.root == p - 1
         holds(made, whole)
 
@@ -94,7 +91,7 @@ def test_lowered_wholes_have_plans_that_end() -> None:
         for i in range(max(len(firsts), len(seconds))):
             both = firsts[i % len(firsts)], seconds[i % len(seconds)]
             for p in [p for p in rank_counts(*both) if p < 5][-1:]:
-                verify(both[0].build(p).then(both[1].build(p)), laws=(3,))
+                verify(compose.then(both[0].build(p), both[1].build(p)), laws=(3,))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,8 @@ def test_backwards_it_is_the_other_collective_and_backwards_again_the_same(one: 
             schedule = one.build(p, root)
             if not schedule.uses_data:
                 continue
-            back = schedule.reversed()
-            again = back.reversed()
+            back = compose.reversed(schedule)
+            again = compose.reversed(back)
             assert (back.collective, again.collective) == (kind.reverse, kind.name)
             for before, made in ((schedule, back), (back, again)):
                 if made.kind.reduces and gives_again(before):
@@ -139,7 +136,7 @@ def gives_again(schedule: Schedule) -> bool:
 @pytest.mark.parametrize("one", named("all_reduce"), ids=lambda one: one.name)
 def test_in_a_larger_group_a_schedule_leaves_the_others_alone(one: Algorithm) -> None:
     members = [6, 1, 4, 3]
-    part = one.build(4).on(members, 8)
+    part = compose.on(one.build(4), members, 8)
     inputs = [np.arange(5) * (rank + 1) ** 2 for rank in range(8)]
     total = sum(inputs[rank] for rank in members)
     for rank, output in enumerate(reference.run(part, inputs)):
@@ -152,7 +149,7 @@ def test_in_a_larger_group_transfers_are_the_same(one: Algorithm) -> None:
     if not schedule.uses_data:
         return
     members = np.array([6, 1, 4, 3])
-    part = schedule.on(members.tolist(), 8, collective=one.collective)
+    part = compose.on(schedule, members.tolist(), 8, collective=one.collective)
     for before, after in zip(schedule.steps(), part.steps(), strict=True):
         for name in ("src", "dst"):
             assert np.array_equal(members[getattr(before, name)], getattr(after, name))

@@ -8,7 +8,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS, Algorithm, algorithm
 from hocket.algorithms.description import Description, describe, evaluate
 from hocket.algorithms.layout import Layout
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 DOC = """Idea, in
     two lines.

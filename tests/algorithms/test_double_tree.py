@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
+from hocket.schedule import compose, verify
 from hocket.schedule.ir import concatenate
-from hocket.schedule.verify import verify
 from tests.algorithms.observed import moved
 from tests.algorithms.promises import has_sound_plans, keeps_its_promises, named, title
 
@@ -59,12 +59,16 @@ def test_many_thousand_ranks(collective: str) -> None:
 @pytest.mark.parametrize("p", [2, 3, 6, 9])
 def test_composed_otherwise_it_still_holds(p: int) -> None:
     broadcast, reduce = (ALGORITHMS[name, "double_tree"].build(p, 1) for name in ("broadcast", "reduce"))
-    assert reduce.reversed().digest == broadcast.digest
+    assert compose.reversed(reduce).digest == broadcast.digest
     everything = ALGORITHMS["all_reduce", "double_tree"].build(p)
     halves = [
-        everything.on(ranks, p, chunks=chunks, num_chunks=4)
+        compose.on(everything, ranks, p, chunks=chunks, num_chunks=4)
         for ranks, chunks in ((range(p), (0, 1)), (range(p)[::-1], (2, 3)))
     ]
-    for schedule in (reduce.refine(3).then(broadcast), everything.refine(2), halves[0].beside(halves[1])):
+    for schedule in (
+        compose.then(compose.refine(reduce, 3), broadcast),
+        compose.refine(everything, 2),
+        compose.beside(halves[0], halves[1]),
+    ):
         assert schedule.collective == "all_reduce"
         verify(schedule, laws=(1, 2, 4))

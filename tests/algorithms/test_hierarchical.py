@@ -13,9 +13,7 @@ from hocket.algorithms import ALGORITHMS, Algorithm
 from hocket.algorithms.levels import hierarchical, near_square
 from hocket.algorithms.registry import algorithm
 from hocket.errors import ScheduleError
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, find_collective
 from tests.schedule.promise import keeps_promise
 
 BUILT_IN = [one for (_, name), one in ALGORITHMS.items() if name == "hierarchical"]

@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.schedule.lower import lower
+from hocket.schedule import lower
 from tests.algorithms.promises import chunks_sent, distances, has_sound_plans, keeps_its_promises, named, title, turned
 
 

@@ -13,7 +13,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS, Algorithm, algorithm, find, load, registry
 from hocket.algorithms.registry import is_built_in
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 def chain(schedule: Builder) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.torus import grid
-from hocket.schedule.ir import Schedule
+from hocket.algorithms.programs.torus import grid
+from hocket.schedule import Schedule
 from tests.schedule.promise import keeps_promise
 
 ALL = [one for (_, name), one in ALGORITHMS.items() if name in ("torus", "torus_3d")]

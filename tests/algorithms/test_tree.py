@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.rounds import rounds
-from hocket.algorithms.tree import largest_subtree
-from hocket.schedule import reference
-from hocket.schedule.verify import verify
+from hocket.algorithms.programs.rounds import rounds
+from hocket.algorithms.programs.tree import largest_subtree
+from hocket.schedule import compose, reference, verify
 from tests.algorithms.observed import holdings, moved
 from tests.algorithms.promises import has_sound_plans, keeps_its_promises, named, title
 
@@ -92,12 +91,12 @@ def test_composed_otherwise_they_still_hold(p: int) -> None:
     broadcast, reduce, gather, scatter = (ALGORITHMS[name, "knomial"].build(p, root) for name in ROOTED)
     all_gather, reduce_scatter = (ALGORITHMS[name, "knomial"].build(p) for name in ("all_gather", "reduce_scatter"))
     for schedule, collective in (
-        (scatter.then(all_gather), "broadcast"),
-        (reduce_scatter.refine(3).then(gather), "reduce"),
-        (reduce.reversed(), "broadcast"),
-        (reduce.refine(2).then(broadcast), "all_reduce"),
-        (gather.then(broadcast), "all_gather"),
-        (gather.reversed().reversed(), "gather"),
+        (compose.then(scatter, all_gather), "broadcast"),
+        (compose.then(compose.refine(reduce_scatter, 3), gather), "reduce"),
+        (compose.reversed(reduce), "broadcast"),
+        (compose.then(compose.refine(reduce, 2), broadcast), "all_reduce"),
+        (compose.then(gather, broadcast), "all_gather"),
+        (compose.reversed(compose.reversed(gather)), "gather"),
     ):
         assert schedule.collective == collective
         verify(schedule, laws=(1, 2, 4))

@@ -21,13 +21,10 @@ from hocket.cli.bench import bench_cases, bench_report, measure
 from hocket.cli.bench.bench_cases import Buffers, make_case
 from hocket.cli.bench.bench_settings import find_ops
 from hocket.errors import CommunicationError, PeerDied
-from hocket.runtime.communicator.communicator import Communicator
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import Communicator, MachineCosts, run_ranks
 from hocket.runtime.tuning import machine_costs
-from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.dtypes import DTYPES, numpy_dtype
-from hocket.schedule.reduction import check_reduction
+from hocket.runtime.tuning.machine_costs import PASSES
+from hocket.schedule import COLLECTIVES, DTYPES, check_reduction, numpy_dtype
 
 COSTS = MachineCosts(2, 1e-7, {kind: {4096: 2e10, 1 << 27: 1e10} for kind in PASSES}, dict.fromkeys(PASSES, 1.5e10))
 WITH_DATA = [name for name, kind in COLLECTIVES.items() if kind.exactly_once]

@@ -8,7 +8,7 @@ import pytest
 from hocket.cli import main
 from hocket.cli.argument_types import parse_size
 from hocket.cli.bench.bench_settings import find_dtypes, find_ops, type_in_nccl
-from hocket.schedule.dtypes import DTYPES
+from hocket.schedule import DTYPES
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ import pytest
 
 from hocket.cli import demo, main
 from hocket.errors import PeerDied
-from hocket.training import demonstration
-from hocket.training.data import History
-from hocket.training.demonstration import Demonstration, Proof, Start
+from hocket.training import Demonstration, History, Start, demonstration
+from hocket.training.demonstration import Proof
 
 FOUND = Demonstration(
     data="handwritten digits",

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
 from hocket.cli.explain.command import ranges_measured, ranges_predicted, ranges_roughly
+from hocket.runtime import Costs, Entry, Measured, Sample, Traits
 from hocket.runtime.ranks import cores
 from hocket.runtime.tuning import machine_costs, tuner
-from hocket.runtime.tuning.fit import Costs, Traits, traits_of
+from hocket.runtime.tuning.fit import traits_of
 from hocket.runtime.tuning.rough_costs import rough_entries
-from hocket.runtime.tuning.tuner import Entry, Measured, Sample
 from tests.cli.printed import json_of, text_of
 
 COSTS = machine_costs.MachineCosts(
@@ -85,7 +85,8 @@ def with_a_dropped_one(seconds: float) -> Entry:
     """The tree, dropped at 128 KiB after two rounds, of which the better was lucky."""
     tree = measured("tree", 4, 9e-6, 2e-10, 1e-11)
     samples = [
-        tuner.sample(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one for one in tree.samples
+        tuner.sample_of(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one
+        for one in tree.samples
     ]
     return replace(entry(), algorithms=(*entry().algorithms, replace(tree, samples=tuple(samples))))
 
@@ -109,7 +110,7 @@ def test_what_was_dropped_after_a_few_rounds_is_not_compared(
 
 def test_where_all_others_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     samples = {"direct_two_shot": (1e-5, 1e-5, 1e-5), "ring": (2e-5, 2e-5), "direct": (2e-5, 2e-5)}
-    some = (replace(one, samples=(tuner.sample(128 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
+    some = (replace(one, samples=(tuner.sample_of(128 << 10, samples[one.algorithm]),)) for one in entry().algorithms)
     tuner.store([replace(entry(), algorithms=tuple(some))])
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 10.0 us (measured); all others were dropped as slower, " in text
@@ -130,7 +131,7 @@ def test_times_of_a_size_that_ranks_share_out_count_for_what_it_was_rounded_from
 ) -> None:
     """Three ranks cannot share 64 KiB of float32 evenly, so it was 16 B less."""
     traits = traits_of(tuner.ALGORITHMS["all_to_all", "direct"].build(3))
-    samples = (tuner.sample((64 << 10) // 12 * 12, (1e-5, 2e-5, 3e-5)),)
+    samples = (tuner.sample_of((64 << 10) // 12 * 12, (1e-5, 2e-5, 3e-5)),)
     direct = Measured("direct", traits, Costs(1e-5, 0.0, 0.0, 0.0), samples)
     tuner.store([Entry("all_to_all", 3, "2026-01-02 03:04:05", (direct,))])
     call = ("explain", "all_to_all", "-n", "3", "-b", "64K")

@@ -6,8 +6,7 @@ from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
 from hocket.cli.explain.explain_network import ranges, steps_of
 from hocket.cli.simulate.case import Case, candidates
-from hocket.network.kinds.by_name import parse
-from hocket.network.simulation.simulate import Result
+from hocket.network import Result, parse
 from tests.cli.printed import json_of, text_of
 
 CALL = ("all_reduce", "-b", "1M", "--topology", "ring:4")

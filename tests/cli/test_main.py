@@ -9,7 +9,7 @@ import pytest
 from hocket.cli import main
 from hocket.cli.argument_types import rank_counts
 from hocket.errors import InternalError, ScheduleError
-from hocket.view.words import name_counts
+from hocket.view import name_counts
 
 
 def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""docs/networks.md: its commands can be asked for, each question has a picture and a table, made by a program."""
+"""docs/networks.md: its commands parse; a program makes the picture and the table of each question."""
 
 import argparse
 import importlib.util
@@ -12,7 +12,7 @@ import pytest
 
 from hocket.cli import explain, simulate
 from hocket.cli.simulate.case import cases_of
-from hocket.network.files.read import load
+from hocket.network import load
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES
 from tests.cli.printed import json_of
@@ -61,12 +61,14 @@ def test_the_file_that_is_shown_is_read_as_is_said(tmp_path: Path, capsys: pytes
 
 def test_every_question_has_its_picture_and_its_table() -> None:
     module = pictures()
-    marked = [found[2] for found in module.MARKS.finditer(TEXT)]
-    assert marked == list(module.FORMS)
-    for found in module.MARKS.finditer(TEXT):
-        section = TEXT[TEXT.rfind("\n## ", 0, found.start()) : found.start()]
-        assert f"(pictures/{found[2]}.svg)" in section and module.commands_of(section)
-        assert found[0].count("\n|") > 2, "make docs-pictures writes the table"
+    sections, report = module.questions(TEXT), module.REPORT.read_text()
+    tables = dict(module.TABLES.findall(report))
+    assert list(sections) == list(tables) == list(module.FORMS)
+    for name, section in sections.items():
+        assert (module.PICTURES / f"{name}.svg").is_file() and module.commands_of(section)
+        assert tables[name].count("\n|") > 2, "make docs-pictures writes the table"
+    assert report == module.report(sections, tables), "make docs-pictures writes the page"
+    assert "(reports/networks.md)" in TEXT
 
 
 def test_a_picture_is_drawn_from_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.cli import main
-from hocket.runtime.choice.select import ORDERS, Policy, choose
+from hocket.runtime import Policy, choose
+from hocket.runtime.choice.select import ORDERS
 from hocket.runtime.choice.tuner_file import read
 from hocket.runtime.ranks import cores
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 
 def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

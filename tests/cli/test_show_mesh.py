@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hocket.cli import main
-from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime import Cartesian
 from hocket.view.networks.mesh_picture import Picture
 
 CLASSIC = """\

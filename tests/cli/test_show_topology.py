@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.network.kinds.by_name import KINDS
+from hocket.network import KINDS
 from tests.cli.printed import text_of
 
 

@@ -15,9 +15,8 @@ from hocket.cli import main
 from hocket.cli.simulate.case import Case, candidates
 from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
-from hocket.network.kinds.by_name import parse
-from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Certificate
+from hocket.network import parse
+from hocket.schedule import Certificate, Schedule
 from hocket.view.networks.simulation_plots import positions
 from tests.cli.printed import json_of, text_of
 

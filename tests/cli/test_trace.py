@@ -17,10 +17,12 @@ import hocket
 from hocket.cli import main
 from hocket.runtime.traces import trace_file
 from hocket.runtime.traces.trace_file import Event
-from hocket.training.data import Settings, train
-from hocket.training.dataset import load
+from hocket.training.datasets import load
 from hocket.training.demonstration import new_network
-from hocket.view.traces.trace_timeline import Timeline, length, union, without
+from hocket.training.loop import TrainingSettings, train
+from hocket.training.strategies.data import DataParallel
+from hocket.view import Timeline
+from hocket.view.traces.trace_timeline import length, union, without
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOST, COLLECTIVES = 0, 4096
@@ -293,9 +295,9 @@ def pixels(picture: bytes) -> Any:
 
 
 def _train(file: str) -> None:
-    dataset, settings = load(), Settings(num_epochs=2)
+    dataset, settings = load(), TrainingSettings(num_epochs=2)
     with hocket.init() as communicator, hocket.trace(file):
-        train(new_network(dataset, seed=0), dataset, settings, communicator)
+        train(new_network(dataset, seed=0), dataset, settings, DataParallel(communicator))
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")

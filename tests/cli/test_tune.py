@@ -12,11 +12,11 @@ import pytest
 
 from hocket.cli import main
 from hocket.cli.argument_types import byte_count, byte_counts
+from hocket.runtime import Costs, Entry, Result, Traits
 from hocket.runtime.choice.tuner_file import read
 from hocket.runtime.tuning import machine_costs, tuner
-from hocket.runtime.tuning.fit import Costs, Traits
-from hocket.runtime.tuning.tuner import Comparison, Entry, Result
-from hocket.view.words import name_range, name_seconds
+from hocket.runtime.tuning.tuner import Comparison
+from hocket.view import name_range, name_seconds
 
 QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K", "--seconds", "20")
 
@@ -115,7 +115,7 @@ def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("mine.conf").write_text("broadcast,0,99,chain,simple,-1,-1,-1\n")
-    samples = tuple(tuner.sample(size, (1e-6,)) for size in (8, 64, 512))
+    samples = tuple(tuner.sample_of(size, (1e-6,)) for size in (8, 64, 512))
     direct = tuner.Measured("direct", Traits(1, 1.0, 0.0), Costs(1e-6, 0.0, 0.0, 0.0), samples)
     rule = tuner.Rule("broadcast", 64, 64, "direct", num_ranks=2)
     result = replace(found(rule), entries=(Entry("broadcast", 2, "", (direct,)),))

@@ -174,7 +174,7 @@ def test_memory_that_ends_is_told_with_the_source(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("hocket.schedule.verify.contents", fail)
+    monkeypatch.setattr("hocket.schedule.proof.verify.contents", fail)
     code, text = verify(capsys, file := write(tmp_path), "--ranks", "4")
     assert code == 1 and f"{file}:6: {str(error) or 'MemoryError'}" in text
 

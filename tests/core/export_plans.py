@@ -21,12 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule import reference
-from hocket.schedule.collective import Collective, in_place_offset
-from hocket.schedule.dtypes import DTYPES
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower_all
-from hocket.schedule.reduction import REDUCTIONS, premul_sum
+from hocket.schedule import (
+    DTYPES,
+    REDUCTIONS,
+    Collective,
+    Plan,
+    Schedule,
+    in_place_offset,
+    lower_all,
+    premul_sum,
+    reference,
+)
 
 Words = npt.NDArray[np.uint64]
 

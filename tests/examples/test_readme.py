@@ -54,11 +54,11 @@ def test_its_picture_is_what_the_command_prints() -> None:
 @pytest.mark.parametrize(
     ("document", "total", "claim"),
     [
-        ("docs/matrix.md", r"\*\*(\d+) cases, 0 wrong", "**{} cases, 0 wrong**"),
-        ("docs/backends.md", r"all_reduce, (\d+) combinations", "of the {}\ncombinations"),
-        ("docs/backends.md", r"\|Hocket\|(\d+)\|0\|0\|0\|0\|0\|", "{} in Hocket"),
-        ("docs/backends.md", r"\|Gloo \(torch.distributed\)\|(\d+)\|", "{} in Gloo"),
-        ("docs/backends.md", r"\|MPI \(mpi4py\)\|(\d+)\|", "{} in Open MPI"),
+        ("docs/reports/matrix.md", r"\*\*(\d+) cases, 0 wrong", "**{} cases, 0 wrong**"),
+        ("docs/reports/backends.md", r"all_reduce, (\d+) combinations", "of the {}\ncombinations"),
+        ("docs/reports/backends.md", r"\|Hocket\|(\d+)\|0\|0\|0\|0\|0\|", "{} in Hocket"),
+        ("docs/reports/backends.md", r"\|Gloo \(torch.distributed\)\|(\d+)\|", "{} in Gloo"),
+        ("docs/reports/backends.md", r"\|MPI \(mpi4py\)\|(\d+)\|", "{} in Open MPI"),
     ],
 )
 def test_its_totals_are_those_of_the_tables(document: str, total: str, claim: str) -> None:

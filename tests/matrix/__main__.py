@@ -1,4 +1,4 @@
-"""Runs the whole matrix and writes docs/matrix.md; exit status 1 if any cell is wrong.
+"""Runs the whole matrix and writes docs/reports/matrix.md; exit status 1 if any cell is wrong.
 
 python -m tests.matrix [--output FILE]
 """
@@ -65,14 +65,14 @@ def run_apart(cases: Sequence[Cell | Exchange], num_ranks: int, kind: str) -> li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "docs" / "matrix.md")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "docs" / "reports" / "matrix.md")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["HOCKET_CACHE"] = cache  # every schedule is proved afresh, and the user's own cache is left alone
         outcomes = run_kernels()
         outcomes += run_cases(everything(), "thread")
         outcomes += run_cases(sample(everything(), IN_PROCESSES, SEED), "process")
-    arguments.output.parent.mkdir(exist_ok=True)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(write(outcomes))
     wrong = [outcome for outcome in outcomes if outcome.verdict == "wrong"]
     for outcome in wrong[:40]:

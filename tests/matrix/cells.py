@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES
 from tests.matrix.definition import ORDERED, dtype_of, has_meaning
 from tests.matrix.pairwise import Pair, pairs_of, pairwise
 

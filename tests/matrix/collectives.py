@@ -7,8 +7,7 @@ import numpy as np
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule import reference
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES, reference
 from tests.matrix.cells import CHOSEN, Cell, is_registered, lengths, reduces
 from tests.matrix.definition import (
     SHAPES,

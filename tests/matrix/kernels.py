@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hocket import _core
-from hocket.runtime.vocabulary import DTYPES, OPS
+from hocket.runtime import DTYPES, OPS
 from hocket.schedule import reduction
 from tests.matrix.collectives import operation
 from tests.matrix.definition import Array, difference, dtype_of, has_meaning, left_fold, user_function

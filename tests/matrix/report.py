@@ -1,11 +1,11 @@
-"""docs/matrix.md, from outcomes: how many cases ran in each cell, and how many of them were wrong."""
+"""docs/reports/matrix.md, from outcomes: how many cases ran in each cell, and how many of them were wrong."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES
 from tests.matrix.cells import (
     CALLS,
     CHOSEN,
@@ -28,58 +28,71 @@ MOST_FAILURES = 40
 PLACES = ("out of place", "in place")
 
 HEAD = """\
-# What was run: every collective, type and reduction
+# Test matrix: every collective, type and reduction
 
-Written by `{command}` from what it ran; do not edit. **{total} cases, {wrong} wrong.**
+`{command}` wrote this page from its results; do not edit it. **{total} cases, {wrong} wrong.**
 
-|ran|cases|right|refused|wrong|
+|where|cases|right|refused|wrong|
 |---|---|---|---|---|
 {ran}
-**A number** says how many cases ran and gave the right answer on every rank. If one did not, the cell says how many in
-bold, **3 of 40 wrong**, and the end of this page says why. **refused**: all were refused as they must be, because the
-reduction has no meaning for the type: a TypeError or ValueError on every rank, before anything is sent. An empty cell:
-there is nothing that could be called. A case is one call that all ranks make together, with a verdict of each.
+A case is one call that all ranks make together. Every rank gives a verdict.
 
-Every output is compared twice. With the definition in plain NumPy, which knows no schedule: to the bit where there is
-one right answer (data that moves, integers, min, max, logic, `order="rank"`, `order="invariant"`), else within the
-bound that follows from the type and the number of ranks. And to the bit with the reference interpreter on the schedule
-that ran. The input must stay as it was, out of place, and the memory beside the output too.
+- **A number**: so many cases ran and gave the right answer on every rank.
+- **3 of 40 wrong**: 3 of 40 cases gave a wrong answer on at least one rank. The end of this page says why.
+- **refused**: the reduction has no meaning for the type. Every rank raised TypeError or ValueError before it sent
+  anything, as it must.
+- **An empty cell**: the call does not exist.
+
+The tests compare every output twice:
+
+1. With the definition, written in plain NumPy without any schedule. The comparison is to the bit where only one answer
+   is right (moved data, integers, min, max, logic, `order="rank"`, `order="invariant"`). Elsewhere it allows the error
+   that follows from the type and the number of ranks.
+2. With the reference interpreter, which runs the same schedule. This comparison is always to the bit.
+
+Out of place, the input must not change. The memory beside the output must never change.
 
 """
 
 COLLECTIVES_HEAD = """\
 ## Collectives and types
 
-Complete for {types}: ranks {ranks}; sizes {sizes} (above one piece of
-128 KiB); in place and out of place; every root up to 4 ranks, else two; uneven counts with zeros among them. Beyond
-that every two values of type, reduction, algorithm, ranks, root, order, size and place meet in some case. A barrier
-moves no elements; it is counted under the type of its token.
+For {types} every combination of the following ran:
+
+- {ranks} ranks;
+- sizes {sizes} (more than one piece of 128 KiB);
+- in place and out of place;
+- every root up to 4 ranks, two roots above;
+- uneven counts, some of them zero.
+
+For all types, every two values of type, reduction, algorithm, ranks, root, order, size and place meet in at least one
+case. A barrier moves no elements; it counts under the type of its token.
 """
 
 PLACES_HEAD = """\
 ## Collectives, sizes and memory
 
-Each case three times: by its size, by its place, and by where its arrays lie: `registered` means memory of
-`hocket.empty`, on all ranks or, mixed, on every second one.
+Each case counts three times: by its size, by its place, and by the memory of its arrays. `of the process` is ordinary
+memory, `registered` is memory of `hocket.empty`, and `mixed` is memory of `hocket.empty` on every second rank.
 """
 
 ORDERS_HEAD = """\
 ## Orders and ranks
 
-`order="rank"` is the left fold over ranks in the accumulator type, rounded once; `order="invariant"` the binary tree,
-split at the largest power of two below the number of ranks, each node rounded. Both are compared to the bit with NumPy
-folds of those shapes; sums are complete over types, ranks and sizes.
+`order="rank"` is the left fold over ranks in the accumulator type, rounded once. `order="invariant"` is the binary tree
+over ranks, split at the largest power of two below the number of ranks, and rounded at each node. The tests compare
+both to the bit with NumPy folds of the same shape. Sums ran with every combination of type, rank count and size.
 """
 
 ALGORITHMS_HEAD = """\
-Asked for by name: complete over {types}, sizes {sizes}, in place and out of place, with roots that take turns. An empty
-cell is a rank count that the algorithm does not take.
+The calls name the algorithm. Every combination of {types} with the sizes {sizes} ran,
+in place and out of place; the roots take turns. An empty cell is a rank count that the algorithm does not take.
 """
 VERDICTS = ("right", "refused", "wrong")
 KINDS = {
-    "one process": "the compiled kernels alone, in one process",
-    "thread": "among ranks that are threads of one process",
-    "process": "among ranks that are processes",
+    "one process": "compiled kernels alone, in one process",
+    "thread": "ranks that are threads of one process",
+    "process": "ranks that are processes",
 }
 
 
@@ -137,7 +150,7 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     placed = ((one.case.collective, column, one.verdict) for one in cells for column in _places(one.case))
     yield Table([name for name in COLLECTIVES if name != "barrier"], columns, placed).text("collective")
     yield "## Reductions and types, in the kernels\n"
-    yield "Complete, with sizes 0, 1, 7, 1000, 5000 and 1, 2, 3 and 8 operands.\n"
+    yield "Every combination ran with the sizes 0, 1, 7, 1000 and 5000, and with 1, 2, 3 and 8 operands.\n"
     yield table(kernels, "op", OPS, DTYPES, "op", "dtype")
     reducing = [one for one in cells if one.case.op]
     yield "## Reductions and types, among ranks\n"
@@ -151,7 +164,7 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterable[str]:
     named = [one._replace(case=_named(one.case)) for one in cells if one.case.algorithm != CHOSEN]
     yield table(named, "algorithm", sorted({one.case.algorithm for one in named}), RANKS, "algorithm", "num_ranks")
     yield "## Point to point\n"
-    yield f"Every rank sends to its right neighbour and receives from its left one; sizes {sizes}.\n"
+    yield f"Every rank sends to its right neighbour and receives from its left neighbour; sizes {sizes}.\n"
     yield table(exchanges, "call", CALLS, DTYPES, "call", "dtype")
     yield table(exchanges, "call", CALLS, RANKS, "call", "num_ranks")
 

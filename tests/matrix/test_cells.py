@@ -8,9 +8,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule import reduction
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES, reduction
 from tests.matrix import runner
 from tests.matrix.cells import (
     MEMORIES,
@@ -243,7 +242,7 @@ def test_a_wrong_cell_shows_in_the_document() -> None:
     text = write(outcomes)
     assert "**2 cases, 1 wrong.**" in text
     assert "|all_reduce ring||**1 of 2 wrong**||||||" in text
-    assert "|among ranks that are threads of one process|2|1|0|1|" in text
+    assert "|ranks that are threads of one process|2|1|0|1|" in text
     assert "rank 1: too late" in text
     rightly = write(outcomes[:1])
     assert "## Wrong" not in rightly and "|all_reduce ring||1||||||" in rightly

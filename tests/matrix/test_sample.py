@@ -1,4 +1,4 @@
-"""A seeded sample of the matrix, all of which is `make matrix`; and docs/matrix.md speaks of everything there is."""
+"""A seeded sample of the matrix that `make matrix` runs whole; and docs/reports/matrix.md has everything."""
 
 import itertools
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import DTYPES, OPS
+from hocket.schedule import COLLECTIVES
 from tests.matrix.__main__ import IN_PROCESSES
 from tests.matrix.__main__ import SEED as PROCESSES_SEED
 from tests.matrix.cells import CALLS, RANKS, every_algorithm, everything, reduces, sample
 from tests.matrix.kernels import check, kernels
 from tests.matrix.runner import Outcome, run
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "matrix.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reports" / "matrix.md"
 BACKENDS = DOCUMENT.with_name("backends.md")
 THREADS, PROCESSES = 600, 60  # cases
 SEED = 7

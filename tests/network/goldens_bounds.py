@@ -7,20 +7,16 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from hocket.network import ShortestPath, Topology, lower_bound, parse
 from hocket.network.bounds.bounds import (
     carried_seconds_per_byte,
     gathering_bytes_per_second,
     gathering_with_trees,
-    lower_bound,
     trees_for_optimum,
 )
 from hocket.network.drawing import Drawing
-from hocket.network.kinds.by_name import parse
 from hocket.network.links import Link
-from hocket.network.routing import ShortestPath
-from hocket.network.topology import Topology
-from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import verify
+from hocket.schedule import Schedule, compose, verify
 from tests.network import sccl
 
 Entry = tuple[str, float, float, float, str]
@@ -150,7 +146,7 @@ def found(network: str, collective: str, chunks: int, steps: int, rounds: int) -
     """A schedule for the tuple, proved; None if there is none."""
     if collective == "reduce_scatter":  # an all_gather backwards
         forwards = found(network, "all_gather", chunks, steps, rounds)
-        schedule = None if forwards is None else forwards.reversed()
+        schedule = None if forwards is None else compose.reversed(forwards)
     else:
         turn = _HALVES if network == "DGX-1V" and collective == "all_gather" else ()
         spread = _ROUNDS[chunks, steps, rounds]

@@ -11,7 +11,7 @@ from typing import Any
 
 from hocket.algorithms import ALGORITHMS
 from hocket.network.simulation.machines import MACHINES, Prediction, predict, predictions
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 MEASURED: dict[str, Any] = json.loads(Path(__file__).with_name("goldens.json").read_text())["measured"]
 LARGE = 8 << 30

@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
+from hocket.network import Options, Topology, parse, simulate
 from hocket.network.files.astra import from_astra
-from hocket.network.kinds.by_name import parse
 from hocket.network.routing import Supplied
 from hocket.network.simulation.max_min import max_min
-from hocket.network.simulation.options import Options
-from hocket.network.simulation.simulate import Run, simulate, simulate_together
-from hocket.network.topology import Topology
+from hocket.network.simulation.simulate import Run, simulate_together
 from tests.network.time_expanded import gathered_by_links
 
 Entry = tuple[str, float, float, float, str]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import z3
 
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule
 
 Lanes = Mapping[tuple[int, int], int]
 

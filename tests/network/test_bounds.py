@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import ScheduleError
+from hocket.network import ShortestPath, Topology, lower_bound, parse
 from hocket.network.bounds import bounds, cuts
-from hocket.network.bounds.bounds import gathering_bytes_per_second, lower_bound
-from hocket.network.kinds.by_name import parse
-from hocket.network.routing import ShortestPath
-from hocket.network.topology import Topology
-from hocket.schedule.collective import COLLECTIVES
+from hocket.network.bounds.bounds import gathering_bytes_per_second
+from hocket.schedule import COLLECTIVES
 from tests.network import goldens_bounds, validation
 
 UNIT = ",bandwidth=1B/s,latency=0s"

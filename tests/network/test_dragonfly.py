@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network.kinds.by_name import parse
-from hocket.network.topology import Ints, Topology
+from hocket.network import Topology, parse
+from hocket.network.topology import Ints
 from tests.network.ways import all_ways, hops
 
 SMALL = ["dragonfly:4,2,2,9", "dragonfly:4,2,2,5", "dragonfly:2,1,1,1", "dragonfly+:2,2,2,2,5", "dragonfly+:3,1,2,2,3"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network.kinds.by_name import parse
+from hocket.network import parse
 from tests.network.ways import all_ways, hops
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network import links
-from hocket.network.files.read import load
-from hocket.network.kinds.by_name import parse
+from hocket.network import links, load, parse
 from tests.network.ways import all_ways, hops
 
 ASTRA = """\

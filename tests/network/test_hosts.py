@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network.affinity import affinity
-from hocket.network.kinds.by_name import parse
+from hocket.network import Topology, affinity, parse
 from hocket.network.kinds.pods import PODS
 from hocket.network.links import LINKS
-from hocket.network.topology import Topology
 from tests.network.ways import all_ways, hops
 
 # nvidia-smi topo -m on a DGX-1V.

@@ -3,8 +3,7 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.kinds.by_name import KINDS, parse
-from hocket.network.simulation.simulate import simulate
+from hocket.network import KINDS, parse, simulate
 from tests.network.ways import all_ways
 
 EXAMPLES = {

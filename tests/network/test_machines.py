@@ -2,7 +2,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.network.simulation.machines import MACHINES, predict
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 from tests.network.goldens_machines import Entry, entries
 
 ALL = list(entries())

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.simulation.pipelined import (
-    all_reduce_in_chains,
-    all_reduce_in_switches,
-    all_reduce_in_tree,
-    on_rails,
-)
-from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import verify
+from hocket.network import all_reduce_in_switches, all_reduce_in_tree
+from hocket.network.simulation.pipelined import all_reduce_in_chains, on_rails
+from hocket.schedule import Schedule, verify
 
 
 def sums(schedule: Schedule) -> np.ndarray:

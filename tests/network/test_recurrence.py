@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.kinds.by_name import parse
+from hocket.network import Options, Topology, parse, traffic_of
 from hocket.network.simulation.engine import run_events
 from hocket.network.simulation.jobs import make_job
-from hocket.network.simulation.options import Options
 from hocket.network.simulation.periodic import never_contends
-from hocket.network.simulation.traffic import Floats, Pattern, Traffic, traffic_of
-from hocket.network.topology import Topology
+from hocket.network.simulation.traffic import Floats, Pattern, Traffic
 
 OPTIONS = {
     "whole": Options(piece_bytes=math.inf),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network.kinds.by_name import parse
-from hocket.network.routing import DimensionOrder
+from hocket.network import DimensionOrder, parse
 from tests.network.ways import all_ways, hops
 
 

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import TopologyError
-from hocket.network import shortest
+from hocket.network import ShortestPath, parse, shortest
 from hocket.network.hashing import mix
-from hocket.network.kinds.by_name import parse
 from hocket.network.reach import components, distances
-from hocket.network.routing import NOWHERE, ShortestPath, Supplied, fill
+from hocket.network.routing import NOWHERE, Supplied, fill
 from tests.network.ways import all_ways, hops
 
 

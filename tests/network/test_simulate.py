@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, TopologyError
-from hocket.network.kinds.by_name import parse
+from hocket.network import Options, Topology, parse, simulate, traffic_of
 from hocket.network.simulation.engine import run_events
 from hocket.network.simulation.jobs import make_job
-from hocket.network.simulation.options import Options
-from hocket.network.simulation.simulate import LEVELS, Run, simulate, simulate_together
-from hocket.network.simulation.traffic import Pattern, Traffic, traffic_of
-from hocket.network.topology import Ints, Topology
-from hocket.schedule.builder import Builder
-from hocket.schedule.dependencies import REMOTE
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.network.simulation.simulate import LEVELS, Run, simulate_together
+from hocket.network.simulation.traffic import Pattern, Traffic
+from hocket.network.topology import Ints
+from hocket.schedule import Builder, Schedule, lower_all
+from hocket.schedule.lowering.dependencies import REMOTE
 
 MIB = 2.0**20
 WHOLE = Options(piece_bytes=math.inf)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from hocket.network.files.read import load
-from hocket.network.kinds.by_name import parse
-from hocket.network.kinds.switch_tree import switch_tree
+from hocket.network import load, parse, switch_tree
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ from itertools import pairwise
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.kinds.by_name import parse
-from hocket.network.simulation.options import Options
-from hocket.network.simulation.simulate import simulate
+from hocket.network import Options, parse, simulate
 from hocket.network.simulation.timeline import chrome_trace, write
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network.kinds.by_name import parse
-from hocket.network.routing import ShortestPath
-from hocket.network.topology import Topology
+from hocket.network import ShortestPath, Topology, parse
 from tests.network.ways import all_ways
 
 

@@ -6,9 +6,8 @@ few steps as the rank of the smallest degree allows.
 
 import numpy as np
 
-from hocket.network.topology import Topology
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.network import Topology
+from hocket.schedule import Builder, Schedule
 
 Step = list[tuple[int, int, int]]  # source, target, chunk
 

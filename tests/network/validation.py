@@ -1,9 +1,9 @@
-"""Writes docs/validation.md: every published figure beside ours, and this machine's own times beside predictions.
+"""Writes docs/reports/validation.md: predictions beside published numbers and beside times of one machine.
 
 python -m tests.network.validation [--measure]
 
---measure takes this machine's times anew, in some minutes in which nothing else should run; else those that the
-document has stay. Exit code 1 where a figure is further off than it may be.
+--measure times this machine again. That takes some minutes, in which nothing else should run. Without it the times that
+the document has stay. Exit code 1 if an error is larger than allowed.
 """
 
 import argparse
@@ -12,58 +12,77 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import predicted
-from hocket.view.words import name_bytes, name_seconds
+from hocket.view import name_bytes, name_seconds
 from tests.network import goldens_bounds, goldens_machines, goldens_simulator
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "validation.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reports" / "validation.md"
 BEGIN, END = "<!-- measured by make validate -->\n", "<!-- end of what was measured -->\n"
 MOST_MEDIAN_ERROR = 0.25
 _ROUNDING = 1e-12
 
 Entry = tuple[str, float, float, float, str]
-"""Name; ours and the published figure; the relative error allowed; parameters."""
+"""Name; Hocket's number and the published one; the relative error allowed; parameters."""
 
 HEAD = """# Validation
 
-What the simulator and the bounds say, beside figures that others published and beside this machine's own times.
-`make validate` writes this file; the tests hold every line of it. The figures are those of their authors, who are named
-beside them; `tests/network/goldens.json` has them all.
+This page compares the simulator and its lower bounds with published numbers, and with times that one machine measured.
+`make validate` wrote it; do not edit it. The tests check every comparison with a published number. The numbers belong
+to the authors that each section names; `tests/network/goldens.json` has them all.
+
+*error* is Hocket's number relative to the published one; *allowed* is the largest error that the tests accept. Where
+*allowed* says "at most", Hocket's number is a lower bound, which must not exceed the published one.
 
 """
-EXACT = """## Figures of other simulators
+EXACT = """## Numbers of other simulators
 
-Values that the tests of other simulators pin: ASTRA-sim's analytical networks (GB = 2^30 bytes, times cut to
-nanoseconds, every hop stored and forwarded where it says so), SimGrid's max-min solver and its LV08 model, and TACOS'
-optimal all-gathers. Ours come from simulating a schedule, with the option that simulator has.
+The tests of other simulators require these values:
+
+- ASTRA-sim's analytical networks. 1 GB is 2^30 bytes, and times are cut to whole nanoseconds. Where the row says so,
+  every hop stores a message and then forwards it.
+- SimGrid's max-min solver and its LV08 model.
+- The optimal all-gathers of TACOS.
+
+Hocket simulates a schedule with the option that matches the other simulator.
 
 """
 BOUNDS = """## Optima, cuts and proofs
 
-Throughput optima of all_gather, in GB/s, as the authors of ForestColl compute them: ours are the worst cut, found by
-largest flows. SCCL's synthesised schedules on DGX-1V, C chunks in S steps and R rounds: a schedule that is proved, or a
-proof that there is none. TE-CCL's finish times, which no bound may exceed.
+- ForestColl: its authors compute the optimal throughput of all_gather, in GB/s. Hocket finds the worst cut by maximum
+  flows.
+- SCCL: its authors synthesise schedules on DGX-1V with C chunks, S steps and R rounds. Hocket finds such a schedule and
+  proves it, or proves that there is none.
+- TE-CCL: no lower bound may exceed its finish times.
 
 """
 MEASURED = """## Times measured on GPU hosts
 
-Microseconds of NCCL and MSCCL: H100 from the tables of Azure's msccl repository, A100 from vTrain's, H200 and the
-others from nccl-tests' and nccl's issues, whose busbw is turned into time. One rule for all
-(`network/simulation/machines.py`): every algorithm in every protocol is predicted, with the constants of NCCL's own
-cost model, by simulating its schedule; the least time wins. The last column is what it chose. To 15 % from 16 MiB on,
-and to 35 % below. Figures of training iterations are left to
-the planner.
+The published numbers are times of NCCL and MSCCL, in microseconds. The H100 rows are from the tables of Azure's msccl
+repository, the A100 rows from vTrain. The H200 rows and all others are from issues of nccl-tests and nccl; their bus
+bandwidth is converted to time.
 
-What is no constant of NCCL's: the copy out of the receive buffer, at half of what a data sheet has for the memory;
-latency through switches, which counts once instead of for each piece; pieces of 512 KiB, at most 64, in chains; and
-the launch of 30 us in `a100-framework`, which is fitted to the very rows that it is compared with, as those were timed
-in a training program. The share of 0.85 that a reducing switch keeps up with is NCCL's, and so is how it cuts vectors
+One rule predicts all of them (`network/simulation/machines.py`). It simulates the schedule of every algorithm with
+every protocol, uses the constants of NCCL's own cost model, and takes the shortest time. The last column shows which
+algorithm and protocol it chose. The allowed error is 15 % from 16 MiB on, and 35 % below. Times of training iterations
+are not compared.
+
+Not all constants are NCCL's:
+
+- The copy out of the receive buffer runs at half the memory bandwidth of the data sheet.
+- The latency of switches counts once, not once for each piece.
+- Chains move pieces of 512 KiB, at most 64 of them.
+- The launch takes 30 us in `a100-framework`. This value is fitted to the very rows that it is compared with, because
+  they were timed in a training program.
+
+A switch that reduces sustains a share of 0.85 of its bandwidth; this number is NCCL's, and so is the way to cut vectors
 for switches.
 
 """
-OWN = """## This machine
+OWN = """## One machine
 
-`benchmarks/predicted.py`: processes in private memory, on fewer cores than ranks. A core is a link that its ranks
-share, main memory one that all share; three figures are calibrated, the rest is predicted.
+`benchmarks/predicted.py` times ranks that are processes with private memory. If there are more ranks than cores, ranks
+share cores. In the model a core is a link that its ranks share, and main memory is a link that all ranks share. Three
+numbers are calibrated: the rate of a core, and the cost of a message with and without shared cores. The memory
+bandwidth is that of `hocket tune --measure`. The model predicts everything else.
 
 """
 
@@ -83,7 +102,7 @@ def document(own: str) -> tuple[str, list[str]]:
 
 
 def _table(entries: Iterable[Entry]) -> tuple[str, list[str]]:
-    lines = ["|what|ours|published|error|allowed|parameters|", "|---|--:|--:|--:|--:|---|"]
+    lines = ["|what|Hocket|published|error|allowed|parameters|", "|---|--:|--:|--:|--:|---|"]
     off = []
     for name, ours, published, allowed, parameters in entries:
         error = ours / published - 1 if published else ours
@@ -108,7 +127,7 @@ def section(this: predicted.Profile, rows: list[predicted.Row]) -> tuple[str, li
     """The section for this profile and these rows; and what is off."""
     median = predicted.median_error(rows)
     text = (
-        f"{this.num_cores} cores, each {this.core_bytes_per_second / 1e9:.1f} GB/s of what others have in cache; "
+        f"{this.num_cores} cores, each {this.core_bytes_per_second / 1e9:.1f} GB/s of data in other cores' caches; "
         f"memory {this.memory_bytes_per_second / 1e9:.1f} GB/s; a message {name_seconds(this.message_seconds)}, a turn "
         f"on a shared core {name_seconds(this.turn_seconds)}. **Median error {median:.1%}** of {len(rows)} calls.\n\n"
         "|ranks|median error|within 25 %|\n|--:|--:|--:|\n"
@@ -127,7 +146,7 @@ def section(this: predicted.Profile, rows: list[predicted.Row]) -> tuple[str, li
 def main() -> int:
     """Writes the document; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="take this machine's times anew")
+    parser.add_argument("--measure", action="store_true", help="time this machine again")
     before = DOCUMENT.read_text() if DOCUMENT.exists() else ""
     own, wrong = before.partition(BEGIN)[2].partition(END)[0], list[str]()
     if parser.parse_args().measure:
@@ -135,7 +154,7 @@ def main() -> int:
     text, off = document(own)
     DOCUMENT.write_text(text)
     off += wrong
-    print(f"{DOCUMENT}: {len(off)} figures off", *off, sep="\n  ")
+    print(f"{DOCUMENT}: {len(off)} numbers off", *off, sep="\n  ")
     return 1 if off else 0
 
 

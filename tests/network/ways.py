@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hocket.network.topology import Paths, Topology
+from hocket.network import Topology
+from hocket.network.topology import Paths
 
 
 def all_ways(topology: Topology, keys: int = 0) -> Paths:

@@ -22,7 +22,7 @@ import numpy as np
 
 import hocket
 from hocket.errors import CommunicationError, PeerDied
-from hocket.runtime.ranks.environment import new_address
+from hocket.runtime import new_address
 
 LIMIT_SECONDS = 1.0
 HANG_SECONDS = 60.0

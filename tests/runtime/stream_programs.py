@@ -20,7 +20,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import hocket
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 NUM_RANKS, NUM_STREAMS, NUM_EVENTS, NUM_ARRAYS, NUM_ELEMENTS = 3, 3, 3, 4, 40
 PATIENCE_SECONDS = 100.0

@@ -9,7 +9,7 @@ import pytest
 
 import hocket
 from hocket.errors import CommunicationError
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 Comm = hocket.Communicator
 SIZE = 3

@@ -13,7 +13,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError, PeerAborted
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 PATIENCE_SECONDS = 60.0
 

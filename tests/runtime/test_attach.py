@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import may_attach
+from hocket.runtime import may_attach, run_ranks
 from tests.runtime.test_faults import Ranks
 
 # float32 elements: 128 KiB is a piece; from 2 MiB in huge pages, which NumPy has from 4 MiB on, or from 16 in others

@@ -3,9 +3,10 @@
 import pytest
 
 from hocket.errors import ScheduleError
+from hocket.runtime import MachineCosts
 from hocket.runtime.tuning.host_bound import MESSAGE, lower_bound, traffic_of
-from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime.tuning.machine_costs import PASSES
+from hocket.schedule import COLLECTIVES
 
 RATES = {"load": 10e9, "store": 5e9, "copy": 4e9, "add": 3e9}
 # In cache, of up to a MiB, all is ten times as fast; the two cores together are 1.5 times as fast as one.

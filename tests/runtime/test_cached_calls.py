@@ -15,7 +15,7 @@ import pytest
 
 import hocket
 from hocket.errors import CommunicationError, PeerAborted
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 SIZE = 2
 TURNS, NUM_THREADS = 100, 3

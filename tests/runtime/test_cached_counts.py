@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 from tests.runtime.test_cached_calls import SIZE, Built, Comm, count_misses, outcome, values
 
 FORMS: list[Callable[[list[int]], Any]] = [

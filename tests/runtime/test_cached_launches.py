@@ -13,8 +13,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveTimeout, CommunicationError
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.streams.work import Work
+from hocket.runtime import Work, run_ranks
 from tests.runtime.test_cached_calls import count_misses
 
 Comm = hocket.Communicator

@@ -13,7 +13,7 @@ import pytest
 import hocket
 from hocket import ANY_SOURCE, ANY_TAG
 from hocket.errors import CollectiveTimeout, CommunicationError
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 Comm = hocket.Communicator
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

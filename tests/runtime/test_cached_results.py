@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import hocket
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 from tests.runtime.test_cached_calls import SIZE, Comm, count_misses, values
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -15,8 +15,8 @@ import pytest
 import hocket
 from hocket import ANY_SOURCE, ANY_TAG, _core
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.streams.work import InFlight, MessageWork, Work
+from hocket.runtime import InFlight, Work, run_ranks
+from hocket.runtime.streams.work import MessageWork
 from tests.runtime.test_cached_messages import count_misses
 
 Comm = hocket.Communicator

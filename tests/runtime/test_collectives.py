@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 Comm = hocket.Communicator
 SIZES = (1, 2, 3, 5)

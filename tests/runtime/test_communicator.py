@@ -13,11 +13,8 @@ import pytest
 
 import hocket
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.choice.select import choose
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import discover
-from hocket.schedule import reference
-from hocket.schedule.collective import COLLECTIVES
+from hocket.runtime import choose, discover, run_ranks
+from hocket.schedule import COLLECTIVES, reference
 
 SIZES = (1, 2, 3, 4, 5, 7, 8)
 LARGE = -1  # stands for a block whose every chunk is cut into several pieces of 128 KiB

@@ -9,8 +9,8 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, CollectiveTimeout
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.schedule.dtypes import DTYPES, numpy_dtype
+from hocket.runtime import run_ranks
+from hocket.schedule import DTYPES, numpy_dtype
 from hocket.schedule.reduction import accumulator_dtype
 
 Comm = hocket.Communicator

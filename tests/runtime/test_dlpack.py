@@ -12,8 +12,8 @@ import torch
 
 import hocket
 from hocket import _core
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.schedule.dtypes import DTYPES, EXTENSION_DTYPES, numpy_dtype
+from hocket.runtime import run_ranks
+from hocket.schedule import DTYPES, EXTENSION_DTYPES, numpy_dtype
 
 
 class OnlyDLPack:

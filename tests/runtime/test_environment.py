@@ -4,15 +4,8 @@ from dataclasses import replace
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.runtime.ranks.environment import (
-    Environment,
-    at_rank_end,
-    discover,
-    new_address,
-    rank_scope,
-    rank_variables,
-    torchrun_variables,
-)
+from hocket.runtime import discover, new_address
+from hocket.runtime.ranks.environment import Environment, at_rank_end, rank_scope, rank_variables, torchrun_variables
 
 HOCKET = {"HOCKET_RANK": "1", "HOCKET_SIZE": "3", "HOCKET_ADDRESS": "meeting"}
 TORCHRUN = {

@@ -21,8 +21,8 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveTimeout, PeerAborted, PeerDied
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import new_address, rank_variables
+from hocket.runtime import new_address, run_ranks
+from hocket.runtime.ranks.environment import rank_variables
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0

@@ -14,8 +14,7 @@ import hocket
 from hocket import _core
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, PeerAborted
-from hocket.runtime import memory
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import memory, run_ranks
 
 PATIENCE_SECONDS = 60.0
 KINDS = pytest.mark.parametrize("kind", ["thread", "process"])

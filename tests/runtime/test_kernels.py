@@ -7,9 +7,19 @@ import numpy as np
 import pytest
 
 from hocket import _core
-from hocket.schedule.dtypes import DTYPES, ITEM_BYTES, numpy_dtype
-from hocket.schedule.reduction import REDUCTIONS, Array, Reduction, as_reduction, check_reduction, fold, premul_sum
-from hocket.schedule.reduction import user_op as op
+from hocket.schedule import (
+    DTYPES,
+    ITEM_BYTES,
+    REDUCTIONS,
+    Array,
+    Reduction,
+    as_reduction,
+    check_reduction,
+    fold,
+    numpy_dtype,
+    premul_sum,
+)
+from hocket.schedule import user_op as op
 
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 SIZES = (0, 1, 7, 1000, 5000)

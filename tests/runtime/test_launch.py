@@ -16,10 +16,10 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied
+from hocket.runtime import discover, run_ranks
 from hocket.runtime.communicator import communicator
 from hocket.runtime.launch import launcher
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import at_rank_end, discover
+from hocket.runtime.ranks.environment import at_rank_end
 
 KINDS = ("process", "thread")
 
@@ -271,8 +271,8 @@ def test_what_cannot_be_called_is_refused(kind: str) -> None:
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from hocket.runtime.ranks.environment import discover
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import discover
+from hocket.runtime import run_ranks
 
 class OwnError(Exception):
     pass

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hocket import _core
+from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import machine_costs
-from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
+from hocket.runtime.tuning.machine_costs import PASSES
 
 COSTS = MachineCosts(2, 1e-7, {kind: {16384: 1e11, 1 << 27: 1e10} for kind in PASSES}, dict.fromkeys(PASSES, 2e10))
 

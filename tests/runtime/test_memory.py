@@ -16,9 +16,8 @@ import pytest
 
 import hocket
 from hocket.errors import ResourceError
-from hocket.runtime import memory
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.schedule.dtypes import EXTENSION_DTYPES
+from hocket.runtime import memory, run_ranks
+from hocket.schedule import EXTENSION_DTYPES
 
 MIB = 1 << 20
 

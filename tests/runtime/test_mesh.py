@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 import hocket
 from hocket.errors import PeerAborted
-from hocket.runtime.communicator.cartesian import Cartesian
-from hocket.runtime.communicator.mesh import Mesh
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import Cartesian, Mesh, run_ranks
 
 CUBE = {"pp": 2, "dp": 2, "tp": 2}
 

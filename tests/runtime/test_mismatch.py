@@ -13,8 +13,7 @@ import pytest
 import hocket
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CollectiveMismatch
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import discover
+from hocket.runtime import discover, run_ranks
 
 Comm = hocket.Communicator
 SMALL, MIDDLE, LARGE = 3, 900, 70_000  # inside the flag's cache line; staged; lent or several pieces

@@ -12,8 +12,7 @@ import pytest
 import hocket
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CollectiveMismatch, ScheduleError, VerifyError
-from hocket.runtime import plans
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import plans, run_ranks
 from hocket.runtime.plans import find, prove
 
 LOADED_TO = 5  # load() tries an algorithm for so many ranks

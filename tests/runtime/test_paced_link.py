@@ -10,7 +10,7 @@ import pytest
 
 import hocket
 from hocket.errors import RendezvousError
-from hocket.runtime.ranks.environment import discover
+from hocket.runtime import discover
 from hocket.testing import check_transport, paced_link, run_ranks
 
 GIGABYTE, MICROSECOND = 1e9, 1e-6

@@ -16,11 +16,9 @@ import pytest
 import hocket
 from hocket import algorithms, schedule
 from hocket.errors import VerifyError
-from hocket.runtime import cache, file_lock, plans
-from hocket.runtime.cache import cache_folder
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import cache, cache_folder, file_lock, plans, run_ranks
 from hocket.runtime.plans import find, in_core, prepare, prove
-from hocket.schedule.lower import Plan, lower
+from hocket.schedule import Plan, lower
 
 SIZE = 3
 

@@ -13,7 +13,7 @@ import pytest
 import hocket
 from hocket import ANY_SOURCE, ANY_TAG, Recv, Send
 from hocket.errors import CollectiveTimeout
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 SIZES = (0, 1, 48, 49, 8 << 10, (8 << 10) + 1, 64 << 10, (64 << 10) + 1, (128 << 10) + 1, 256 << 10, (256 << 10) + 1)
 SIZES += ((1 << 20) + 3, (8 << 20) + 5)

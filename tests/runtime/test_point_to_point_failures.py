@@ -11,7 +11,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted, PeerDied
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 PATIENCE_SECONDS = 60.0
 

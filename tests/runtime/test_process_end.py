@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
     import multiprocessing.util, os, sys, threading, time, numpy as np, hocket
     from hocket.errors import PeerAborted
-    from hocket.runtime.ranks.environment import new_address
+    from hocket.runtime import new_address
 
     def main(rank, address, ending, leaving):
         comm = hocket.init(rank, 2, address=address)

@@ -8,8 +8,8 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.schedule.dtypes import DTYPES, numpy_dtype
+from hocket.runtime import run_ranks
+from hocket.schedule import DTYPES, numpy_dtype
 
 NAMED = {
     "land": np.logical_and,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hocket.errors import PeerDied, RendezvousError
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import Environment, discover, new_address
+from hocket.runtime import discover, new_address, run_ranks
+from hocket.runtime.ranks.environment import Environment
 from hocket.runtime.rendezvous import host, protocol, sockets
 from hocket.runtime.rendezvous.join import Membership, join
 

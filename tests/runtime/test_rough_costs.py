@@ -3,8 +3,8 @@
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.tuning.fit import Costs
-from hocket.runtime.tuning.machine_costs import PASSES, MachineCosts
+from hocket.runtime import Costs, MachineCosts
+from hocket.runtime.tuning.machine_costs import PASSES
 from hocket.runtime.tuning.rough_costs import rough_costs, rough_entries, work_of
 from hocket.runtime.tuning.tuner import COLLECTIVES, candidates
 

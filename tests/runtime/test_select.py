@@ -13,21 +13,10 @@ import pytest
 import hocket
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.errors import ScheduleError
-from hocket.runtime.choice.select import (
-    DEFAULTS,
-    ORDERS,
-    SHARED,
-    Policy,
-    choose,
-    choose_by,
-    defaults,
-    has_label,
-    required_label,
-)
-from hocket.runtime.choice.tuner_file import Rule
+from hocket.runtime import Policy, Rule, choose
+from hocket.runtime.choice.select import DEFAULTS, ORDERS, SHARED, choose_by, defaults, has_label, required_label
 from hocket.runtime.communicator import communicator
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES, Builder
 
 REDUCING = [one.name for one in COLLECTIVES.values() if one.counts_contributions]
 

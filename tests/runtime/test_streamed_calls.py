@@ -12,8 +12,8 @@ import pytest
 
 import hocket
 from hocket.errors import CommunicationError, PeerAborted
+from hocket.runtime import run_ranks
 from hocket.runtime.communicator import calls
-from hocket.runtime.launch.launcher import run_ranks
 
 PATIENCE_SECONDS = 60.0
 

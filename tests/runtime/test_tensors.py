@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hocket
 from hocket import _core
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.schedule.dtypes import DTYPES
+from hocket.runtime import run_ranks
+from hocket.schedule import DTYPES
 from tests.runtime.test_cached_calls import count_misses
 
 TURNS = 3

@@ -8,8 +8,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import VerifyError
-from hocket.schedule import interpreter
-from hocket.schedule.dtypes import DTYPES
+from hocket.schedule import DTYPES, interpreter
 from hocket.testing import assert_same_bits, check_schedule, random_block_lengths, random_inputs
 from tests.schedule.small_algorithms import SMALL
 
@@ -65,7 +64,7 @@ def test_inputs_of_every_type(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_a_sign_of_zero_is_a_bit_and_any_nan_is_any_other(dtype: str) -> None:
-    from hocket.schedule.dtypes import numpy_dtype
+    from hocket.schedule import numpy_dtype
 
     zeros = np.zeros(2, numpy_dtype(dtype))
     with pytest.raises(AssertionError, match=r"rank 0: element \[0\]"):

@@ -9,8 +9,7 @@ import pytest
 import hocket
 from hocket import testing
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime import world
-from hocket.runtime.ranks.environment import discover
+from hocket.runtime import discover, world
 from hocket.schedule import reference
 from hocket.testing import (
     assert_same_bits,

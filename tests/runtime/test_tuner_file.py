@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, algorithm
-from hocket.runtime.choice.tuner_file import Rule, read, read_configured, write
+from hocket.runtime import Rule
+from hocket.runtime.choice.tuner_file import read, read_configured, write
 
 EXAMPLE = """\
 # As NCCL's example tuner describes it; blank lines and comments mean nothing.

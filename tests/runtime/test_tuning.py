@@ -13,14 +13,12 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import CommunicationError
-from hocket.runtime.choice.select import Policy, choose
+from hocket.runtime import Policy, choose, discover, run_ranks
 from hocket.runtime.choice.tuner_file import read, write
-from hocket.runtime.launch.launcher import run_ranks
-from hocket.runtime.ranks.environment import discover
 from hocket.runtime.tuning import tuner
 from hocket.runtime.tuning.timed_ranks import Job, Rounds, _cells, _worth_trying, exact_bytes, measure
 from hocket.runtime.tuning.tuner import COLLECTIVES, Tuning, candidates, job_of, load, store, tune
-from hocket.schedule.collective import find_collective
+from hocket.schedule import find_collective
 
 
 @pytest.fixture(autouse=True)
@@ -266,13 +264,17 @@ def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("num_rounds", range(1, 15))
 def test_the_median_of_rounds_lies_between_their_quartiles(num_rounds: int) -> None:
     """Also of two rounds, of which the better counts as the median."""
-    found = tuner.sample(8, [2.0**number for number in range(num_rounds)])
+    found = tuner.sample_of(8, [2.0**number for number in range(num_rounds)])
     assert found.low <= found.seconds <= found.high and found.num_rounds == num_rounds
-    assert tuner.sample(8, (4.0, 1.0)) == tuner.Sample(8, 1.0, 1.0, 4.0, 2)
+    assert tuner.sample_of(8, (4.0, 1.0)) == tuner.Sample(8, 1.0, 1.0, 4.0, 2)
 
 
 def test_what_has_fewer_rounds_was_not_timed_to_the_end() -> None:
-    samples = {"a": tuner.sample(8, [1.0] * 5), "b": tuner.sample(8, [1.0] * 2), "c": tuner.sample(8, [2.0] * 5)}
+    samples = {
+        "a": tuner.sample_of(8, [1.0] * 5),
+        "b": tuner.sample_of(8, [1.0] * 2),
+        "c": tuner.sample_of(8, [2.0] * 5),
+    }
     assert tuner.timed_to_the_end(samples) == {"a": samples["a"], "c": samples["c"]}
     assert tuner.timed_to_the_end({}) == {}
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.runtime.tuning.fit import Costs, Traits, fit, traits_of
+from hocket.runtime import Costs, Traits
+from hocket.runtime.tuning.fit import fit, traits_of
 
 SIZES = [8 << shift for shift in range(0, 24, 2)]
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.runtime.choice.select import Policy, choose
-from hocket.runtime.choice.tuner_file import Rule
+from hocket.runtime import Policy, Rule, choose
 from hocket.runtime.tuning.rules import as_good, clear_winners, loses_clearly, merged, ratios, wins_again
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2]

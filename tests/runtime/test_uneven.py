@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, CommunicationError
-from hocket.runtime.launch.launcher import run_ranks
+from hocket.runtime import run_ranks
 
 LARGE = 50_000  # rows: several pieces
 

@@ -4,8 +4,7 @@ import pytest
 
 from hocket.errors import InternalError
 from hocket.runtime import world
-from hocket.schedule import reference
-from hocket.schedule.reduction import premul_sum
+from hocket.schedule import premul_sum, reference
 from hocket.testing import assert_same_bits
 from tests.schedule.random_schedules import random_inputs, random_lengths, random_schedule
 

@@ -13,13 +13,10 @@ import numpy.typing as npt
 
 from hocket import _core
 from hocket.errors import InternalError
+from hocket.runtime import DTYPES, OPS
 from hocket.runtime.communicator.reductions import extra_of, parameters_of
 from hocket.runtime.plans import in_core
-from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.collective import in_place_offset
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower_all
-from hocket.schedule.reduction import Reduction, as_reduction
+from hocket.schedule import Plan, Reduction, Schedule, as_reduction, in_place_offset, lower_all
 
 Arrays = Sequence[npt.NDArray[Any] | None]
 Lengths = npt.NDArray[np.int64]

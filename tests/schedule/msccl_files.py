@@ -5,8 +5,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from hocket.schedule import reference
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule, reference
 from hocket.schedule.msccl.program import span
 from hocket.schedule.msccl.reader import Cells
 from hocket.schedule.msccl.text import parse

@@ -2,7 +2,7 @@
 
 What counts as broken is decided without verify: a schedule by what the reference computes from random data, plans by
 500 random interleavings. Algorithms and kinds of mutation take turns. `make mutation` tries more of them than the test
-does, and writes docs/mutation.md: python -m tests.schedule.mutants [NUMBER] [--seed SEED] [--output FILE]
+does, and writes docs/reports/mutation.md: python -m tests.schedule.mutants [NUMBER] [--seed SEED] [--output FILE]
 """
 
 import argparse
@@ -20,14 +20,20 @@ import numpy as np
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
-from hocket.schedule import reference
-from hocket.schedule.collective import find_collective
+from hocket.schedule import (
+    Block,
+    Plan,
+    Reduction,
+    Schedule,
+    Step,
+    check_plans,
+    find_collective,
+    lower_all,
+    premul_sum,
+    reference,
+    verify,
+)
 from hocket.schedule.interpreter import Interpreter
-from hocket.schedule.ir import Block, Schedule, Step
-from hocket.schedule.lower import Plan, lower_all
-from hocket.schedule.races import check_plans
-from hocket.schedule.reduction import Reduction, premul_sum
-from hocket.schedule.verify import verify
 from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 from tests.schedule.random_schedules import random_inputs
 from tests.schedule.small_algorithms import SMALL
@@ -64,7 +70,7 @@ class Score:
     def table(self, corner: str, part: int) -> str:
         """In Markdown, by kind of mutation (part 0) or by algorithm (part 1)."""
         rows = sorted({column[part] for column in self.broken | self.harmless})
-        lines = [f"|{corner}|broken|caught|harmless|of these refused|", "|---|---|---|---|---|"]
+        lines = [f"|{corner}|broken|caught|harmless|harmless, but refused|", "|---|---|---|---|---|"]
         for row in rows:
             counters = (self.broken, self.caught, self.harmless, self.refused)
             sums = (sum(number for column, number in one.items() if column[part] == row) for one in counters)
@@ -259,15 +265,22 @@ def mutation_score(num_rows: int, num_plans: int, seed: int = 0) -> Score:
 
 
 HEAD = """\
-# What the proof is worth: mutants of every algorithm
+# What the proof catches: mutants of every algorithm
 
-Written by `make mutation` from what it tried; do not edit. **{caught} of {broken} broken mutants caught.**
+`make mutation` wrote this page from its results; do not edit it. **{caught} of {broken} broken mutants caught.**
 
-A mutant is a schedule of 2 to 8 ranks with one row dropped, doubled, redirected, moved to another chunk, turned from
-copy to reduce or back, or out of its order; or plans of 2 to 5 ranks with a dependency dropped or one number changed.
-Whether it is broken is decided without the proof: a schedule by what the reference interpreter makes of random numbers,
-plans by {interleavings} random interleavings. Harmless ones may be refused all the same, as plans whose order happens
-to be kept by something else. Seed {seed}; algorithms that the registry does not know are small ones of the tests.
+There are two kinds of mutants:
+
+- a schedule of 2 to 8 ranks in which one row is dropped, duplicated, redirected, moved to another chunk, turned from
+  copy to reduce or back, or moved to another position, or in which two steps change places;
+- the plans of 2 to 5 ranks, in which one dependency is dropped or one number is changed.
+
+Two tests that do not use the proof decide whether a mutant is broken. A schedule is broken if the reference interpreter
+computes a wrong result from random data. Plans are broken if one of {interleavings} random interleavings deadlocks or
+gives other bits than the reference. The others are harmless. The proof may refuse a harmless mutant: for example, plans
+that have lost a dependency but still run in the right order for another reason.
+
+Seed {seed}. The tables include small algorithms of the tests, which are not in the registry.
 
 """
 
@@ -278,7 +291,7 @@ def main() -> int:
         "number", type=int, nargs="?", default=12000, help="mutants of schedules; of plans a fifth each"
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "docs" / "mutation.md")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "docs" / "reports" / "mutation.md")
     arguments = parser.parse_args()
     num_parts = 4 * len(os.sched_getaffinity(0))
     rows, plans = (-(-number // num_parts) for number in (arguments.number, arguments.number // 5))

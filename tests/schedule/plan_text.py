@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.schedule.lower import Plan, lower_all
+from hocket.schedule import Plan, lower_all
 
 
 def listing(plan: Plan) -> list[str]:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hocket.schedule import reference
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule, reference
 
 Arrays = Sequence[np.ndarray | None]
 

@@ -4,8 +4,7 @@ import random
 
 import numpy as np
 
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.ir import Block, Buffer, Schedule, Step
+from hocket.schedule import COLLECTIVES, Block, Buffer, Schedule, Step
 
 Place = tuple[int, Buffer, int]  # rank, buffer, chunk
 

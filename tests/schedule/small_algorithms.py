@@ -5,9 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, compose, find_collective
 
 Make = Callable[[int, int, int], Schedule]  # of rank count, root and chunks per block
 
@@ -100,7 +98,7 @@ def _of_even(collective: str, name: str) -> Make:
     """The built-in algorithm of the even collective, for blocks of unequal length."""
 
     def make(p: int, root: int, k: int) -> Schedule:
-        even = ALGORITHMS[collective, name].build(p).refine(k)
+        even = compose.refine(ALGORITHMS[collective, name].build(p), k)
         return Schedule(f"{collective}_v", p, even.num_chunks, 0, even.blocks, even.num_scratch)
 
     return make
@@ -121,7 +119,7 @@ def _explicit_reduce_scatter(p: int, root: int, k: int) -> Schedule:
 SMALL: dict[tuple[str, str], Make] = {
     ("gather", "linear"): _linear("gather"),
     ("gather", "explicit"): _explicit_gather("gather"),
-    ("gather", "chain"): lambda p, root, k: _chain_scatter(p, root, k).reversed(),
+    ("gather", "chain"): lambda p, root, k: compose.reversed(_chain_scatter(p, root, k)),
     ("scatter", "linear"): _linear("scatter"),
     ("scatter", "chain"): _chain_scatter,
     ("all_to_all", "pairwise"): _pairwise("all_to_all", explicit=False),

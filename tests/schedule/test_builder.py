@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import ScheduleError
-from hocket.schedule.builder import Builder
+from hocket.schedule import Builder
 
 
 def build(write: Callable[[Builder], None], collective: str = "all_reduce", p: int = 4, chunks: int = 4) -> None:

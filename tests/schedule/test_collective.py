@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import ScheduleError
-from hocket.schedule.collective import COLLECTIVES, chunk_bounds, find_collective, in_place_offset
+from hocket.schedule import COLLECTIVES, find_collective, in_place_offset
+from hocket.schedule.collective import chunk_bounds
 
 
 def test_blocks_of_each_collective_before_and_after() -> None:

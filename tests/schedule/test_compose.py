@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.verify import Certificate, verify
+from hocket.schedule import Buffer, Builder, Certificate, Schedule, compose, find_collective, reference, verify
 from tests.schedule.promise import even_lengths, named_lengths
 from tests.schedule.random_schedules import random_inputs
 
@@ -29,20 +25,20 @@ def made(collective: str, name: str, p: int, root: int = 0) -> Schedule:
 def test_backwards_and_backwards_again(name: str, p: int) -> None:
     for collective, reverse in (("all_gather", "reduce_scatter"), ("reduce_scatter", "all_gather")):
         schedule = made(collective, name, p)
-        back = schedule.reversed()
+        back = compose.reversed(schedule)
         assert back.collective == reverse and back.num_steps == schedule.num_steps
         assert len(back.blocks) == len(schedule.blocks)
         holds(back)
-        assert holds(back.reversed()).collective == collective
+        assert holds(compose.reversed(back)).collective == collective
     gather = made("all_gather", "ring", p)
-    assert gather.reversed().reversed().digest == gather.digest
+    assert compose.reversed(compose.reversed(gather)).digest == gather.digest
 
 
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
 def test_trees_backwards_for_all_roots(p: int) -> None:
     for root in range(p):
-        assert holds(made("broadcast", "binomial", p, root).reversed()).collective == "reduce"
-        assert holds(made("reduce", "binomial", p, root).reversed()).collective == "broadcast"
+        assert holds(compose.reversed(made("broadcast", "binomial", p, root))).collective == "reduce"
+        assert holds(compose.reversed(made("reduce", "binomial", p, root))).collective == "broadcast"
 
 
 def test_backwards_through_scratch() -> None:
@@ -55,13 +51,13 @@ def test_backwards_through_scratch() -> None:
                 schedule.copy((holder + 1) % 3, target % 3, src_chunk=0, dst_chunk=holder, src_buffer="scratch")
     gather = schedule.finish()
     holds(gather)
-    assert holds(gather.reversed()).collective == "reduce_scatter"
+    assert holds(compose.reversed(gather)).collective == "reduce_scatter"
 
 
 def test_what_cannot_run_backwards() -> None:
     for collective, name in (("all_reduce", "ring"), ("barrier", "dissemination")):
         with pytest.raises(ScheduleError, match="run backwards"):
-            made(collective, name, 2).reversed()
+            compose.reversed(made(collective, name, 2))
 
 
 @pytest.mark.parametrize("key", ALGORITHMS, ids="-".join)
@@ -69,7 +65,7 @@ def test_what_cannot_run_backwards() -> None:
 def test_refining_changes_nothing_but_the_number_of_rows(key: tuple[str, str], chunks: int) -> None:
     for p in filter(ALGORITHMS[key].allows, (1, 2, 5)):
         schedule = made(*key, p)
-        fine = schedule.refine(chunks)
+        fine = compose.refine(schedule, chunks)
         assert (fine.num_chunks, fine.num_rows) == (schedule.num_chunks * chunks, schedule.num_rows * chunks)
         before, after = holds(schedule), holds(fine)
         assert (after.labels, after.sent, after.num_steps) == (before.labels, before.sent, before.num_steps)
@@ -85,7 +81,7 @@ def test_refining_strided_rows() -> None:
     with schedule.step():
         schedule.reduce(src=[0, 1], dst=[1, 0], chunk=0, count=2, stride=2)
         schedule.reduce(src=[0, 1], dst=[1, 0], chunk=1, count=2, stride=2)
-    holds(schedule.finish().refine(3))
+    holds(compose.refine(schedule.finish(), 3))
 
 
 @given(
@@ -95,19 +91,19 @@ def test_refining_strided_rows() -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_on_a_permutation_of_ranks_a_schedule_still_holds(ranks: list[int], key: tuple[str, str], chunks: int) -> None:
-    schedule = made(*key, 5, 2 if find_collective(key[0]).rooted else 0).refine(chunks)
+    schedule = compose.refine(made(*key, 5, 2 if find_collective(key[0]).rooted else 0), chunks)
     if not schedule.uses_data:
         with pytest.raises(ScheduleError, match="schedule on data"):
-            schedule.on(ranks, 5)
+            compose.on(schedule, ranks, 5)
         return
-    moved = schedule.on(ranks, 5)
+    moved = compose.on(schedule, ranks, 5)
     assert holds(moved).sent == holds(schedule).sent
     assert moved.root == (ranks[2] if schedule.kind.rooted else 0)
 
 
 def test_on_the_same_ranks_is_the_same() -> None:
     schedule = made("all_reduce", "ring", 4)
-    assert schedule.on(range(4), 4).digest == schedule.digest
+    assert compose.on(schedule, range(4), 4).digest == schedule.digest
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.randoms(use_true_random=False))
@@ -119,17 +115,20 @@ def test_hierarchical_all_reduce_over_unequal_groups(sizes: list[int], random) -
     random.shuffle(ranks)
     groups = [ranks[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
     up, down = (
-        [made(kind, "binomial", len(group)).on(group, p) for group in groups] for kind in ("reduce", "broadcast")
+        [compose.on(made(kind, "binomial", len(group)), group, p) for group in groups]
+        for kind in ("reduce", "broadcast")
     )
-    middle = made("all_reduce", "ring", len(groups)).on([group[0] for group in groups], p)
+    middle = compose.on(made("all_reduce", "ring", len(groups)), [group[0] for group in groups], p)
 
     def side_by_side(parts: list[Schedule]) -> Schedule:
         whole = parts[0]
         for part in parts[1:]:
-            whole = whole.beside(part, collective="all_reduce")
+            whole = compose.beside(whole, part, collective="all_reduce")
         return whole
 
-    whole = side_by_side(up).then(middle, collective="all_reduce").then(side_by_side(down), collective="all_reduce")
+    whole = compose.then(
+        compose.then(side_by_side(up), middle, collective="all_reduce"), side_by_side(down), collective="all_reduce"
+    )
     assert "same_on_all_ranks" in holds(whole).labels
     inputs = [np.arange(7) * (rank + 1) for rank in range(p)]
     for output in reference.run(whole, inputs):
@@ -141,27 +140,33 @@ def test_two_level_reduce_scatter_and_all_gather() -> None:
     p, groups = 4, ([0, 1], [2, 3])
     scatter, gather = (made(kind, "ring", 2) for kind in ("reduce_scatter", "all_gather"))
     inside, back = (
-        kind.on(groups[0], p, collective="all_reduce").beside(kind.on(groups[1], p, collective="all_reduce"))
+        compose.beside(
+            compose.on(kind, groups[0], p, collective="all_reduce"),
+            compose.on(kind, groups[1], p, collective="all_reduce"),
+        )
         for kind in (scatter, gather)
     )
     across = Builder("all_reduce", p, 2)
     with across.step():
         across.reduce(src=[0, 1, 2, 3], dst=[2, 3, 0, 1], chunk=[0, 1, 0, 1])
-    whole = inside.then(across.finish(), collective="all_reduce").then(back, collective="all_reduce")
+    whole = compose.then(compose.then(inside, across.finish(), collective="all_reduce"), back, collective="all_reduce")
     assert holds(whole).num_steps == 3
 
 
 def test_rings_side_by_side_stay_periodic() -> None:
     ring = made("reduce_scatter", "ring", 4)
-    both = ring.on(range(4), 8, collective="all_reduce").beside(ring.on(range(4, 8), 8, collective="all_reduce"))
+    both = compose.beside(
+        compose.on(ring, range(4), 8, collective="all_reduce"),
+        compose.on(ring, range(4, 8), 8, collective="all_reduce"),
+    )
     assert len(both.blocks) == 1 and both.num_steps == 3 and both.num_rows == 2 * ring.num_rows
 
 
 def test_side_by_side_with_other_periods() -> None:
     """Three repetitions beside one step and then two: cut where they meet."""
-    ring = made("all_gather", "ring", 4).on(range(4), 7, collective="all_reduce")
-    other = made("broadcast", "binomial", 3).on([4, 5, 6], 7).refine(4)
-    both = ring.beside(other, collective="all_reduce")
+    ring = compose.on(made("all_gather", "ring", 4), range(4), 7, collective="all_reduce")
+    other = compose.refine(compose.on(made("broadcast", "binomial", 3), [4, 5, 6], 7), 4)
+    both = compose.beside(ring, other, collective="all_reduce")
     assert both.num_steps == 3
     rows = [len(step.expanded()) for step in both.steps()]
     assert rows == [4 + 4, 4 + 4, 4]
@@ -169,9 +174,9 @@ def test_side_by_side_with_other_periods() -> None:
 
 def test_side_by_side_with_other_chunks_stay_periodic() -> None:
     """Repetitions of a part with fewer chunks move on by as much of the vector as before."""
-    three = made("all_gather", "ring", 3).on(range(3), 5, collective="all_reduce")
-    two = made("all_gather", "ring", 2).on([3, 4], 5, collective="all_reduce")
-    both = three.beside(two)
+    three = compose.on(made("all_gather", "ring", 3), range(3), 5, collective="all_reduce")
+    two = compose.on(made("all_gather", "ring", 2), [3, 4], 5, collective="all_reduce")
+    both = compose.beside(three, two)
     moved = [step.take(step.dst < 3) for step in both.steps()]
     for found, expected in zip(moved, made("all_gather", "ring", 3).steps(), strict=True):
         assert found.src_chunk.tolist() == (expected.src_chunk * 2).tolist() and (found.count == 2).all()
@@ -189,7 +194,7 @@ def test_some_chunks_may_be_left_out(buffer: str) -> None:
             sent |= {"src_chunk": 0, "src_buffer": "scratch"} if i else {}
         with schedule.step():
             schedule.copy(src=rank, dst=(rank + 1) % 3, **sent)
-    part = schedule.finish().on(range(3), 3, chunks=[0, -1, 1], num_chunks=2, collective="broadcast")
+    part = compose.on(schedule.finish(), range(3), 3, chunks=[0, -1, 1], num_chunks=2, collective="broadcast")
     assert part.num_rows == 4
     for step in part.steps():
         assert (step.dst_buffer == Buffer[buffer.upper()]).all() and len(step) == 2
@@ -198,9 +203,9 @@ def test_some_chunks_may_be_left_out(buffer: str) -> None:
 
 
 def test_rows_stay_whole_where_chunks_are_equally_far_apart() -> None:
-    schedule = made("all_gather", "direct", 2).refine(4)
+    schedule = compose.refine(made("all_gather", "direct", 2), 4)
     places = [0, 3, 6, 9, 1, 2, 7, 4]  # Of rank 1: by one, by five, back by three.
-    part = schedule.on(range(2), 2, chunks=places, num_chunks=10, collective="all_reduce")
+    part = compose.on(schedule, range(2), 2, chunks=places, num_chunks=10, collective="all_reduce")
     step = part.blocks[0].step
     rows = zip(step.src.tolist(), step.src_chunk.tolist(), step.count.tolist(), step.stride.tolist(), strict=True)
     assert sorted(rows) == [(0, 0, 4, 3), (1, 1, 2, 1), (1, 4, 1, 1), (1, 7, 1, 1)]
@@ -216,21 +221,21 @@ def test_scratch_of_the_second_lies_behind_that_of_the_first() -> None:
             schedule.copy(src=dst, dst=dst, chunk=0, src_buffer="scratch")
         return schedule.finish()
 
-    both = part(0, 1).beside(part(0, 2))
+    both = compose.beside(part(0, 1), part(0, 2))
     assert both.num_scratch == 2
     holds(both)
-    assert part(0, 1).then(part(0, 2), collective="broadcast").num_scratch == 1
+    assert compose.then(part(0, 1), part(0, 2), collective="broadcast").num_scratch == 1
 
 
 def test_then_takes_the_common_chunks() -> None:
-    scatter = made("reduce_scatter", "ring", 3).refine(2)
-    gather = made("all_gather", "direct", 3).refine(3)
-    whole = scatter.then(gather)
+    scatter = compose.refine(made("reduce_scatter", "ring", 3), 2)
+    gather = compose.refine(made("all_gather", "direct", 3), 3)
+    whole = compose.then(scatter, gather)
     assert (whole.collective, whole.num_chunks) == ("all_reduce", 18)
     holds(whole)
     for root in range(3):
-        holds(made("reduce", "binomial", 3, root).then(made("broadcast", "binomial", 3, root)))
-        gathered = made("gather", "binomial", 3, root).then(made("broadcast", "binomial", 3, root))
+        holds(compose.then(made("reduce", "binomial", 3, root), made("broadcast", "binomial", 3, root)))
+        gathered = compose.then(made("gather", "binomial", 3, root), made("broadcast", "binomial", 3, root))
         assert (holds(gathered).collective, gathered.root) == ("all_gather", 0)
 
 
@@ -241,48 +246,63 @@ def test_what_does_not_compose() -> None:
     with explicit.step():
         explicit.copy(src=0, dst=[0, 1], chunk=0, src_buffer="input", dst_buffer="output")
     wrong = [
-        (lambda: ring.then(broadcast), "reduce_scatter then all_gather"),
-        (lambda: made("reduce", "binomial", 2, 0).then(made("broadcast", "binomial", 2, 1)), "one root, found 0 and 1"),
-        (lambda: made("reduce_scatter", "ring", 2).then(ring), "equal rank counts, found 2 and 4"),
-        (lambda: ring.beside(broadcast), "found all_gather and broadcast"),
-        (lambda: broadcast.beside(broadcast), "no place that two parts write in one step, found 1 in step 0"),
-        (lambda: ring.on([0, 1, 2], 4), "4 different ranks"),
-        (lambda: ring.on([0, 1, 2, 2], 4), "4 different ranks"),
-        (lambda: ring.on(3, 4), "4 different ranks, found 3"),
-        (lambda: broadcast.on(range(4), 4, chunks=0, num_chunks=1), "1 different chunks, found 1: 0"),
-        (lambda: ring.on([0, 1, 2, 4], 4), "ranks from 0 to 3"),
-        (lambda: ring.on([0, 1, 2, 3], 8), "the whole that it is a part of"),
-        (lambda: ring.refine(0), "1 or more, found 0"),
-        (lambda: ring.refine(2.5), "refine: expected to cut every chunk in a whole number of parts, found 2.5"),
-        (lambda: ring.refine(2**40), r"refine: expected fewer than 2\*\*31 chunks, found 4398046511104"),
-        (lambda: broadcast.on([0.5, 1.9, 2, 3], 4), r"on: expected ranks as whole numbers, found \[0.5, 1.9"),
-        (lambda: ring.on([0, 1, [2, 3]], 4), r"on: expected ranks as whole numbers, found \[0, 1, \[2"),
-        (lambda: ring.on(range(4), 4.0), r"on: expected num_ranks as a whole number, found 4.0"),
-        (lambda: broadcast.on(range(4), 4, chunks=[0]), r"on: expected num_chunks= as a whole number, found None"),
-        (lambda: broadcast.on(range(4), 4, num_chunks=1.5), r"on: expected num_chunks= as a whole number, found 1.5"),
-        (lambda: broadcast.on(range(4), 4, chunks=[0.5], num_chunks=2), r"chunks= as whole numbers, found \[0.5\]"),
+        (lambda: compose.then(ring, broadcast), "reduce_scatter then all_gather"),
         (
-            lambda: broadcast.on(range(4), 4, chunks=[2**35], num_chunks=2**40),
+            lambda: compose.then(made("reduce", "binomial", 2, 0), made("broadcast", "binomial", 2, 1)),
+            "one root, found 0 and 1",
+        ),
+        (lambda: compose.then(made("reduce_scatter", "ring", 2), ring), "equal rank counts, found 2 and 4"),
+        (lambda: compose.beside(ring, broadcast), "found all_gather and broadcast"),
+        (lambda: compose.beside(broadcast, broadcast), "no place that two parts write in one step, found 1 in step 0"),
+        (lambda: compose.on(ring, [0, 1, 2], 4), "4 different ranks"),
+        (lambda: compose.on(ring, [0, 1, 2, 2], 4), "4 different ranks"),
+        (lambda: compose.on(ring, 3, 4), "4 different ranks, found 3"),
+        (lambda: compose.on(broadcast, range(4), 4, chunks=0, num_chunks=1), "1 different chunks, found 1: 0"),
+        (lambda: compose.on(ring, [0, 1, 2, 4], 4), "ranks from 0 to 3"),
+        (lambda: compose.on(ring, [0, 1, 2, 3], 8), "the whole that it is a part of"),
+        (lambda: compose.refine(ring, 0), "1 or more, found 0"),
+        (
+            lambda: compose.refine(ring, 2.5),
+            "refine: expected to cut every chunk in a whole number of parts, found 2.5",
+        ),
+        (lambda: compose.refine(ring, 2**40), r"refine: expected fewer than 2\*\*31 chunks, found 4398046511104"),
+        (lambda: compose.on(broadcast, [0.5, 1.9, 2, 3], 4), r"on: expected ranks as whole numbers, found \[0.5, 1.9"),
+        (lambda: compose.on(ring, [0, 1, [2, 3]], 4), r"on: expected ranks as whole numbers, found \[0, 1, \[2"),
+        (lambda: compose.on(ring, range(4), 4.0), r"on: expected num_ranks as a whole number, found 4.0"),
+        (
+            lambda: compose.on(broadcast, range(4), 4, chunks=[0]),
+            r"on: expected num_chunks= as a whole number, found None",
+        ),
+        (
+            lambda: compose.on(broadcast, range(4), 4, num_chunks=1.5),
+            r"on: expected num_chunks= as a whole number, found 1.5",
+        ),
+        (
+            lambda: compose.on(broadcast, range(4), 4, chunks=[0.5], num_chunks=2),
+            r"chunks= as whole numbers, found \[0.5\]",
+        ),
+        (
+            lambda: compose.on(broadcast, range(4), 4, chunks=[2**35], num_chunks=2**40),
             r"num_chunks= below 2\*\*31, found 10995",
         ),
-        (lambda: explicit.finish().reversed(), "schedule on data"),
+        (lambda: compose.reversed(explicit.finish()), "schedule on data"),
     ]
-    for compose, message in wrong:
+    for composing, message in wrong:
         with pytest.raises(ScheduleError, match=message):
-            compose()
+            composing()
 
 
 def test_only_schedules_are_composed_with_schedules() -> None:
     ring = made("all_gather", "ring", 4)
     with pytest.raises(TypeError, match=r"^then: expected a schedule, as algorithm.build.* gives; found int 3$"):
-        ring.then(3)
+        compose.then(ring, 3)
     algorithm = ALGORITHMS["all_gather", "ring"]
     with pytest.raises(
         TypeError, match=r"^beside: expected a schedule, .*; found Algorithm all_gather ring \(.*ring.py"
     ):
-        ring.beside(ring, algorithm)
+        compose.beside(ring, ring, algorithm)
 
 
 def test_a_part_is_not_the_whole() -> None:
     with pytest.raises(VerifyError, match="law 2"):
-        holds(made("all_reduce", "ring", 2).on([0, 2], 3))
+        holds(compose.on(made("all_reduce", "ring", 2), [0, 2], 3))

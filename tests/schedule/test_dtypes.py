@@ -7,7 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.schedule.dtypes import DTYPES, EXTENSION_DTYPES, ITEM_BYTES, dtype_name, numpy_dtype
+from hocket.schedule import DTYPES, EXTENSION_DTYPES, ITEM_BYTES, numpy_dtype
+from hocket.schedule.dtypes import dtype_name
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule import lower as lowering
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.forms import Ends, Forms, ends_of_all
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower, lower_all
-from hocket.schedule.plan import Plan
-from hocket.schedule.transfers import transfers
+from hocket.schedule import COLLECTIVES, Plan, Schedule, lower, lower_all
+from hocket.schedule.lowering import lower as lowering
+from hocket.schedule.lowering.forms import Ends, Forms, ends_of_all
+from hocket.schedule.lowering.transfers import transfers
 from tests.schedule.random_schedules import random_schedule
 
 

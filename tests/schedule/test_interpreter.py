@@ -7,11 +7,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import VerifyError
-from hocket.schedule import reference
-from hocket.schedule.collective import find_collective
-from hocket.schedule.interpreter import Interpreter, run_plans
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower_all
+from hocket.schedule import Schedule, find_collective, lower_all, reference, run_plans
+from hocket.schedule.interpreter import Interpreter
 from tests.schedule.plan_text import listing, plan_of
 from tests.schedule.random_schedules import random_inputs, random_lengths
 

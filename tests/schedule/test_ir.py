@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Schedule, Step
+from hocket.schedule import COLUMNS, Builder, Schedule, Step, compose
 
 
 def one_step(write, num_ranks: int = 4, num_chunks: int = 8, collective: str = "all_reduce") -> Step:
@@ -90,11 +89,11 @@ def test_a_repetition_is_the_plain_loop() -> None:
 
 def test_digest_is_of_content() -> None:
     assert ring(5, True).digest == ring(5, True).digest
-    assert len({ring(5, True).digest, ring(6, True).digest, ring(5, True).reversed().digest}) == 3
+    assert len({ring(5, True).digest, ring(6, True).digest, compose.reversed(ring(5, True)).digest}) == 3
 
 
 def test_site_names_the_line_of_each_step() -> None:
-    schedule = ring(3, True).then(ring(3, True).reversed())
+    schedule = compose.then(ring(3, True), compose.reversed(ring(3, True)))
     assert all(schedule.site(step).rpartition(":")[0] == __file__ for step in range(schedule.num_steps))
 
 

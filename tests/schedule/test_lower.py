@@ -9,15 +9,20 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import VerifyError
-from hocket.schedule import reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.interpreter import run_plans
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import COMPLETES, STAGED, lower, lower_all
-from hocket.schedule.places import Places
-from hocket.schedule.races import check_plans
-from hocket.schedule.reduction import Reduction, premul_sum
+from hocket.schedule import (
+    COLLECTIVES,
+    Builder,
+    Places,
+    Reduction,
+    Schedule,
+    check_plans,
+    lower,
+    lower_all,
+    premul_sum,
+    reference,
+    run_plans,
+)
+from hocket.schedule.lowering.lower import COMPLETES, STAGED
 from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths, random_schedule
 

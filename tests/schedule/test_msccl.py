@@ -9,17 +9,12 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import msccl
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Block, Buffer, Schedule
+from hocket.schedule import COLUMNS, Block, Buffer, Builder, Places, Schedule, Symbolic, compose, msccl, verify
 from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, can_run
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.msccl.writer import program_of
 from hocket.schedule.order import Order
-from hocket.schedule.places import Places
-from hocket.schedule.result import Symbolic
-from hocket.schedule.verify import verify
 from tests.schedule.msccl_files import (
     APART,
     PAIR,
@@ -308,7 +303,7 @@ def test_more_instructions_than_a_thread_block_has_are_not_written() -> None:
 
 
 def test_many_peers_have_several_channels_and_many_chunks_one_instruction() -> None:
-    schedule = ALGORITHMS["all_gather", "direct"].build(17).refine(72)
+    schedule = compose.refine(ALGORITHMS["all_gather", "direct"].build(17), 72)
     program = parse(msccl.write(schedule, 'a "name" & more'), "test")
     assert program.name == 'a "name" & more'
     assert program.num_channels == 2

@@ -9,14 +9,10 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import VerifyError
-from hocket.schedule import races
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.dependencies import REMOTE
-from hocket.schedule.interpreter import run_plans
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower_all
-from hocket.schedule.races import check, check_plans, check_together
+from hocket.schedule import Builder, Plan, Schedule, check_plans, find_collective, lower_all, run_plans
+from hocket.schedule.lowering.dependencies import REMOTE
+from hocket.schedule.proof import races
+from hocket.schedule.proof.races import check, check_together
 from tests.schedule.plan_text import listing, plan_of, plans_of
 from tests.schedule.random_schedules import random_inputs
 

@@ -12,19 +12,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.schedule.dtypes import DTYPES, numpy_dtype
-from hocket.schedule.reduction import (
+from hocket.schedule import (
+    DTYPES,
     REDUCTIONS,
     Array,
     Reduction,
-    accumulator_dtype,
     as_reduction,
     check_reduction,
     fold,
     fold_memory,
+    numpy_dtype,
     premul_sum,
     user_op,
 )
+from hocket.schedule.reduction import accumulator_dtype
 
 FLOATS = [name for name in DTYPES if "float" in name]
 INTEGERS = [name for name in DTYPES if "int" in name]

@@ -7,9 +7,7 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
-from hocket.schedule import reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
+from hocket.schedule import Builder, find_collective, reference
 from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 from tests.schedule.random_schedules import random_inputs, random_lengths
 

@@ -5,9 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Step
+from hocket.schedule import Builder, Step, find_collective
 from hocket.schedule.shape import Shape
 
 CHUNKS = 12

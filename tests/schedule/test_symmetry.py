@@ -10,15 +10,25 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, ScheduleError, VerifyError
-from hocket.schedule import capacity, shape, symmetry, transfers
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import COLUMNS, Block, Schedule, Step
-from hocket.schedule.lower import lower, lower_all
-from hocket.schedule.places import Places
-from hocket.schedule.plan import Plan
-from hocket.schedule.result import Contents, Modular, Symmetric
+from hocket.schedule import (
+    COLUMNS,
+    Block,
+    Builder,
+    Places,
+    Plan,
+    Schedule,
+    Step,
+    capacity,
+    compose,
+    lower,
+    lower_all,
+    shape,
+    symmetry,
+    verify,
+)
+from hocket.schedule.lowering import transfers
+from hocket.schedule.proof.result import Contents, Modular, Symmetric
 from hocket.schedule.symmetry import Symmetry
-from hocket.schedule.verify import verify
 from tests.schedule.mutants import ROW_MUTATIONS, mutate_row
 from tests.schedule.random_schedules import random_schedule
 from tests.schedule.small_algorithms import SMALL
@@ -43,23 +53,25 @@ def renumbered(schedule: Schedule) -> Schedule:
     """The same with chunks in another order."""
     chunks = np.random.default_rng(1).permutation(schedule.num_chunks)
     everyone = range(schedule.num_ranks)
-    return schedule.on(everyone, len(everyone), chunks=chunks.tolist(), num_chunks=len(chunks), collective="all_reduce")
+    return compose.on(
+        schedule, everyone, len(everyone), chunks=chunks.tolist(), num_chunks=len(chunks), collective="all_reduce"
+    )
 
 
 WIDE: dict[str, Callable[[int], Schedule]] = {
     "bruck": bruck,
     "bruck of 3 chunks": lambda p: bruck(p, 3),
     "nonuniform_bruck": nonuniform_bruck,
-    "nonuniform_bruck reduce_scatter": lambda p: nonuniform_bruck(p).reversed(),
-    "bruck all_reduce": lambda p: bruck(p).reversed().then(bruck(p)).refine(2),
-    "renumbered": lambda p: renumbered(bruck(p).reversed().then(bruck(p)).refine(2)),
+    "nonuniform_bruck reduce_scatter": lambda p: compose.reversed(nonuniform_bruck(p)),
+    "bruck all_reduce": lambda p: compose.refine(compose.then(compose.reversed(bruck(p)), bruck(p)), 2),
+    "renumbered": lambda p: renumbered(compose.refine(compose.then(compose.reversed(bruck(p)), bruck(p)), 2)),
     "bruck all_to_all": bruck_all_to_all,
     "explicit all_to_all": lambda p: SMALL["all_to_all", "explicit"](p, 0, 2),
     "explicit all_to_all_v": lambda p: SMALL["all_to_all_v", "explicit"](p, 0, 1),
     "explicit reduce_scatter": lambda p: SMALL["reduce_scatter_v", "explicit"](p, 0, 2),
     "all_gather through scratch": lambda p: through_scratch("all_gather", p, 2),
     "all_gather_v through scratch": lambda p: through_scratch("all_gather_v", p, 2),
-    "reduce_scatter through scratch": lambda p: through_scratch("all_gather", p, 2).reversed(),
+    "reduce_scatter through scratch": lambda p: compose.reversed(through_scratch("all_gather", p, 2)),
     "pairs": lambda p: SMALL["all_to_all", "pairwise"](p, 0, 2),
 }
 
@@ -100,7 +112,7 @@ def agrees(schedule: Schedule) -> int:
     wanted = [one for one in symmetry._candidates(schedule) if is_symmetric(schedule, one)]
     found = [one for one in symmetry._candidates(schedule) if symmetry._holds(schedule, one, keys)]
     assert [one.period for one in found] == [one.period for one in wanted]
-    assert (schedule.symmetry is None) == (not wanted)
+    assert (symmetry.of(schedule) is None) == (not wanted)
     return len(found)
 
 
@@ -200,7 +212,7 @@ def test_every_symmetry_is_found_and_no_other() -> None:
     for name, make in WIDE.items():
         assert agrees(make(6)), name
         assert agrees(make(5)), name
-    assert hierarchical(3, 4).symmetry.period == hierarchical(3, 4, interleaved=True).symmetry.period == 4
+    assert symmetry.of(hierarchical(3, 4)).period == symmetry.of(hierarchical(3, 4, interleaved=True)).period == 4
     assert agrees(hierarchical(3, 4)) and agrees(hierarchical(2, 3, interleaved=True))
 
 
@@ -220,20 +232,24 @@ def test_one_changed_row_ends_the_symmetry() -> None:
 
 def test_law_2_by_symmetry_is_law_2() -> None:
     verdicts = []
-    for make in (*WIDE.values(), lambda p: hierarchical(p // 2, 2), lambda p: hierarchical(2, p // 2).refine(2)):
+    for make in (
+        *WIDE.values(),
+        lambda p: hierarchical(p // 2, 2),
+        lambda p: compose.refine(hierarchical(2, p // 2), 2),
+    ):
         for p in (2, 6):
             schedule = make(p)
-            assert law_2(Symmetric(Places(schedule, schedule.symmetry)))
+            assert law_2(Symmetric(Places(schedule, symmetry.of(schedule))))
             for mutant in wrong_everywhere(schedule, p, 10):
-                if mutant.symmetry and mutant.blocks:
+                if symmetry.of(mutant) and mutant.blocks:
                     verdicts.append(right(mutant))
-                    assert law_2(Symmetric(Places(mutant, mutant.symmetry))) == verdicts[-1]
+                    assert law_2(Symmetric(Places(mutant, symmetry.of(mutant)))) == verdicts[-1]
     assert verdicts.count(False) > 60 and verdicts.count(True) > 10
 
 
 @pytest.mark.parametrize("p", [65, 130])
 def test_law_2_above_64_ranks(p: int) -> None:
-    makes = [bruck, nonuniform_bruck, lambda p: nonuniform_bruck(p).reversed().then(bruck(p))]
+    makes = [bruck, nonuniform_bruck, lambda p: compose.then(compose.reversed(nonuniform_bruck(p)), bruck(p))]
     if p % 2 == 0:
         makes.append(lambda p: hierarchical(p // 10, 10))
     for i, make in enumerate(makes):
@@ -244,7 +260,7 @@ def test_law_2_above_64_ranks(p: int) -> None:
             wrong = not law_2(Modular(Places(mutant)))
             assert right(mutant) != wrong
             if wrong and name != "reorder_steps":
-                assert mutant.symmetry is None
+                assert symmetry.of(mutant) is None
         for mutant in wrong_everywhere(schedule, i, 5):
             assert right(mutant) == law_2(Modular(Places(mutant)))
 
@@ -270,7 +286,7 @@ def test_law_2_says_where() -> None:
     with pytest.raises(VerifyError) as caught:
         verify(replace(schedule, blocks=schedule.blocks[:-1]), laws=(1, 2))
     assert (caught.value.rank, caught.value.found) == (0, "nothing")
-    backwards = schedule.reversed()
+    backwards = compose.reversed(schedule)
     step = backwards.blocks[-1].step
     mixed = Block(replace(step, src_chunk=(step.src_chunk + 1) % 65))
     for blocks, found in (
@@ -286,7 +302,7 @@ def test_law_2_says_where() -> None:
 @pytest.mark.parametrize("in_place", [False, True])
 def test_plans_by_symmetry_are_those_without(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> None:
     schedules = dict(built_in(1, 2, 5, 6)) | {f"{name}, {p}": make(p) for name, make in WIDE.items() for p in (2, 5, 6)}
-    schedules |= {"hierarchical": hierarchical(3, 4).refine(2), "other": hierarchical(2, 3, interleaved=True)}
+    schedules |= {"hierarchical": compose.refine(hierarchical(3, 4), 2), "other": hierarchical(2, 3, interleaved=True)}
     for name, schedule in schedules.items():
         plans = lower_all(schedule, in_place)
         for largest in (-1, 1 << 30):
@@ -307,7 +323,7 @@ def test_rows_are_numbered_as_in_the_expanded_step() -> None:
 
 
 def test_two_thousand_ranks() -> None:
-    for schedule in (nonuniform_bruck(2000).reversed().then(bruck(2000)), hierarchical(40, 50)):
+    for schedule in (compose.then(compose.reversed(nonuniform_bruck(2000)), bruck(2000)), hierarchical(40, 50)):
         assert verify(schedule, laws=(1, 2, 5)).method == "modular, by symmetry"
         assert len(lower(schedule, 1234, in_place=True).instructions) > 1999
 
@@ -316,7 +332,7 @@ def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(capacity, "_ASK_FROM", 0)
     monkeypatch.setattr(capacity, "_available", lambda: 1 << 19)
     schedule = ALGORITHMS["all_reduce", "halving_doubling"].build(128)
-    assert schedule.symmetry is None or schedule.symmetry.period == 64
+    assert symmetry.of(schedule) is None or symmetry.of(schedule).period == 64
     with pytest.raises(ResourceError, match="expected at most half"):
         verify(schedule, laws=(1, 2))
     with pytest.raises(ResourceError, match="expected at most half"):

@@ -5,14 +5,18 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import reference
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import find_collective
-from hocket.schedule.interpreter import run_plans
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import lower, lower_all
-from hocket.schedule.reduction import premul_sum
-from hocket.schedule.verify import verify
+from hocket.schedule import (
+    Builder,
+    Schedule,
+    compose,
+    find_collective,
+    lower,
+    lower_all,
+    premul_sum,
+    reference,
+    run_plans,
+    verify,
+)
 from tests.schedule.mutants import keeps_its_promise
 from tests.schedule.plan_text import listing
 from tests.schedule.random_schedules import random_inputs, random_lengths
@@ -51,13 +55,13 @@ def test_composed_with_what_there_is() -> None:
     for p in (1, 3, 4):
         for root in (0, p - 1):
             scatter, gather = made("scatter", "linear", p, root), made("gather", "chain", p, root)
-            broadcast = scatter.then(ALGORITHMS["all_gather", "ring"].build(p))
-            reduce = ALGORITHMS["reduce_scatter", "ring"].build(p).then(gather)
+            broadcast = compose.then(scatter, ALGORITHMS["all_gather", "ring"].build(p))
+            reduce = compose.then(ALGORITHMS["reduce_scatter", "ring"].build(p), gather)
             assert (verify(broadcast).collective, verify(reduce).collective) == ("broadcast", "reduce")
             assert (broadcast.root, reduce.root) == (root, root)
-            assert verify(gather.reversed()).collective == "scatter"
+            assert verify(compose.reversed(gather)).collective == "scatter"
             check_equal_to_reference(reduce, "avg")
-    moved = made("all_to_all", "pairwise", 4, k=2).on([2, 0, 3, 1], 4)
+    moved = compose.on(made("all_to_all", "pairwise", 4, k=2), [2, 0, 3, 1], 4)
     verify(moved)
     assert keeps_its_promise(moved)
 

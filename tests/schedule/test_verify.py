@@ -10,10 +10,8 @@ import pytest
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import races
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Declared, verify, verify_together
+from hocket.schedule import Builder, Declared, Schedule, compose, verify, verify_together
+from hocket.schedule.proof import races
 
 LAWS = (1, 2, 4, 5)
 
@@ -333,7 +331,7 @@ def test_roots_together_get_the_certificates_that_each_gets_alone() -> None:
 
 def test_schedules_of_other_chunk_counts_are_held_to_the_law_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = ALGORITHMS["broadcast", "binomial"]
-    schedules = [algorithm.build(3, root).refine(1 + root // 2) for root in range(3)]
+    schedules = [compose.refine(algorithm.build(3, root), 1 + root // 2) for root in range(3)]
     asked = []
     monkeypatch.setattr(races, "check_together", lambda some, modes: asked.append((list(some), tuple(modes))))
     verify_together(schedules, [Declared()] * 3)

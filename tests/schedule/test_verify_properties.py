@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import reference
-from hocket.schedule.ir import Block, Schedule, Step
-from hocket.schedule.places import Places
-from hocket.schedule.result import Modular
-from hocket.schedule.verify import verify
+from hocket.schedule import Block, Places, Schedule, Step, reference, verify
+from hocket.schedule.proof.result import Modular
 from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 
 KEYS = [key for key in ALGORITHMS if key[0] != "barrier"]

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule
 
 
 def bruck(p: int, k: int = 1) -> Schedule:

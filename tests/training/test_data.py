@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hocket
-from hocket.training.data import Settings, batches, share, train
-from hocket.training.dataset import Dataset, load
-from hocket.training.network import Network
+from hocket.training.datasets import Dataset, load
+from hocket.training.loop import TrainingSettings, batches, train
+from hocket.training.model import Network
+from hocket.training.strategies.data import DataParallel, share
 
 Result = TypeVar("Result")
-SETTINGS = Settings(num_epochs=3)
+SETTINGS = TrainingSettings(num_epochs=3)
 
 
 def on_ranks(program: Callable[[Any], Result], size: int) -> list[Result]:
@@ -64,12 +65,12 @@ class Recording:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_in_every_step_each_rank_gives_the_gradient_of_its_own_share_alone(size: int) -> None:
-    dataset, settings = load(), Settings(num_epochs=2)
+    dataset, settings = load(), TrainingSettings(num_epochs=2)
 
     def program(communicator: Any) -> Recording:
         network = network_of(dataset, seed=communicator.rank)
         recording = Recording(communicator, network)
-        train(network, dataset, settings, recording)
+        train(network, dataset, settings, DataParallel(recording))
         return recording
 
     ranks = on_ranks(program, size)
@@ -102,7 +103,7 @@ def test_ranks_train_as_one_process_does(size: int, dtype: type, tolerance: floa
 
     def program(communicator: Any) -> tuple[Any, Network]:
         network = network_of(dataset, seed=communicator.rank, dtype=dtype)  # equal only through the broadcast
-        return train(network, dataset, SETTINGS, communicator), network
+        return train(network, dataset, SETTINGS, DataParallel(communicator)), network
 
     for history, network in on_ranks(program, size):
         np.testing.assert_allclose(history.losses, expected.losses, atol=tolerance)
@@ -115,16 +116,16 @@ def test_weights_are_equal_bit_for_bit_on_all_ranks() -> None:
 
     def program(communicator: Any) -> bytes:
         network = network_of(dataset, seed=communicator.rank)
-        train(network, dataset, SETTINGS, communicator)
+        train(network, dataset, SETTINGS, DataParallel(communicator))
         return network.parameters.tobytes()
 
     assert len(set(on_ranks(program, 4))) == 1
 
 
 def test_more_ranks_than_images_in_a_batch() -> None:
-    dataset, settings = load(), Settings(num_epochs=1, batch_size=3, learning_rate=0.01)
+    dataset, settings = load(), TrainingSettings(num_epochs=1, batch_size=3, learning_rate=0.01)
     expected = train(network_of(dataset, seed=0), dataset, settings)
-    histories = on_ranks(lambda group: train(network_of(dataset, seed=0), dataset, settings, group), 5)
+    histories = on_ranks(lambda group: train(network_of(dataset, seed=0), dataset, settings, DataParallel(group)), 5)
     for history in histories:
         np.testing.assert_allclose(history.losses, expected.losses, atol=1e-5)
 
@@ -148,7 +149,7 @@ def test_one_gradient_missed_once_shows_in_the_losses() -> None:
             return self._communicator.all_reduce(array)
 
     def program(communicator: Any) -> list[float]:
-        return train(network_of(dataset, seed=0), dataset, SETTINGS, Losing(communicator)).losses
+        return train(network_of(dataset, seed=0), dataset, SETTINGS, DataParallel(Losing(communicator))).losses
 
     difference = np.abs(np.array(on_ranks(program, 4)) - expected).max()
     assert difference > 1e-3
@@ -157,7 +158,11 @@ def test_one_gradient_missed_once_shows_in_the_losses() -> None:
 def test_training_alone_reaches_the_accuracy_and_reports_every_epoch() -> None:
     dataset, epochs = load(), []
     history = train(
-        network_of(dataset, seed=0), dataset, Settings(num_epochs=20), None, lambda epoch, _: epochs.append(epoch)
+        network_of(dataset, seed=0),
+        dataset,
+        TrainingSettings(num_epochs=20),
+        None,
+        lambda epoch, _: epochs.append(epoch),
     )
     assert epochs == list(range(1, 21)) and len(history.accuracies) == 20
     assert history.accuracies[-1] >= 0.95

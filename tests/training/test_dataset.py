@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.training.dataset import DIGITS, load
+from hocket.training.datasets import DIGITS, load
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -6,18 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.training import demonstration
-from hocket.training.data import train
-from hocket.training.dataset import Dataset, load
-from hocket.training.demonstration import (
-    FirstAllReduce,
-    RankReport,
-    Start,
-    choose_settings,
-    judge,
-    new_network,
-    waited,
-)
+from hocket.training import Start, demonstration
+from hocket.training.datasets import Dataset, load
+from hocket.training.demonstration import FirstAllReduce, RankReport, choose_settings, judge, new_network, waited
+from hocket.training.loop import train
 
 FIRST = FirstAllReduce(at=12.5, proof_seconds=0.0)
 START = Start(0.5, "cached", cold_seconds=0.6, cold_proof_seconds=0.02)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hocket.training.network import Network
+from hocket.training.model import Network
 
 
 def some_batch(count: int = 12) -> tuple[np.ndarray, np.ndarray]:

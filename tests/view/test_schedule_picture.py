@@ -8,8 +8,8 @@ from tests.cli.test_chunk_matrix import BROKEN
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
+from hocket.view import name_counts
 from hocket.view.schedules.rank_layout import RADIUS, Curves, on_circle, on_grid
-from hocket.view.words import name_counts
 from tests.cli.test_show import LAID_OUT
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,57 +1,10 @@
-"""How collectives are done: one small program for each algorithm, and the registry that knows them all."""
+"""HOW: one small program for each algorithm, and the registry that knows them all.
 
-from hocket.algorithms import (
-    bruck,
-    chain,
-    direct,
-    dissemination,
-    double_tree,
-    halving_doubling,
-    hierarchical,
-    hierarchical_all_to_all,
-    hypercube,
-    neighbor_exchange,
-    nonuniform,
-    pairwise,
-    parameter_server,
-    pat,
-    recursive_doubling,
-    recursive_multiplying,
-    ring,
-    scatter_all_gather,
-    split_binary,
-    swing,
-    torus,
-    tree,
-)
-from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, find, load
+Unlike other faces this one loads everything at once: a program is there only once it has registered itself.
+"""
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "algorithm",
-    "bruck",
-    "chain",
-    "direct",
-    "dissemination",
-    "double_tree",
-    "find",
-    "halving_doubling",
-    "hierarchical",
-    "hierarchical_all_to_all",
-    "hypercube",
-    "load",
-    "neighbor_exchange",
-    "nonuniform",
-    "pairwise",
-    "parameter_server",
-    "pat",
-    "recursive_doubling",
-    "recursive_multiplying",
-    "ring",
-    "scatter_all_gather",
-    "split_binary",
-    "swing",
-    "torus",
-    "tree",
-]
+from hocket.algorithms import programs
+from hocket.algorithms.loading import find, load, only
+from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, is_built_in, on_replaced
+
+__all__ = ["ALGORITHMS", "Algorithm", "algorithm", "find", "is_built_in", "load", "on_replaced", "only", "programs"]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule, compose
 
 Groups = tuple[int, ...]
 Ints = npt.NDArray[np.int64]
@@ -71,10 +71,12 @@ def place_of_root(layout: Layout) -> tuple[int, int]:
 def _inside(level: Algorithm, layout: Layout, leader: int = 0) -> Schedule:
     """The level in all groups at once, as a part of an all_reduce, whatever roots there are."""
     parts = [
-        level.build(size, leader % size).on(range(first, first + size), layout.num_ranks, collective="all_reduce")
+        compose.on(
+            level.build(size, leader % size), range(first, first + size), layout.num_ranks, collective="all_reduce"
+        )
         for first, size in zip(*map(np.ndarray.tolist, groups_of(layout)), strict=True)
     ]
-    return parts[0].beside(*parts[1:])
+    return compose.beside(*parts)
 
 
 def _sharded(layout: Layout, scatter: Algorithm, across: Algorithm, gather: Algorithm) -> Schedule:
@@ -88,21 +90,21 @@ def _sharded(layout: Layout, scatter: Algorithm, across: Algorithm, gather: Algo
     bounds = np.unique(np.concatenate([np.arange(0, cuts + 1, cuts // size) for size in np.unique(sizes)]))
     parts = []
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        part = outer.refine(end - start)
+        part = compose.refine(outer, end - start)
         chunks = start * outer.num_chunks + np.arange(part.num_chunks)
         owners = first + start * sizes // cuts
-        parts.append(part.on(owners.tolist(), layout.num_ranks, chunks=chunks.tolist(), num_chunks=num_chunks))
-    middle = parts[0].beside(*parts[1:])
+        parts.append(compose.on(part, owners.tolist(), layout.num_ranks, chunks=chunks.tolist(), num_chunks=num_chunks))
+    middle = compose.beside(*parts)
     ends = _inside(scatter, layout), _inside(gather, layout)
-    return ends[0].then(middle, collective="all_reduce").then(ends[1], collective="all_reduce")
+    return compose.then(compose.then(ends[0], middle, collective="all_reduce"), ends[1], collective="all_reduce")
 
 
 def _led(layout: Layout, up: Algorithm, across: Algorithm, down: Algorithm) -> Schedule:
     """all_reduce by way of the first rank of each group."""
     first, sizes = groups_of(layout)
-    middle = across.build(len(sizes)).on(first.tolist(), layout.num_ranks)
+    middle = compose.on(across.build(len(sizes)), first.tolist(), layout.num_ranks)
     ends = _inside(up, layout), _inside(down, layout)
-    return ends[0].then(middle, collective="all_reduce").then(ends[1], collective="all_reduce")
+    return compose.then(compose.then(ends[0], middle, collective="all_reduce"), ends[1], collective="all_reduce")
 
 
 def _rooted(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
@@ -110,10 +112,10 @@ def _rooted(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
     first, sizes = groups_of(layout)
     group, leader = place_of_root(layout)
     outer = across.build(len(sizes), group)
-    outer = outer.on((first + leader % sizes).tolist(), layout.num_ranks, collective="all_reduce")
+    outer = compose.on(outer, (first + leader % sizes).tolist(), layout.num_ranks, collective="all_reduce")
     inner = _inside(inside, layout, leader)
     order = (outer, inner) if across.collective == "broadcast" else (inner, outer)
-    return replace(order[0].then(order[1], collective="all_reduce"), collective=across.collective, root=layout.root)
+    return replace(compose.then(*order, collective="all_reduce"), collective=across.collective, root=layout.root)
 
 
 def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
@@ -125,28 +127,30 @@ def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule
     for number in range(sizes.max()):
         ranks, blocks = first + number % sizes, _blocks(layout, np.array([number])).T
         chunks = _chunks_of(blocks, part.chunks_per_block)
-        outer.append(part.on(ranks.tolist(), p, chunks=chunks, num_chunks=num_chunks, collective=collective))
+        outer.append(compose.on(part, ranks.tolist(), p, chunks=chunks, num_chunks=num_chunks, collective=collective))
     sized = {size: inside.build(size) for size in set(sizes.tolist())}
     layers = {  # By the size of the group: groups of one size differ in their ranks only.
         size: [_layer(layout, part, number) for number in range(0, sizes.max(), size)] for size, part in sized.items()
     }
     inner = [
-        layer.on(range(rank, rank + size), p, collective=collective)
+        compose.on(layer, range(rank, rank + size), p, collective=collective)
         for rank, size in zip(first.tolist(), sizes.tolist(), strict=True)
         for layer in layers[size]
     ]
-    levels = [level[0].beside(*level[1:]) for level in (outer, inner)]
+    levels = [compose.beside(*level) for level in (outer, inner)]
     if collective == "reduce_scatter":
         levels.reverse()
-    return levels[0].then(levels[1], collective=collective)
+    return compose.then(*levels, collective=collective)
 
 
 def _layer(layout: Layout, part: Schedule, number: int) -> Schedule:
     """The part with a block of every group for each of its own: those of ranks from `number` on."""
     p, k = layout.num_ranks, part.chunks_per_block
     chunks = _chunks_of(_blocks(layout, number + np.arange(part.num_ranks)), k)
-    fine = part.refine(len(groups_of(layout)[0]))
-    return fine.on(range(part.num_ranks), part.num_ranks, chunks=chunks, num_chunks=p * k, collective=part.collective)
+    fine = compose.refine(part, len(groups_of(layout)[0]))
+    return compose.on(
+        fine, range(part.num_ranks), part.num_ranks, chunks=chunks, num_chunks=p * k, collective=part.collective
+    )
 
 
 def _blocks(layout: Layout, numbers: Ints) -> Ints:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.registry import Algorithm
-from hocket.schedule import msccl
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule, msccl
 
 
 def algorithm_of(path: str) -> Algorithm:

@@ -6,14 +6,11 @@ promises (`steps`, `sent`, `labels`) are data, and verify holds it to them.
 
 import functools
 import operator
-import re
 import sys
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
@@ -21,20 +18,13 @@ from hocket.algorithms.user_code import (
     blamed_on,
     check_arguments,
     default_partition,
-    modules_beside,
     number,
-    print_aside,
     whole_number,
 )
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import compose
-from hocket.schedule.builder import Builder
-from hocket.schedule.collective import COLLECTIVES, find_collective
-from hocket.schedule.ir import Schedule
-from hocket.schedule.verify import Certificate, Declared, verify
+from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
-_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +167,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.then({other.name})",
-            lambda layout: self._made(layout).then(other._made(layout), collective=collective),
+            lambda layout: compose.then(self._made(layout), other._made(layout), collective=collective),
             self,
             other,
         )
@@ -188,7 +178,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
-            lambda layout: self._made(layout).beside(other._made(layout), collective=collective),
+            lambda layout: compose.beside(self._made(layout), other._made(layout), collective=collective),
             self,
             other,
         )
@@ -196,12 +186,12 @@ class Algorithm:
     def refine(self, chunks: int) -> "Algorithm":
         """The same with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
-        return _composed(self.collective, name, lambda layout: self._made(layout).refine(chunks), self)
+        return _composed(self.collective, name, lambda layout: compose.refine(self._made(layout), chunks), self)
 
     def reversed(self) -> "Algorithm":
         """The same run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
-        return _composed(result, f"{self.name}.reversed()", lambda layout: self._made(layout).reversed(), self)
+        return _composed(result, f"{self.name}.reversed()", lambda layout: compose.reversed(self._made(layout)), self)
 
     def _made(self, layout: Layout) -> Schedule:
         """The schedule for a layout that a composition was given."""
@@ -225,11 +215,6 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 
 on_replaced: list[Callable[[], None]] = []
 """Called where a name has come to mean another algorithm: who remembers what came of a name forgets it."""
-
-_loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
-_running: set[Path] = set()  # Files that are being run; guarded by _loading.
-# What each file has registered by imports, which Python may remember and not run again; guarded by _loading.
-_by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
 def algorithm(
@@ -289,7 +274,7 @@ def algorithm(
         is_replacing = any((one.collective, name) in ALGORITHMS for one in made)
         ALGORITHMS.update({(one.collective, name): one for one in made})
         if is_replacing:
-            _tell_replaced()
+            tell_replaced()
         return made[0]
 
     return register
@@ -318,131 +303,10 @@ def _made_of(
     return Algorithm(collective, name, write.__doc__ or "", source, produce, write)
 
 
-def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
-    """All algorithms of this name; or those of a file, for which see load. Of one collective only.
-
-    ValueError, saying what there is, if there is none.
-    """
-    if collective is not None:
-        find_collective(collective)
-    known, path = list(ALGORITHMS.values()), ""
-    found = [one for one in known if one.name == reference]
-    if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
-        path, known = _split(reference)[0], load(reference, prove=prove)
-        found = known
-    fitting = [one for one in found if collective in (None, one.collective)]
-    if not fitting:
-        raise _unknown(reference, collective, known, path)
-    return fitting
-
-
-def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
-    """The one that is meant, of those that find has for a collective; ValueError where a file has several of them."""
-    if len(fitting) > 1:
-        names = ", ".join(one.name for one in fitting)
-        raise ValueError(f"expected {reference}:NAME, one of {names} for {fitting[0].collective}; found {reference!r}")
-    return fitting[0]
-
-
-def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
-    """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
-
-    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run, every time,
-    and so are the modules beside it that it imports, unless the program has imported them itself. What any other module
-    registers as it is imported belongs to the file that imports it first. Each algorithm is proved here for the first
-    few rank counts it allows (VerifyError), and again for the rank count of a communicator before it runs there. What
-    the file prints goes to standard error. ValueError if the file registers none (of that name); ScheduleError, naming
-    the line, if it cannot be run. Threads take turns.
-    """
-    path, name = _split(reference)
-    if not Path(path).is_file():
-        raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file {path!r}")
-    if path.endswith(".xml"):
-        one = _load_msccl(path, prove)
-        if name not in ("", one.name):
-            raise _unknown(reference, None, [one], path)
-        return [one]
-    with _loading:
-        before, by_import = dict(ALGORITHMS), _by_import.setdefault(Path(path).resolve(), {})
-        try:
-            ALGORITHMS.update({key: one for key, one in by_import.items() if key not in before})
-            try:
-                _run(path)
-            finally:
-                new = _registered_since(before, "")
-                by_import |= {(one.collective, one.name): one for one in new if one.source.rpartition(":")[0] != path}
-            others = {key: one for key, one in before.items() if by_import.get(key) is not one}
-            made = _registered_since(others, name)
-            if not made:
-                raise _unknown(reference, None, _registered_since(others, ""), path)
-            for one in made if prove else ():
-                for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
-                    one.verify(num_ranks, num_ranks - 1)
-        except BaseException:  # What is wrong, or not proved, is not there; others may be reading what stays.
-            for one in _registered_since(before, ""):
-                del ALGORITHMS[one.collective, one.name]
-            ALGORITHMS.update(before)
-            _tell_replaced()
-            raise
-    return made
-
-
-def _load_msccl(path: str, prove: bool) -> Algorithm:
-    from hocket.algorithms.msccl_file import algorithm_of
-
-    one = algorithm_of(path)
-    for num_ranks in [p for p in range(1, 65) if prove and one.allows(p)]:
-        one.verify(num_ranks, num_ranks - 1)
-    return one
-
-
-def _split(reference: str) -> tuple[str, str]:
-    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Names of folders may have colons."""
-    named = None if Path(reference).exists() else _NAMED.fullmatch(reference)
-    return (named[1], named[2]) if named else (reference, "")
-
-
-def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
-    """That there is no such algorithm among those known, which are those of a file if there is a path."""
-    names = sorted(one.name for one in known if one.collective == collective)
-    if not path:
-        names = names or sorted({one.name for one in known})  # With their collectives it would fill the screen.
-        there = f"one of {', '.join(names)} or FILE.py:NAME"
-    elif names := names or sorted(f"{one.name} ({one.collective})" for one in known):
-        there = f"one of those in {path}, {', '.join(names)}"
-    else:
-        there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
-    wanted = "an algorithm" + (f" for {collective}" if collective else "")
-    return ValueError(f"expected {wanted}, {there}; found {reference!r}")
-
-
-def _tell_replaced() -> None:
+def tell_replaced() -> None:
+    """Tells everybody who remembers what came of a name that it has come to mean something else."""
     for forget in on_replaced:
         forget()
-
-
-def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:
-    return [one for key, one in list(ALGORITHMS.items()) if before.get(key) is not one and name in ("", one.name)]
-
-
-def _run(path: str) -> None:
-    """As a module of its own, and afresh every time: an import would remember it."""
-    module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
-    module.__file__ = path
-    module.__dict__["print"] = print_aside
-    if file in _running:
-        raise ScheduleError(
-            "expected a file that only registers algorithms when it is loaded; found one that asks for its own; put "
-            'what uses them under `if __name__ == "__main__":`'
-        )
-    content = file.read_bytes()
-    sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
-    _running.add(file)
-    try:
-        with blamed_on(path, path), modules_beside(file):
-            exec(compile(content, path, "exec"), module.__dict__)
-    finally:
-        _running.remove(file)
 
 
 def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule], *parts: Algorithm) -> Algorithm:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hocket.algorithms.layout import partition
 from hocket.errors import ScheduleError
-from hocket.schedule.order import LABELS
+from hocket.schedule import LABELS
 
 
 @contextmanager

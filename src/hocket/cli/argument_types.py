@@ -28,14 +28,14 @@ def rank_counts(text: str) -> list[int]:
 
 def collective_name(text: str) -> str:
     """Our spelling of a collective that is AllReduce or allreduce elsewhere; for argparse. Others stay as they are."""
-    from hocket.runtime.choice.spelling import find_collective_name
+    from hocket.runtime import find_collective_name
 
     return find_collective_name(text) or text
 
 
 def root_of(collective: str, root: int | None) -> int:
     """The root that --root gives, 0 without it. ValueError where the collective has none."""
-    from hocket.schedule.collective import find_collective
+    from hocket.schedule import find_collective
 
     if root is not None and not find_collective(collective).rooted:
         raise ValueError(f"expected no --root, as {collective} has none; found {root}")

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket.training.data import AfterEpoch, History
-    from hocket.training.demonstration import Demonstration, Start
+    from hocket.training import AfterEpoch, Demonstration, History, Start
 
 _NUM_PLAIN_LINES = 6
 _SHOW_CURSOR = "\x1b[?25h"
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run it. Returns 0 if weights and losses are equal, 1 if they are not. Raises ValueError, OSError, HocketError."""
-    from hocket.training.demonstration import demonstrate
+    from hocket.training import demonstrate
 
     progress = None if arguments.json else Progress(arguments.ranks, bar=sys.stdout.isatty())
     try:

@@ -98,7 +98,7 @@ def _check_core() -> _Answer:
 
 def _check_place() -> _Answer:
     from hocket.errors import RendezvousError
-    from hocket.runtime.ranks.environment import discover
+    from hocket.runtime import discover
 
     try:
         environment = discover()
@@ -110,10 +110,10 @@ def _check_place() -> _Answer:
 
 
 def _check_cores() -> _Answer:
-    from hocket.runtime.ranks.cores import quota
+    from hocket.runtime.ranks import cores
 
     usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    limit = quota()
+    limit = cores.quota()
     found = f"{usable} of {present} cores"
     if limit is not None and limit < usable:
         found += f", of which the container may use {limit:g} at a time"
@@ -202,7 +202,7 @@ def _check_processes() -> _Answer:
 
 
 def _check_attach() -> _Answer:
-    from hocket.runtime.ranks.environment import may_attach
+    from hocket.runtime import may_attach
 
     try:
         if not may_attach():
@@ -231,7 +231,7 @@ def _check_huge_pages() -> _Answer:
 
 def _check_cache() -> _Answer:
     try:
-        from hocket.runtime.cache import cache_folder
+        from hocket.runtime import cache_folder
     except ImportError:
         return "WARN", "not looked at without the compiled core", "repair that first"
 

@@ -6,9 +6,10 @@ It never ends in a traceback: a check that itself fails is a finding. The checks
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from hocket.cli.diagnosis import Finding, diagnose
+if TYPE_CHECKING:
+    from hocket.cli.diagnosis import Finding
 
 _COLORS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
 
@@ -20,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks and reports. Returns 1 if something must be repaired before Hocket can work."""
+    from dataclasses import asdict
+
+    from hocket.cli.diagnosis import diagnose
+
     findings = diagnose()
     failed = any(finding.status == "FAIL" for finding in findings)
     if arguments.json:
@@ -30,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _line(finding: Finding, *, color: bool) -> str:
+def _line(finding: "Finding", *, color: bool) -> str:
     status = f"{finding.status:<4}"
     if color:
         status = f"{_COLORS[finding.status]}{status}\033[0m"

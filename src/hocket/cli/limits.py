@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket.schedule.ir import Schedule
+    from hocket.schedule import Schedule
 
 MOST_RANKS = 1024
 """On one host, or where all algorithms are tried: above, schedules of which some grow with the square of the ranks take

@@ -5,8 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.network.simulation.options import Options
-    from hocket.network.topology import Topology
+    from hocket.network import Options, Topology
 
 _PLACEHOLDER = "N"
 
@@ -44,7 +43,7 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
 
 def topology_of(text: str, links: list[str], num_ranks: int | None = None) -> "Topology":
     """The network of --topology with what --link changes; of num_ranks, its first ones. TopologyError or ValueError."""
-    from hocket.network.files.read import load
+    from hocket.network import load
 
     kind, colon, arguments = text.partition(":")
     if num_ranks is not None and colon:
@@ -64,18 +63,17 @@ def options_of(reduce: str, overhead: str = "") -> "Options":
     from dataclasses import replace
 
     from hocket.errors import TopologyError
-    from hocket.network.links import bytes_per_second, seconds
-    from hocket.network.simulation.options import Options
+    from hocket.network import Options, links
 
     options = Options()
     try:
         if reduce:
-            options = replace(options, reduce_bytes_per_second=bytes_per_second(reduce))
+            options = replace(options, reduce_bytes_per_second=links.bytes_per_second(reduce))
     except (TopologyError, ValueError):
         raise ValueError(f"--reduce: expected a bandwidth above 0, as 200GB/s; found {reduce!r}") from None
     try:
         if overhead:
-            options = replace(options, send_seconds=seconds(overhead), receive_seconds=seconds(overhead))
+            options = replace(options, send_seconds=links.seconds(overhead), receive_seconds=links.seconds(overhead))
     except (TopologyError, ValueError):
         raise ValueError(f"--overhead: expected seconds, 0 or more, as 0.5us; found {overhead!r}") from None
     return options
@@ -87,9 +85,9 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
     import numpy as np
 
     from hocket.errors import TopologyError
-    from hocket.network.links import bytes_per_second, seconds
+    from hocket.network import links
 
-    readers = {"bandwidth": ("bytes_per_second", bytes_per_second), "latency": ("seconds", seconds)}
+    readers = {"bandwidth": ("bytes_per_second", links.bytes_per_second), "latency": ("seconds", links.seconds)}
     which, _, rest = change.rpartition(":")
     values = {}
     for part in rest.split(","):

@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from hocket.view.saving import write
+from hocket.view import saving
 
 _FILE = '''\
 """An all_reduce of my own. After each change of it: {verify}."""
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         "run": f"hocket run -n 4 -- {path}",
     }
     text = _FILE.format(name=name, verify=f"hocket verify {shlex.quote(file.name)}".replace("\\", "\\\\"))
-    write(file, text, new=True)
+    saving.write(file, text, new=True)
     if arguments.json:
         print(json.dumps({"file": str(file), "collective": "all_reduce", "name": name, "commands": commands}))
         return 0

@@ -23,14 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the program as ranks; the exit code is the program's."""
-    from hocket.runtime.launch.supervisor import run_command
+    from hocket.runtime.launch import supervisor
 
     program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     if not program:
         print("hocket run: which program? For example: hocket run -n 4 -- script.py", file=sys.stderr)
         return 2
     try:
-        return run_command(arguments.ranks, _command(program), label=arguments.label, timeout=arguments.timeout)
+        return supervisor.run_command(
+            arguments.ranks, _command(program), label=arguments.label, timeout=arguments.timeout
+        )
     except OSError as error:
         print(
             f"hocket run: cannot start {program[0]!r}: {error.strerror}; expected a Python file, `-m MODULE` or an "

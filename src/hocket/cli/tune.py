@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hocket.runtime.choice.tuner_file import Rule
-    from hocket.runtime.tuning.tuner import Result
+    from hocket.runtime import Result, Rule
 
 _DEFAULT_FILE = "hocket_tuner.conf"  # tuner_file's, which is not loaded for --help
 _FEW_RANKS = (2, 4, 8)
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hocket.cli.limits import check_memory, check_ranks
     from hocket.cli.writable import check_cache, check_writable
-    from hocket.runtime.choice.tuner_file import read, update
+    from hocket.runtime.choice import tuner_file
     from hocket.runtime.tuning import tuner
 
     if arguments.measure:
@@ -69,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output or _DEFAULT_FILE)
     # What cannot be read or written is told before time is spent.
     if output.is_file():
-        read(output)
+        tuner_file.read(output)
     check_writable(output)
     check_cache()
     result = tuner.tune(
@@ -87,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             tuner.store(result.entries)
         finally:  # if one cannot be written, the other is not lost
             timed = {(entry.collective, entry.num_ranks) for entry in result.entries}
-            for line in _older(result, update(output, result.rules, timed)):
+            for line in _older(result, tuner_file.update(output, result.rules, timed)):
                 _tell(f"{output}: {line}")
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(result) | {"file": str(output), "times": str(tuner.file())}))
@@ -110,7 +109,7 @@ def _check_alone(arguments: argparse.Namespace) -> None:
 
 def _older(result: "Result", stayed: "Sequence[Rule]") -> list[str]:
     """Of the rules that stayed, those that decide at a size that was timed, as no new one does."""
-    from hocket.view.words import name_bytes
+    from hocket.view import name_bytes
 
     found: dict[tuple[str, int, Rule], list[str]] = {}
     for entry in result.entries:
@@ -136,7 +135,7 @@ def _measure_machine(as_json: bool) -> int:
     import msgspec
 
     from hocket.runtime.tuning import machine_costs
-    from hocket.view.words import name_bytes, name_count, name_seconds
+    from hocket.view import name_bytes, name_count, name_seconds
 
     costs, kept = machine_costs.store(machine_costs.measure())
     if as_json:
@@ -156,12 +155,12 @@ def _measure_machine(as_json: bool) -> int:
 
 def _collectives(text: str | None) -> list[str]:
     from hocket.cli.argument_types import collective_name
-    from hocket.runtime.tuning.tuner import COLLECTIVES
+    from hocket.runtime.tuning import tuner
 
-    names = list(COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
+    names = list(tuner.COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
     for name in names:
-        if name not in COLLECTIVES:
-            raise ValueError(f"--collective: expected one of {', '.join(COLLECTIVES)}; found {name!r}")
+        if name not in tuner.COLLECTIVES:
+            raise ValueError(f"--collective: expected one of {', '.join(tuner.COLLECTIVES)}; found {name!r}")
     return names
 
 
@@ -169,8 +168,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.view.terminal import Terminal
-    from hocket.view.words import name_bytes, name_count, name_range
+    from hocket.view import Terminal, name_bytes, name_count, name_range
 
     console = Terminal(soft_wrap=True)
     if result.rules:
@@ -196,7 +194,7 @@ def _print(result: "Result", output: Path, kept: Path) -> None:
 
 def _again(result: "Result", rule: "Rule") -> str:
     """What the check said of a line."""
-    from hocket.view.words import name_bytes
+    from hocket.view import name_bytes
 
     found = [
         f"{one.ratio:.2f} ({name_bytes(one.num_bytes)})"

@@ -13,7 +13,7 @@ from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
-    from hocket.schedule.verify import Certificate
+    from hocket.schedule import Certificate
 
 _MIN_POOL_WORK = 2000  # below this, in ranks squared times roots, starting processes costs more than it saves
 _MOST_JOB_WORK = 1 << 18  # above this, roots are shared out, so that all cores end together
@@ -133,7 +133,7 @@ class _Proof:
 
 def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
     from hocket.algorithms import ALGORITHMS, find
-    from hocket.schedule.collective import find_collective
+    from hocket.schedule import find_collective
 
     if reference is not None:
         return find(reference, collective, prove=False)
@@ -144,7 +144,7 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
 
 def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> Iterator[_Job]:
     """The jobs that prove one algorithm for one rank count and all roots."""
-    from hocket.schedule.collective import find_collective
+    from hocket.schedule import find_collective
 
     layout = {"groups": arguments.groups, "dims": arguments.dims}
     if any(layout.values()):
@@ -158,7 +158,7 @@ def _jobs(arguments: argparse.Namespace, one: "Algorithm", num_ranks: int) -> It
 
 def _prove(job: _Job) -> _Result:
     """Does one job: here or in a process of the pool."""
-    from hocket.schedule.verify import verify_together
+    from hocket.schedule import verify_together
 
     (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
     failures: list[dict[str, Any]] = []
@@ -243,8 +243,7 @@ def _print(proofs: list[_Proof], failures: list[dict[str, Any]], seconds: float)
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.view.terminal import Terminal
-    from hocket.view.words import name_counts
+    from hocket.view import Terminal, name_counts
 
     console = Terminal()
     table = Table("collective", "algorithm", "ranks", "schedules", "order of reduction", box=None)

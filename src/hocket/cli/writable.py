@@ -3,12 +3,12 @@
 import tempfile
 from pathlib import Path
 
-from hocket.view.saving import writing
+from hocket.view import saving
 
 
 def check_cache() -> None:
     """ValueError if the folder cannot be written in which what was measured is kept; makes it."""
-    from hocket.runtime.cache import cache_folder
+    from hocket.runtime import cache_folder
 
     try:
         folder = cache_folder()
@@ -25,7 +25,7 @@ def check_writable(file: str | Path) -> None:
     """ValueError if the file cannot be written; leaves nothing behind."""
     path = Path(file)
     new = not path.exists()
-    with writing(path):
+    with saving.writing(path):
         path.open("ab").close()
     if new:
         path.unlink()

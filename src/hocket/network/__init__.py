@@ -1,1 +1,41 @@
 """WHERE: networks, the ways through them, and what no algorithm can beat on them."""
+
+from typing import TYPE_CHECKING
+
+from hocket.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hocket.network.affinity import LEGEND as LEGEND
+    from hocket.network.affinity import affinity as affinity
+    from hocket.network.bounds.bounds import lower_bound as lower_bound
+    from hocket.network.files.read import load as load
+    from hocket.network.kinds.by_name import KINDS as KINDS
+    from hocket.network.kinds.by_name import parse as parse
+    from hocket.network.kinds.switch_tree import SwitchTree as SwitchTree
+    from hocket.network.kinds.switch_tree import switch_tree as switch_tree
+    from hocket.network.routing import DimensionOrder as DimensionOrder
+    from hocket.network.routing import ShortestPath as ShortestPath
+    from hocket.network.simulation.options import Options as Options
+    from hocket.network.simulation.pipelined import all_reduce_in_switches as all_reduce_in_switches
+    from hocket.network.simulation.pipelined import all_reduce_in_tree as all_reduce_in_tree
+    from hocket.network.simulation.simulate import Result as Result
+    from hocket.network.simulation.simulate import simulate as simulate
+    from hocket.network.simulation.traffic import traffic_of as traffic_of
+    from hocket.network.topology import Topology as Topology
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "affinity": ["LEGEND", "affinity"],
+            "bounds.bounds": ["lower_bound"],
+            "files.read": ["load"],
+            "kinds.by_name": ["KINDS", "parse"],
+            "kinds.switch_tree": ["SwitchTree", "switch_tree"],
+            "routing": ["DimensionOrder", "ShortestPath"],
+            "simulation.options": ["Options"],
+            "simulation.pipelined": ["all_reduce_in_switches", "all_reduce_in_tree"],
+            "simulation.simulate": ["Result", "simulate"],
+            "simulation.traffic": ["traffic_of"],
+            "topology": ["Topology"],
+        },
+    )

@@ -18,7 +18,7 @@ from hocket import _core
 from hocket.errors import ResourceError
 from hocket.runtime.ranks.per_rank import PerRank
 from hocket.runtime.streams.stream import Stream
-from hocket.schedule.dtypes import EXTENSION_DTYPES, numpy_dtype
+from hocket.schedule import EXTENSION_DTYPES, numpy_dtype
 
 
 def _new_arena() -> Any:

@@ -23,13 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket import __version__, _core, algorithms, schedule
-from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.registry import is_built_in, only
+from hocket.algorithms import ALGORITHMS, Algorithm, is_built_in, only
 from hocket.runtime import cache
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.ir import Schedule
-from hocket.schedule.lower import Plan, lower
-from hocket.schedule.verify import LAWS
+from hocket.schedule import COLLECTIVES, LAWS, Plan, Schedule, lower
 
 _PLANS = 1024  # plans remembered: hundreds of communicators share a few
 _DIGEST_CHARACTERS = 64

@@ -18,7 +18,7 @@ def require_memory(num_bytes: int, what: str) -> None:
     if num_bytes > available // 2:
         raise ResourceError(
             f"{what} would take {num_bytes / 2**30:.3g} GiB; expected at most half of the {available / 2**30:.3g} GiB"
-            " available. Where ranks do the same, turned, few of them stand for all (Schedule.symmetry), but not here:"
+            " available. Where ranks do the same, turned, few of them stand for all (symmetry.of), but not here:"
             " try fewer ranks, chunks or slots of scratch",
             errno=errno.ENOMEM,
             call="allocate",

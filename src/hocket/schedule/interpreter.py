@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from hocket.errors import VerifyError
 from hocket.schedule.collective import chunk_bounds
-from hocket.schedule.dependencies import INPUT, OUTPUT, REMOTE
-from hocket.schedule.joint import JointPlans, shared_offset
-from hocket.schedule.plan import COMPLETES, Plan
+from hocket.schedule.lowering.dependencies import INPUT, OUTPUT, REMOTE
+from hocket.schedule.lowering.plan import COMPLETES, Plan
+from hocket.schedule.proof.joint import JointPlans, shared_offset
+from hocket.schedule.proof.waits import match_messages
 from hocket.schedule.reduction import Reduction, fold
-from hocket.schedule.waits import match_messages
 
 Array = NDArray[Any]
 Lengths = NDArray[np.int64]

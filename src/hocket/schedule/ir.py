@@ -12,15 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.schedule.collective import Collective, find_collective
-
-if TYPE_CHECKING:
-    from hocket.schedule.symmetry import Symmetry
 
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -233,13 +230,6 @@ class Schedule:
             for buffer in (block.step.src_buffer, block.step.dst_buffer)
         )
 
-    @cached_property
-    def symmetry(self) -> "Symmetry | None":
-        """See symmetry.find."""
-        from hocket.schedule import symmetry
-
-        return symmetry.find(self)
-
     def steps(self) -> Iterator[Step]:
         """Every step in order, one at a time: repetitions are made as they are asked for."""
         for block in self.blocks:
@@ -266,41 +256,3 @@ class Schedule:
             for name in COLUMNS:
                 content.update(getattr(block.step, name).tobytes())
         return content.hexdigest()
-
-    def then(self, other: "Schedule", *, collective: str | None = None) -> "Schedule":
-        """See compose.then."""
-        from hocket.schedule import compose
-
-        return compose.then(self, other, collective=collective)
-
-    def beside(self, *others: "Schedule", collective: str | None = None) -> "Schedule":
-        """See compose.beside."""
-        from hocket.schedule import compose
-
-        return compose.beside(self, *others, collective=collective)
-
-    def on(
-        self,
-        ranks: Sequence[int],
-        num_ranks: int,
-        *,
-        chunks: Sequence[int] | None = None,
-        num_chunks: int | None = None,
-        collective: str | None = None,
-    ) -> "Schedule":
-        """See compose.on."""
-        from hocket.schedule import compose
-
-        return compose.on(self, ranks, num_ranks, chunks=chunks, num_chunks=num_chunks, collective=collective)
-
-    def refine(self, chunks: int) -> "Schedule":
-        """See compose.refine."""
-        from hocket.schedule import compose
-
-        return compose.refine(self, chunks)
-
-    def reversed(self) -> "Schedule":
-        """See compose.reversed."""
-        from hocket.schedule import compose
-
-        return compose.reversed(self)

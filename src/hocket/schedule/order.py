@@ -9,9 +9,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from hocket.schedule.hashing import Hashes, mix
 from hocket.schedule.places import Fold, Places
-
-Hashes = npt.NDArray[np.uint64]
 
 LABELS = ("same_on_all_ranks", "rank_order", "balanced_tree", "size_invariant")
 
@@ -70,13 +69,6 @@ def _constant_in(values: Hashes, group: npt.NDArray[np.int64]) -> bool:
     representative = np.zeros(int(group.max(initial=0)) + 1, np.uint64)
     representative[group] = values
     return bool((representative[group] == values).all())
-
-
-def mix(bits: Hashes) -> Hashes:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014): a bijection that leaves no pattern."""
-    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return bits ^ bits >> np.uint64(31)
 
 
 def _leaf(ranks: npt.NDArray[np.int64]) -> Hashes:

@@ -25,13 +25,14 @@ sums, so a schedule that is not symmetric is taken for one with a probability be
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.schedule.capacity import require_memory
+from hocket.schedule.hashing import mix
 from hocket.schedule.ir import Buffer, Schedule, Step
-from hocket.schedule.order import mix
 from hocket.schedule.shape import Shape
 
 _MOST_PLACES = 1 << 25
@@ -97,8 +98,18 @@ class Symmetry:
         return found
 
 
+_known: WeakKeyDictionary[Schedule, "Symmetry | None"] = WeakKeyDictionary()
+
+
+def of(schedule: Schedule) -> Symmetry | None:
+    """The symmetry of this schedule, found once; see find."""
+    if schedule not in _known:
+        _known[schedule] = find(schedule)
+    return _known[schedule]
+
+
 def find(schedule: Schedule) -> Symmetry | None:
-    """The symmetry with the shortest period, or None. The schedule must hold law 1. (Schedule.symmetry remembers.)"""
+    """The symmetry with the shortest period, or None. The schedule must hold law 1. `of` remembers."""
     keys = np.random.default_rng(int(schedule.digest[:32], 16)).integers(0, 1 << 64, (2, 2), np.uint64)
     return next((one for one in _candidates(schedule) if _holds(schedule, one, keys)), None)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from hocket.runtime.streams.stream import FOREVER_SECONDS, Stream, raise_failure, stream
+from hocket.runtime import FOREVER_SECONDS, Stream, raise_failure, stream
 
 
 class CudaStream(Stream):

@@ -14,9 +14,7 @@ from typing import Any
 import torch.distributed as dist
 
 from hocket.errors import RendezvousError
-from hocket.runtime.communicator.call_settings import check_timeout
-from hocket.runtime.communicator.communicator import Communicator, init
-from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES, new_address
+from hocket.runtime import MAX_ADDRESS_BYTES, Communicator, check_timeout, init, new_address
 
 _KEY = "hocket/address"
 _GONE = "hocket-address-is-gone"

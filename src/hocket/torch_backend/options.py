@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.distributed import ReduceOp, distributed_c10d
 
-from hocket.runtime.communicator.repeated import read_options
+from hocket.runtime import read_options
 
 _MAX_BYTES = 64  # of the part that is looked at
 _VALUES: dict[str, tuple[int, dict[int, Any]]] = {

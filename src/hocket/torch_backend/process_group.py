@@ -19,10 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
-from hocket.runtime.communicator.repeated import GroupCalls, cached_group_method
-from hocket.runtime.ranks.process_end import at_process_end
-from hocket.runtime.streams.stream import current_stream, stream
-from hocket.runtime.streams.work import InFlight
+from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
 from hocket.torch_backend.arguments import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.cuda import launching
@@ -273,13 +270,13 @@ class ProcessGroup(dist.ProcessGroup):
         """Sends to a rank; the tensor may be written again once the work is done."""
         tensor = single("send", tensors)
         x = source("send", tensor)
-        return self._message("send", self._comm._one_message("send", True, x, dst, tag), tensor, None)
+        return self._message("send", self._comm.lower.one_message("send", True, x, dst, tag), tensor, None)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receives from a rank."""
         tensor = single("recv", tensors)
         x, finish = target("recv", tensor)
-        return self._message("recv", self._comm._one_message("recv", False, x, src, tag), tensor, finish)
+        return self._message("recv", self._comm.lower.one_message("recv", False, x, src, tag), tensor, finish)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receives from any rank; the work's source_rank() tells which."""
@@ -334,11 +331,11 @@ class ProcessGroup(dist.ProcessGroup):
         elif error is not None:
             self._give_up(_reason(error), only_later=True)
         with contextlib.suppress(HocketError):
-            self._comm._finish()
+            self._comm.lower.finish()
 
     def _give_up(self, reason: str, only_later: bool = False) -> None:
         with contextlib.suppress(HocketError):
-            self._comm._abort(reason, only_later)
+            self._comm.lower.abort(reason, only_later=only_later)
 
     def _close(self) -> None:
         _groups.discard(self)
@@ -405,7 +402,7 @@ class ProcessGroup(dist.ProcessGroup):
         """isend or irecv of the communicator, whose errors speak of `name`."""
         self._sequence += 1
         with told_to_torch, _observed(name, [tensor], self), launching([tensor]):
-            begun = self._comm._begin(group, name, None)
+            begun = self._comm.lower.begin(group, name)
         return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
     def _kept(self, work: RunningWork) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from hocket.schedule.reduction import premul_sum
+from hocket.schedule import premul_sum
 
 # By hash, which is the operation's number: comparing two of them takes longer than all else in a call.
 _NAMES = {

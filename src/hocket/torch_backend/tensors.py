@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from hocket.runtime.communicator.repeated import note_written
-from hocket.runtime.streams.stream import current_stream
+from hocket.runtime import current_stream, note_written
 from hocket.torch_backend.cuda import staged
 
 Finish = Callable[[], object] | None

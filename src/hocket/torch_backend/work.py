@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, HocketError, RendezvousError
-from hocket.runtime.streams.stream import current_stream, stream
-from hocket.runtime.streams.work import InFlight
+from hocket.runtime import InFlight, current_stream, stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hocket.errors import InternalError
-from hocket.training.data import AfterEpoch, History, Settings, train
-from hocket.training.dataset import Dataset, load
-from hocket.training.network import Network
+from hocket.training.datasets import Dataset, load
+from hocket.training.loop import AfterEpoch, History, TrainingSettings, train
+from hocket.training.model import Network
+from hocket.training.strategies.data import DataParallel
 
 if TYPE_CHECKING:
-    from hocket.runtime.communicator.communicator import Communicator
+    from hocket.runtime import Communicator
 
 # Losses of float32 training whose sums were added in another order: a few 1e-7 apart after 700 steps. One gradient
 # missed in one step moves them by more than 1e-3.
@@ -120,7 +121,7 @@ def demonstrate(
     started_at = clock_gettime(CLOCK_BOOTTIME) if started_at is None else started_at
     if num_ranks < 1:
         raise ValueError(f"number of ranks: expected at least 1, found {num_ranks}")
-    from hocket.runtime.launch.launcher import run_ranks
+    from hocket.runtime import run_ranks
 
     dataset = load(path)
     settings = choose_settings(dataset)
@@ -145,7 +146,7 @@ def waited(ranks: list[FirstAllReduce], started_at: float) -> Start:
     return Start(seconds, "made now", seconds, proof_seconds) if proof_seconds else Start(seconds, "cached")
 
 
-def choose_settings(dataset: Dataset) -> Settings:
+def choose_settings(dataset: Dataset) -> TrainingSettings:
     """Choose as many epochs as a small data set needs and a large one allows, and steps that brighter images bear.
 
     The slope of the first layer changes with the squared norm of an image; steps too long for it would be unstable and
@@ -154,10 +155,10 @@ def choose_settings(dataset: Dataset) -> Settings:
     num_epochs = round(_IMAGES_TO_SEE / len(dataset.train_labels))
     squared_norm = float(np.vdot(dataset.train_images, dataset.train_images)) / len(dataset.train_labels)
     learning_rate = min(_LONGEST_STEP, _STEP_TIMES_SQUARED_NORM / max(squared_norm, 1.0))
-    return Settings(max(1, min(_MOST_EPOCHS, num_epochs)), learning_rate=learning_rate)
+    return TrainingSettings(max(1, min(_MOST_EPOCHS, num_epochs)), learning_rate=learning_rate)
 
 
-def train_rank(path: str | Path | None, settings: Settings, progress: Progress | None) -> RankReport:
+def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Progress | None) -> RankReport:
     """Do what one rank does: join, check that all are here, start from weights of its own, train."""
     import hocket
 
@@ -168,7 +169,7 @@ def train_rank(path: str | Path | None, settings: Settings, progress: Progress |
         network = new_network(dataset, seed=settings.seed + communicator.rank)
         after_epoch = progress(settings.num_epochs) if progress and communicator.rank == 0 else None
         communicator.barrier()  # whatever rank 0 needed to show progress is not time spent in communication
-        history = train(network, dataset, settings, communicator, after_epoch)
+        history = train(network, dataset, settings, DataParallel(communicator), after_epoch)
         ran = {name: count - before.get(name, 0) for name, count in communicator.statistics["algorithms"].items()}
     return RankReport(history, hashlib.sha256(network.parameters.tobytes()).hexdigest(), ran, first)
 
@@ -184,10 +185,9 @@ def start_rank() -> FirstAllReduce:
 def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
     """Count the ranks, by the algorithm that the call would choose; its proof is asked for here to learn its price."""
     from hocket.runtime import plans
-    from hocket.runtime.choice.select import choose
 
     ones = np.ones(1, np.int64)
-    chosen = choose("all_reduce", communicator.size, ones.nbytes, "fast", communicator._policy)
+    chosen = communicator.lower.chosen("all_reduce", ones.nbytes)
     algorithm = plans.find("all_reduce", chosen)
     proof_seconds = plans.prove(algorithm, algorithm.build(communicator.size))
     present = communicator.all_reduce(ones, algorithm=algorithm.name)
@@ -202,7 +202,7 @@ def new_network(dataset: Dataset, seed: int) -> Network:
     return Network((dataset.num_features, _HIDDEN, dataset.num_classes), seed=seed)
 
 
-def judge(dataset: Dataset, settings: Settings, ranks: list[RankReport], start: Start) -> Demonstration:
+def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport], start: Start) -> Demonstration:
     """Compare the ranks with each other and with training in this process, and prove the algorithm that ran."""
     alone = train(new_network(dataset, seed=settings.seed), dataset, settings)
     losses = np.array([rank.history.losses for rank in ranks])
@@ -236,7 +236,7 @@ def judge(dataset: Dataset, settings: Settings, ranks: list[RankReport], start: 
 def prove(algorithm: str, num_ranks: int) -> Proof | None:
     """Build and verify an all_reduce from scratch; None where it is not a built-in one."""
     from hocket.algorithms import ALGORITHMS
-    from hocket.schedule.verify import verify
+    from hocket.schedule import verify
 
     found = ALGORITHMS.get(("all_reduce", algorithm))
     if found is None:

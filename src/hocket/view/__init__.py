@@ -1,1 +1,47 @@
 """EXPLAIN: pictures, tables and text of schedules, networks, costs and traces, for notebooks and for the commands."""
+
+from typing import TYPE_CHECKING
+
+from hocket.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hocket.view.explain_text import print_explanation as print_explanation
+    from hocket.view.networks.mesh_text import PlacedMesh as PlacedMesh
+    from hocket.view.networks.mesh_text import name_axes as name_axes
+    from hocket.view.networks.mesh_text import print_mesh as print_mesh
+    from hocket.view.networks.network_explanation import print_network_explanation as print_network_explanation
+    from hocket.view.networks.simulation_plots import draw_all as draw_all
+    from hocket.view.networks.simulation_plots import require_matplotlib as require_matplotlib
+    from hocket.view.networks.simulation_text import print_result as print_result
+    from hocket.view.networks.topology_text import facts_of as facts_of
+    from hocket.view.networks.topology_text import print_topology as print_topology
+    from hocket.view.schedules.schedule_text import print_schedule as print_schedule
+    from hocket.view.terminal import Terminal as Terminal
+    from hocket.view.traces.trace_summary import summarise as summarise
+    from hocket.view.traces.trace_tables import print_summary as print_summary
+    from hocket.view.traces.trace_timeline import Timeline as Timeline
+    from hocket.view.traces.trace_view import write_page as write_page
+    from hocket.view.words import name_bytes as name_bytes
+    from hocket.view.words import name_count as name_count
+    from hocket.view.words import name_counts as name_counts
+    from hocket.view.words import name_range as name_range
+    from hocket.view.words import name_seconds as name_seconds
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "explain_text": ["print_explanation"],
+            "networks.mesh_text": ["PlacedMesh", "name_axes", "print_mesh"],
+            "networks.network_explanation": ["print_network_explanation"],
+            "networks.simulation_plots": ["draw_all", "require_matplotlib"],
+            "networks.simulation_text": ["print_result"],
+            "networks.topology_text": ["facts_of", "print_topology"],
+            "schedules.schedule_text": ["print_schedule"],
+            "terminal": ["Terminal"],
+            "traces.trace_summary": ["summarise"],
+            "traces.trace_tables": ["print_summary"],
+            "traces.trace_timeline": ["Timeline"],
+            "traces.trace_view": ["write_page"],
+            "words": ["name_bytes", "name_count", "name_counts", "name_range", "name_seconds"],
+        },
+    )

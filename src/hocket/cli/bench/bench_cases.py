@@ -13,12 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hocket.cli.bench.bench_settings import reduction
-from hocket.runtime.communicator.communicator import Communicator
-from hocket.runtime.memory import empty
-from hocket.runtime.tuning.host_bound import MESSAGE
-from hocket.schedule.collective import COLLECTIVES, Collective, in_place_offset
-from hocket.schedule.dtypes import numpy_dtype
-from hocket.schedule.reduction import Array, fold
+from hocket.runtime import Communicator, empty
+from hocket.runtime.tuning import host_bound
+from hocket.schedule import COLLECTIVES, Array, Collective, fold, in_place_offset, numpy_dtype
 
 PERIOD = 16381  # a prime
 _POISON = 0x55  # in every byte of an output before the call
@@ -73,7 +70,7 @@ def make_case(
     in_place: bool,
 ) -> Case | None:
     """The case for a vector of num_elements in all; None where the collective has no such form."""
-    if collective == MESSAGE:
+    if collective == host_bound.MESSAGE:
         return PingPong(comm, buffers, num_elements, dtype, in_place=in_place)
     if not COLLECTIVES[collective].exactly_once:
         return None if in_place else Barrier(comm)

@@ -11,12 +11,10 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench.bench_settings import Settings, as_config, op_in_nccl, type_in_nccl
-from hocket.runtime.tuning import machine_costs
-from hocket.runtime.tuning.host_bound import MESSAGE, lower_bound
-from hocket.runtime.tuning.machine_costs import MachineCosts
-from hocket.schedule.collective import COLLECTIVES
-from hocket.view.saving import write
-from hocket.view.words import name_count
+from hocket.runtime import MachineCosts
+from hocket.runtime.tuning import host_bound, machine_costs
+from hocket.schedule import COLLECTIVES
+from hocket.view import name_count, saving
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
 
@@ -37,7 +35,7 @@ _NAMES_OF_OSU = {
     "gather_v": "Gatherv",
     "scatter_v": "Scatterv",
     "all_to_all_v": "All-to-Allv Personalized Exchange",
-    MESSAGE: "Multi",
+    host_bound.MESSAGE: "Multi",
 }
 
 
@@ -123,7 +121,7 @@ class Report:
         if self._settings.format == "json":
             _print(json.dumps(found))
         if self._settings.json_file is not None:
-            write(self._settings.json_file, json.dumps(found, indent=1) + "\n")
+            saving.write(self._settings.json_file, json.dumps(found, indent=1) + "\n")
 
     # NCCL ------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class Report:
         ]
         if settings.blocking:
             lines.append("# Blocking Enabled: a barrier after each operation, which its time contains")
-        if settings.collective == MESSAGE:
+        if settings.collective == host_bound.MESSAGE:
             lines.append("# Messages between ranks 0 and 1, 2 and 3 ... at once; the time is that of one way")
         if settings.moves_data and settings.rounds():
             blocks = f"blocks: multiples of {settings.divisor} elements" if settings.divisor > 1 else "elements"
@@ -295,7 +293,7 @@ class Report:
         if self._costs is None:
             return None
         settings, in_place = self._settings, mode == "in_place"
-        return lower_bound(
+        return host_bound.lower_bound(
             settings.collective,
             settings.num_ranks,
             row.num_bytes,
@@ -319,7 +317,7 @@ class Report:
 
 def bus_factor(collective: str, num_ranks: int) -> float:
     """busbw / algbw; of messages, which NCCL's tests count once, 1."""
-    return 1.0 if collective == MESSAGE else COLLECTIVES[collective].bus_factor(num_ranks)
+    return 1.0 if collective == host_bound.MESSAGE else COLLECTIVES[collective].bus_factor(num_ranks)
 
 
 def fixed(value: float, width: int) -> str:

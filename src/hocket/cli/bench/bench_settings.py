@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.cli.limits import check_memory
-from hocket.runtime.choice.spelling import find_collective_name
-from hocket.runtime.plans import find
-from hocket.runtime.tuning.host_bound import MESSAGE
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.dtypes import DTYPES, ITEM_BYTES, numpy_dtype
-from hocket.schedule.reduction import REDUCTIONS, Reduction, check_reduction, premul_sum
+from hocket.runtime import find_collective_name, plans
+from hocket.runtime.tuning import host_bound
+from hocket.schedule import (
+    COLLECTIVES,
+    DTYPES,
+    ITEM_BYTES,
+    REDUCTIONS,
+    Reduction,
+    check_reduction,
+    numpy_dtype,
+    premul_sum,
+)
 
 ALL = "all"
 FACTOR = 2  # of premul_sum: a power of two is exact in every type
@@ -58,12 +64,12 @@ class Settings:
     @property
     def reduces(self) -> bool:
         """Whether there is something to choose with an op."""
-        return self.collective != MESSAGE and COLLECTIVES[self.collective].counts_contributions
+        return self.collective != host_bound.MESSAGE and COLLECTIVES[self.collective].counts_contributions
 
     @property
     def moves_data(self) -> bool:
         """All but a barrier."""
-        return self.collective == MESSAGE or COLLECTIVES[self.collective].exactly_once
+        return self.collective == host_bound.MESSAGE or COLLECTIVES[self.collective].exactly_once
 
     def sizes(self) -> Iterator[int]:
         """The sizes asked for, from the smallest on; a barrier has one, 0."""
@@ -96,7 +102,7 @@ class Settings:
     @property
     def divisor(self) -> int:
         """What a number of elements is a multiple of."""
-        if self.collective == MESSAGE:
+        if self.collective == host_bound.MESSAGE:
             return 1
         kind = COLLECTIVES[self.collective]
         if kind.uneven:  # blocks of 1, 2, ... p parts; see bench_cases
@@ -121,9 +127,11 @@ def op_in_nccl(op: str) -> str:
 
 def find_collective(text: str) -> str:
     """The collective that is meant, in our spelling or NCCL's; ValueError."""
-    found = MESSAGE if text.replace("_", "").lower() == MESSAGE else find_collective_name(text)
+    found = host_bound.MESSAGE if text.replace("_", "").lower() == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
-        raise ValueError(f"expected a collective, one of {', '.join([*COLLECTIVES, MESSAGE])}; found {text!r}")
+        raise ValueError(
+            f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"
+        )
     return found
 
 
@@ -150,10 +158,14 @@ def find_ops(text: str) -> tuple[str, ...]:
 def check(settings: Settings) -> None:
     """ValueError for what does not go together, TypeError for a reduction without meaning, before any rank starts."""
     ranks = settings.num_ranks
-    if settings.collective == MESSAGE and ranks % 2:
-        raise ValueError(f"{MESSAGE} pairs ranks 0 and 1, 2 and 3 ...: expected an even number of ranks, found {ranks}")
-    if settings.collective == MESSAGE and settings.aggregated > 1:
-        raise ValueError(f"-m launches collectives together: expected 1 for {MESSAGE}, found {settings.aggregated}")
+    if settings.collective == host_bound.MESSAGE and ranks % 2:
+        raise ValueError(
+            f"{host_bound.MESSAGE} pairs ranks 0 and 1, 2 and 3 ...: expected an even number of ranks, found {ranks}"
+        )
+    if settings.collective == host_bound.MESSAGE and settings.aggregated > 1:
+        raise ValueError(
+            f"-m launches collectives together: expected 1 for {host_bound.MESSAGE}, found {settings.aggregated}"
+        )
     if settings.min_bytes > settings.max_bytes:
         raise ValueError(
             f"expected --minbytes up to --maxbytes ({settings.max_bytes}), found {settings.min_bytes}; give both -b, -e"
@@ -170,9 +182,9 @@ def check(settings: Settings) -> None:
     if settings.order is not None and not settings.reduces:
         raise ValueError(f"expected no --order for {settings.collective}, which reduces nothing")
     if settings.algorithm is not None:
-        if settings.collective == MESSAGE:
-            raise ValueError(f"expected no --algorithm for {MESSAGE}, which has none")
-        if not find(settings.collective, settings.algorithm).allows(ranks):
+        if settings.collective == host_bound.MESSAGE:
+            raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which has none")
+        if not plans.find(settings.collective, settings.algorithm).allows(ranks):
             raise ValueError(f"algorithm {settings.algorithm!r} of {settings.collective} cannot do {ranks} ranks")
     if settings.reduces and not any(True for _ in settings.runs()):
         raise ValueError("none of these reductions has a meaning for any of these types")

@@ -84,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.bench.measure import run_as_rank
     from hocket.cli.writable import check_writable
     from hocket.errors import PeerDied
-    from hocket.runtime.launch.launcher import run_ranks
-    from hocket.runtime.ranks.environment import discover
+    from hocket.runtime import discover, run_ranks
 
     environment = discover()
     alone = environment.source == "alone"
@@ -113,18 +112,18 @@ def run(arguments: argparse.Namespace) -> int:
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "Settings":
     from hocket.cli.bench.bench_settings import Settings, find_collective, find_dtypes, find_ops
     from hocket.cli.limits import check_ranks
-    from hocket.runtime.tuning.host_bound import MESSAGE
-    from hocket.schedule.collective import COLLECTIVES
+    from hocket.runtime.tuning import host_bound
+    from hocket.schedule import COLLECTIVES
 
     collective = find_collective(arguments.collective)
     ranks = arguments.ranks or num_ranks
     if arguments.ranks is not None:
         check_ranks(ranks)
-    rooted = collective != MESSAGE and COLLECTIVES[collective].rooted
-    reduces = collective != MESSAGE and COLLECTIVES[collective].counts_contributions
+    rooted = collective != host_bound.MESSAGE and COLLECTIVES[collective].rooted
+    reduces = collective != host_bound.MESSAGE and COLLECTIVES[collective].counts_contributions
     roots = tuple(range(ranks)) if arguments.root == -1 else (arguments.root,)
     dtypes = find_dtypes(arguments.datatype)
-    if collective != MESSAGE and not COLLECTIVES[collective].exactly_once:
+    if collective != host_bound.MESSAGE and not COLLECTIVES[collective].exactly_once:
         dtypes = ("uint8",)
     return Settings(
         collective=collective,

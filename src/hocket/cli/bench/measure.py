@@ -18,9 +18,8 @@ import hocket
 from hocket.cli.bench.bench_cases import Buffers, Case, make_case
 from hocket.cli.bench.bench_report import Report, Row, Timing
 from hocket.cli.bench.bench_settings import Settings
-from hocket.runtime.communicator.communicator import Communicator
-from hocket.runtime.ranks.environment import discover
-from hocket.runtime.tuning.host_bound import MESSAGE
+from hocket.runtime import Communicator, discover
+from hocket.runtime.tuning import host_bound
 
 _FEWEST = 20  # iterations, as NCCL's tests
 _MOST = 100_000
@@ -76,7 +75,7 @@ class Bench:
         if settings.timeout > 0:
             comm.configure(timeout=settings.timeout)
             self._book.configure(timeout=settings.timeout)
-        if settings.collective != MESSAGE:
+        if settings.collective != host_bound.MESSAGE:
             comm.configure(settings.collective, algorithm=settings.algorithm, order=settings.order)
 
     def rows(self) -> Iterator[Row]:

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hocket.runtime.tuning.fit import Costs, Traits
-    from hocket.runtime.tuning.machine_costs import MachineCosts
-    from hocket.runtime.tuning.tuner import Entry, Measured, Sample
+    from hocket.runtime import Costs, Entry, MachineCosts, Measured, Sample, Traits
 
 _FEWEST_TO_FIT = 3  # times of one algorithm: a straight line goes through any two
 _MEASURE_SECONDS = 60.0  # at most; some seconds will do on a quiet machine
@@ -56,15 +54,17 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_on_network(arguments)
     from hocket.cli.limits import check_memory, check_ranks
-    from hocket.runtime.tuning.rough_costs import rough_entries
-    from hocket.runtime.tuning.tuner import COLLECTIVES, Entry, load
+    from hocket.runtime import Entry
+    from hocket.runtime.tuning import rough_costs, tuner
 
     if arguments.ranks is None:
         raise ValueError("expected --ranks, or --topology; found neither")
     if arguments.link or arguments.reduce or arguments.overhead:
         raise ValueError("--link, --reduce and --overhead are about a --topology; found none")
-    if arguments.collective not in COLLECTIVES:
-        raise ValueError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {arguments.collective!r}")
+    if arguments.collective not in tuner.COLLECTIVES:
+        raise ValueError(
+            f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {arguments.collective!r}"
+        )
     check_ranks(arguments.ranks)
     if (arguments.bytes is None) != (arguments.collective == "barrier"):
         expected = "no --bytes, as barrier moves none" if arguments.bytes else "--bytes, the size of the call"
@@ -72,16 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     call = (arguments.collective, arguments.ranks, arguments.bytes or 1)
     if arguments.measure:
         check_memory(*call[1:], "--bytes, or --ranks")
-    entry, rough = load().find(*call[:2]), dict[int, Entry]()
+    entry, rough = tuner.load().find(*call[:2]), dict[int, Entry]()
     if entry is None:
-        rough = rough_entries(*call[:2], (call[2], *_ROUGH_SIZES), _machine_costs())
+        rough = rough_costs.rough_entries(*call[:2], (call[2], *_ROUGH_SIZES), _machine_costs())
         entry = rough[call[2]]
         rough = {size: rough[size] for size in _ROUGH_SIZES}
     found = explain(*call, entry, rough, measure=arguments.measure)
     if arguments.json:
         print(json.dumps(found))
     else:
-        from hocket.view.explain_text import print_explanation
+        from hocket.view import print_explanation
 
         print_explanation(found)
     return 0
@@ -115,25 +115,24 @@ def explain(
     of many sizes.
     """
     from hocket.algorithms import ALGORITHMS
-    from hocket.runtime.choice.select import Policy, choose, choose_by
-    from hocket.runtime.ranks.cores import shared_by
-    from hocket.runtime.tuning.fit import traits_of
-    from hocket.runtime.tuning.timed_ranks import exact_bytes
-    from hocket.runtime.tuning.tuner import candidates, timed_to_the_end
+    from hocket.runtime import Policy, choose
+    from hocket.runtime.choice import select
+    from hocket.runtime.ranks import cores
+    from hocket.runtime.tuning import fit, timed_ranks, tuner
 
-    policy = Policy.from_environment(os.environ, shares_cores=shared_by(num_ranks))
-    algorithm, by = choose_by(collective, num_ranks, num_bytes, "fast", policy)
+    policy = Policy.from_environment(os.environ, shares_cores=cores.shared_by(num_ranks))
+    algorithm, by = select.choose_by(collective, num_ranks, num_bytes, "fast", policy)
     by_table = choose(collective, num_ranks, num_bytes, "fast", policy.table_alone())
-    names = candidates(collective, num_ranks, (algorithm, by_table))
+    names = tuner.candidates(collective, num_ranks, (algorithm, by_table))
     known = _known(entry, names)
     samples = _measured_now(collective, num_ranks, num_bytes, tuple(names)) if measure else {}
-    exact = exact_bytes(collective, num_bytes, num_ranks)
+    exact = timed_ranks.exact_bytes(collective, num_bytes, num_ranks)
     samples = samples or {name: found for name, one in known.items() if (found := one.at(exact))}
-    complete = timed_to_the_end(samples)
+    complete = tuner.timed_to_the_end(samples)
     rows = []
     for name, twins in names.items():
         one = known.get(name)
-        traits = traits_of(ALGORITHMS[collective, name].build(num_ranks))
+        traits = fit.traits_of(ALGORITHMS[collective, name].build(num_ranks))
         row = {"algorithm": name, "twins": list(twins), **_work(traits, num_bytes)}
         row |= _predicted(one.costs if one else None, traits, num_bytes)
         rows.append(row | _measured(samples.get(name)) | {"complete": name in complete})
@@ -171,13 +170,13 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _measured_now(collective: str, num_ranks: int, num_bytes: int, names: tuple[str, ...]) -> dict[str, "Sample"]:
-    from hocket.runtime.tuning.timed_ranks import Job, exact_bytes
-    from hocket.runtime.tuning.tuner import sample, time_algorithms
+    from hocket.runtime import sample_of
+    from hocket.runtime.tuning import timed_ranks, tuner
 
-    exact = exact_bytes(collective, num_bytes, num_ranks)
-    job = Job(collective, (exact,), names, names[:1])
-    found = time_algorithms(num_ranks, [job], _MEASURE_SECONDS)
-    return {name: sample(exact, rounds) for name, rounds in found.get((collective, exact), {}).items()}
+    exact = timed_ranks.exact_bytes(collective, num_bytes, num_ranks)
+    job = timed_ranks.Job(collective, (exact,), names, names[:1])
+    found = tuner.time_algorithms(num_ranks, [job], _MEASURE_SECONDS)
+    return {name: sample_of(exact, rounds) for name, rounds in found.get((collective, exact), {}).items()}
 
 
 def _work(traits: "Traits", num_bytes: int) -> dict[str, Any]:
@@ -210,8 +209,7 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
 
     What was dropped after a few rounds does not count.
     """
-    from hocket.runtime.tuning.rules import merged
-    from hocket.runtime.tuning.tuner import timed_to_the_end
+    from hocket.runtime.tuning import rules, tuner
 
     samples: dict[int, dict[str, Sample]] = {}
     for one in entry.algorithms:
@@ -219,12 +217,12 @@ def ranges_measured(entry: "Entry") -> list[dict[str, Any]]:
             samples.setdefault(sample.num_bytes, {})[one.algorithm] = sample
     best: dict[int, list[str]] = {}
     for size, tried in samples.items():
-        times = {name: sample.seconds for name, sample in timed_to_the_end(tried).items()}
+        times = {name: sample.seconds for name, sample in tuner.timed_to_the_end(tried).items()}
         limit = _AS_GOOD * min(times.values())
         best[size] = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
     return [
         _range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes, rule.algorithm)
-        for rule in merged(entry.collective, entry.num_ranks, best, {})
+        for rule in rules.merged(entry.collective, entry.num_ranks, best, {})
     ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hocket.cli.simulate.case import Case, candidates, check_collective
 
 if TYPE_CHECKING:
-    from hocket.schedule.ir import Schedule
+    from hocket.schedule import Schedule
 
 _SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # among which cross-overs are looked for
 
@@ -38,7 +38,7 @@ def run_on_network(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found))
     else:
-        from hocket.view.networks.network_explanation import print_network_explanation
+        from hocket.view import print_network_explanation
 
         print_network_explanation(found)
     return 0
@@ -83,7 +83,7 @@ def _with(call: Case, algorithm: str, num_bytes: int) -> Case:
 
 def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
     """Who sends how many bytes to whom; equal steps that follow each other are one entry."""
-    from hocket.network.simulation.traffic import traffic_of
+    from hocket.network import traffic_of
 
     traffic = traffic_of(schedule)
     chunk = traffic.chunk_bytes(num_bytes)

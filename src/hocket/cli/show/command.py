@@ -9,10 +9,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.saving import write
+from hocket.view import saving
 
 if TYPE_CHECKING:
-    from hocket.schedule.ir import Schedule, Step
+    from hocket.schedule import Schedule, Step
 
 _VIEWS = {
     "choice": "which algorithm runs, by collective, rank count and size",
@@ -69,8 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         return shown
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both are for standard output")
-    from hocket.algorithms import find
-    from hocket.algorithms.registry import only
+    from hocket.algorithms import find, only
     from hocket.cli.argument_types import ranks_of_layout, root_of
     from hocket.cli.limits import laws_asked
     from hocket.errors import VerifyError
@@ -88,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = {"root": root, "groups": arguments.groups, "dims": arguments.dims}
     schedule = one.build(num_ranks, **told)
     if arguments.msccl is not None:
-        write(arguments.msccl, msccl.write(schedule, one.name))
+        saving.write(arguments.msccl, msccl.write(schedule, one.name))
     breach, labels = None, list[str]()
     laws = laws_asked(schedule)
     try:
@@ -120,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--json: expected at most {_MAX_JSON_ROWS:,} rows, found {schedule.num_rows:,}")
         print(json.dumps(facts | {"steps": [_as_json(step) for step in schedule.steps()]}))
     elif arguments.svg is None:
-        from hocket.view.schedules.schedule_text import print_schedule
+        from hocket.view import print_schedule
 
         print_schedule(schedule, facts, one.doc, others, in_file)
     elif breach:
@@ -144,17 +143,17 @@ def _view(name: str) -> Any:
 
 
 def _write_svg(file: str, schedule: "Schedule", facts: dict[str, Any], doc: str) -> None:
-    from hocket.view.schedules.schedule_picture import draw
+    from hocket.view.schedules import schedule_picture
 
-    picture = draw(schedule, facts, doc)
+    picture = schedule_picture.draw(schedule, facts, doc)
     if file == "-":
         print(picture, end="")
     else:
-        write(file, picture)
+        saving.write(file, picture)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:
-    from hocket.schedule.ir import COLUMNS
+    from hocket.schedule import COLUMNS
 
     columns = {name: getattr(step, name).tolist() for name in COLUMNS}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.runtime.choice.select import Policy
+    from hocket.runtime import Policy
 
 _ORDERS = (
     "fast",
@@ -39,16 +39,16 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table. Returns 1 if the environment leaves some collective no algorithm, else 0."""
     from hocket.cli.limits import check_ranks
-    from hocket.runtime.choice.select import Policy
-    from hocket.runtime.ranks.cores import shared_by
-    from hocket.schedule.collective import find_collective
+    from hocket.runtime import Policy
+    from hocket.runtime.ranks import cores
+    from hocket.schedule import find_collective
 
     if arguments.collective is not None:
         find_collective(arguments.collective)
     if arguments.ranks is not None:
         check_ranks(arguments.ranks)
     orders = _ORDERS if arguments.order is None else (arguments.order,)
-    shares_cores = None if arguments.ranks is None else shared_by(arguments.ranks)
+    shares_cores = None if arguments.ranks is None else cores.shared_by(arguments.ranks)
     if shares_cores is None:
         lines = _table(orders)
     else:
@@ -66,8 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
     """A tuner file says nothing of orders: it gets the lines of one."""
-    from hocket.runtime.choice.tuner_file import Rule, write
-    from hocket.view.saving import writing
+    from hocket.runtime import Rule
+    from hocket.runtime.choice import tuner_file
+    from hocket.view import saving
 
     if num_ranks is None:
         raise ValueError("--tuner-file: expected --ranks, as a tuner file is about a rank count; found none")
@@ -82,8 +83,8 @@ def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order:
         for line in lines
         if line["order"] == order and not line.get("refused")
     ]
-    with writing(file):
-        write(file, rules)
+    with saving.writing(file):
+        tuner_file.write(file, rules)
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -91,12 +92,12 @@ def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
 
     A collective has them once, or for ranks that share cores and for others.
     """
-    from hocket.runtime.choice.select import DEFAULTS, defaults
+    from hocket.runtime.choice import select
 
     lines: list[dict[str, Any]] = []
     for order in orders:
-        tables = {shares_cores: defaults(order, shares_cores=shares_cores) for shares_cores in (True, False)}
-        for collective in tables[False] if order == orders[0] else DEFAULTS[order]:
+        tables = {shares_cores: select.defaults(order, shares_cores=shares_cores) for shares_cores in (True, False)}
+        for collective in tables[False] if order == orders[0] else select.DEFAULTS[order]:
             alike = tables[True][collective] == tables[False][collective]
             lines += [
                 {
@@ -115,11 +116,11 @@ def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[dict[str, Any]]:
     """What runs among so many ranks, for every range of sizes, and who says so."""
-    from hocket.runtime.choice.select import DEFAULTS
+    from hocket.runtime.choice import select
 
     lines: list[dict[str, Any]] = []
     for order in orders:
-        for collective in DEFAULTS["fast"] if order == orders[0] else DEFAULTS[order]:
+        for collective in select.DEFAULTS["fast"] if order == orders[0] else select.DEFAULTS[order]:
             begins = _begins(collective, order, policy)
             ends: list[int | None] = [*(begin - 1 for begin in begins[1:]), None]
             for begin, end in zip(begins, ends, strict=True):
@@ -134,10 +135,10 @@ def _chosen(orders: tuple[str, ...], num_ranks: int, policy: "Policy") -> list[d
 
 
 def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy: "Policy") -> dict[str, Any]:
-    from hocket.runtime.choice.select import choose_by
+    from hocket.runtime.choice import select
 
     try:
-        algorithm, by = choose_by(collective, num_ranks, num_bytes, order, policy)
+        algorithm, by = select.choose_by(collective, num_ranks, num_bytes, order, policy)
     except ValueError as error:
         return {"algorithm": None, "by": None, "refused": str(error)}
     return {"algorithm": algorithm, "by": by, "refused": None}
@@ -145,12 +146,12 @@ def _choice(collective: str, num_ranks: int, num_bytes: int, order: str, policy:
 
 def _begins(collective: str, order: str, policy: "Policy") -> list[int]:
     """Sizes from which on something else may be chosen, 0 first."""
-    from hocket.runtime.choice.select import defaults
-    from hocket.schedule.collective import find_collective
+    from hocket.runtime.choice import select
+    from hocket.schedule import find_collective
 
     if not find_collective(collective).known_by_all:
         return [0]
-    entries = defaults(order, shares_cores=policy.shares_cores)[collective]
+    entries = select.defaults(order, shares_cores=policy.shares_cores)[collective]
     begins = {0} | {int(limit) + 1 for _, limit, _ in entries if not math.isinf(limit)}
     for rule in policy.rules:
         if rule.collective == collective:
@@ -162,8 +163,7 @@ def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.view.terminal import Terminal
-    from hocket.view.words import name_bytes, name_range
+    from hocket.view import Terminal, name_bytes, name_range
 
     console = Terminal()
     ranked = shares_cores is not None

@@ -7,12 +7,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from hocket.runtime.communicator.cartesian import Cartesian
-from hocket.view.networks.mesh_text import PlacedMesh, name_axes, print_mesh
-from hocket.view.words import name_count
-
 if TYPE_CHECKING:
-    pass
+    from hocket.runtime import Cartesian
 
 _MAX_RANKS = 1 << 17
 _EXAMPLE = "hocket show mesh --nodes 2 --axes pp=2,dp=2,tp=4"
@@ -27,6 +23,8 @@ def add_arguments(mesh: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the picture and the table, or one JSON object. Returns 0."""
+    from hocket.view import PlacedMesh, name_axes, name_count, print_mesh
+
     topology = _parse(arguments.axes)
     num_nodes = 1 if arguments.nodes is None else arguments.nodes
     if num_nodes < 1 or topology.size % num_nodes:
@@ -44,8 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parse(text: str | None) -> Cartesian:
+def _parse(text: str | None) -> "Cartesian":
     """The grid from "pp=2,dp=2,tp=4"."""
+    from hocket.runtime import Cartesian
+    from hocket.view import name_axes
+
     if not text:
         raise ValueError(f"expected --axes; type for example: {_EXAMPLE}")
     dims: dict[str, int] = {}

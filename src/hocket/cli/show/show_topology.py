@@ -3,10 +3,6 @@
 import argparse
 import json
 
-from hocket.network.files.read import load
-from hocket.network.kinds.by_name import KINDS
-from hocket.view.networks.topology_text import facts_of, print_topology
-
 
 def add_arguments(topology: argparse._ArgumentGroup) -> None:
     """Declares what `hocket show topology` takes besides --json."""
@@ -18,6 +14,9 @@ def add_arguments(topology: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints nodes, links and the matrix, or one JSON object. Returns 0."""
+    from hocket.network import load
+    from hocket.view import facts_of, print_topology
+
     if arguments.topology is None:
         _print_kinds(as_json=arguments.json)
         return 0
@@ -31,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_kinds(*, as_json: bool) -> None:
+    from hocket.network import KINDS
+
     if as_json:
         print(json.dumps({"kinds": {name: {"usage": kind.usage, "about": kind.about} for name, kind in KINDS.items()}}))
         return

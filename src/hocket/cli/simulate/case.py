@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
-    from hocket.network.kinds.switch_tree import SwitchTree
-    from hocket.network.simulation.simulate import Result
-    from hocket.network.topology import Topology
-    from hocket.schedule.ir import Schedule
+    from hocket.network import Result, SwitchTree, Topology
+    from hocket.schedule import Schedule
 
 IN_SWITCHES = "in_switches"
 """An all_reduce by switches that reduce and multicast: a name beside those of algorithms, which ranks could run."""
@@ -63,7 +61,7 @@ class Case:
 
         VerifyError where it breaks one. Where a proof would take too long, standard error says that there is none.
         """
-        from hocket.algorithms.registry import is_built_in
+        from hocket.algorithms import is_built_in
         from hocket.cli.limits import laws_asked
         from hocket.errors import ResourceError
 
@@ -88,7 +86,7 @@ class Case:
     def schedule(self) -> "Schedule":
         """What the algorithm does with the ranks placed; of switches that reduce, which are ranks behind the others."""
         if self.algorithm == IN_SWITCHES:
-            from hocket.network.simulation.pipelined import all_reduce_in_switches, all_reduce_in_tree
+            from hocket.network import all_reduce_in_switches, all_reduce_in_tree
 
             pieces = max(1, min(_MOST_SWITCH_PIECES, self.num_bytes // _SWITCH_PIECE_BYTES))
             network = self.network()
@@ -100,7 +98,7 @@ class Case:
     def result(self, *, record: bool = False) -> "Result":
         """Simulates it; record keeps what was sent when."""
         from hocket.cli.network_arguments import options_of
-        from hocket.network.simulation.simulate import simulate
+        from hocket.network import simulate
 
         options = options_of(self.reduce, self.overhead)
         network = self.network()
@@ -115,7 +113,7 @@ class Case:
         None for a ratio or a bandwidth where nothing takes any time, or no bytes are moved, as in a barrier.
         """
         from hocket.cli.network_arguments import options_of
-        from hocket.network.bounds.bounds import lower_bound
+        from hocket.network import lower_bound
 
         network, result = self.network(), self.result()
         # Of the ranks alone: a result of switches that reduce counts these as ranks.
@@ -150,8 +148,7 @@ class Case:
         }
 
     def _found(self) -> "Algorithm":
-        from hocket.algorithms import find
-        from hocket.algorithms.registry import only
+        from hocket.algorithms import find, only
 
         return only(self.algorithm, find(self.algorithm, self.collective, prove=False))
 
@@ -204,7 +201,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
 
 def check_collective(name: str) -> None:
     """ValueError for what cannot be simulated: blocks of unequal length, whose lengths nobody gave, and the unknown."""
-    from hocket.schedule.collective import COLLECTIVES
+    from hocket.schedule import COLLECTIVES
 
     known = [kind for kind, one in COLLECTIVES.items() if not one.uneven]
     if name not in known:
@@ -234,7 +231,7 @@ def candidates(collective: str, network: "Topology") -> list[str]:
 
 def switches_reduce(collective: str, network: "Topology") -> bool:
     """Whether switches of the network can do it: each with the ranks of its host, or all in a tree."""
-    from hocket.network.kinds.switch_tree import switch_tree
+    from hocket.network import switch_tree
 
     if collective != "all_reduce" or not network.reducing.any():
         return False
@@ -267,7 +264,7 @@ def _network_with_switches(network: "Topology") -> "Topology":
 
 @functools.lru_cache(8)
 def _tree(network: "Topology") -> "SwitchTree":
-    from hocket.network.kinds.switch_tree import switch_tree
+    from hocket.network import switch_tree
 
     found = switch_tree(network)
     assert found is not None, "switches_reduce has been asked"

@@ -67,22 +67,22 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} of them")
     if arguments.trace is not None:
         from hocket.cli.writable import check_writable
-        from hocket.view.saving import writing
+        from hocket.view import saving
 
         check_writable(arguments.trace)
     rows = [case.row() for case in cases]
     best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
     result = cases[best].result(record=arguments.trace is not None)
     if arguments.trace is not None:
-        from hocket.network.simulation.timeline import write
+        from hocket.network.simulation import timeline
 
-        with writing(arguments.trace):
-            write(result, arguments.trace)
+        with saving.writing(arguments.trace):
+            timeline.write(result, arguments.trace)
     others = [row for row in rows if row is not rows[best]]
     if arguments.json:
         print(json.dumps(rows[best] | {"others": others}))
     else:
-        from hocket.view.networks.simulation_text import print_result
+        from hocket.view import print_result
 
         print_result(rows[best], result, others)
     return 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from hocket.cli.simulate.case import Case
 from hocket.cli.writable import check_writable
-from hocket.view.saving import write
+from hocket.view import saving
 
 PICTURES = ("time", "busbw", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
     if arguments.plot is not None:
-        from hocket.view.networks.simulation_plots import require_matplotlib
+        from hocket.view import require_matplotlib
 
         require_matplotlib()
     pictures = [] if arguments.plot is None else [f"{arguments.plot}-{name}.svg" for name in PICTURES]
@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace, cases: Sequence[Case]) -> int:
         check_writable(file)
     rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
     if arguments.csv is not None:
-        write(arguments.csv, as_csv(rows))
+        saving.write(arguments.csv, as_csv(rows))
     drawn = []
     if arguments.plot is not None:
-        from hocket.view.networks.simulation_plots import draw_all
+        from hocket.view import draw_all
 
         drawn = draw_all(arguments.plot, rows, [case.topology for case in cases], lambda number: cases[number].result())
     if arguments.json:

@@ -39,18 +39,18 @@ def run(arguments: argparse.Namespace) -> int:
             _summarise(arguments.file, arguments.json)
         case "merge":
             from hocket.runtime.traces import trace_file
-            from hocket.view.saving import writing
+            from hocket.view import saving
 
             written = arguments.output
             events = trace_file.merge(arguments.files).events
-            with writing(written):
+            with saving.writing(written):
                 trace_file.write(written, "merged", events)
         case "plot":
-            from hocket.view.traces.trace_plot import plot
+            from hocket.view.traces import trace_plot
 
-            written = plot(_timeline(arguments.file), arguments.output or _beside(arguments.file, ".svg"))
+            written = trace_plot.plot(_timeline(arguments.file), arguments.output or _beside(arguments.file, ".svg"))
         case "view":
-            from hocket.view.traces.trace_view import write_page
+            from hocket.view import write_page
 
             written = write_page(_timeline(arguments.file), arguments.output or _beside(arguments.file, ".html"))
         case "export":
@@ -63,19 +63,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _summarise(file: Path, as_json: bool) -> None:
-    from hocket.view.traces.trace_summary import summarise
+    from hocket.view import summarise
 
     summary = summarise(_timeline(file))
     if as_json:
         print(json.dumps(summary))
         return
-    from hocket.view.traces.trace_tables import print_summary
+    from hocket.view import print_summary
 
     print_summary(summary)
 
 
 def _timeline(file: Path) -> Any:
-    from hocket.view.traces.trace_timeline import Timeline
+    from hocket.view import Timeline
 
     return Timeline.read(file)
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hocket.view.saving import writing
-from hocket.view.traces.trace_timeline import Lane, Slice, Timeline, union, without
+from hocket.view import Timeline, saving
+from hocket.view.traces import trace_timeline
 
 _COMPUTE_STREAM, _FIRST_STREAM = 7, 20
 _STEP = "ProfilerStep#"
@@ -20,7 +20,7 @@ _STEP = "ProfilerStep#"
 
 def export(timeline: Timeline, folder: Path) -> Path:
     """Writes rank_N.json.gz for each rank into the folder, which is made; returns it. ValueError where it cannot be."""
-    with writing(folder):
+    with saving.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for rank, said in timeline.ranks.items():
             document = {
@@ -40,7 +40,7 @@ class _Exported:
         self._correlation = 0
         lanes = timeline.of_rank(rank)
         steps = [one for lane in lanes for one in lane.slices if one.name.startswith(_STEP)]
-        for step in steps or [Slice(_STEP + "0", "compute", 0.0, timeline.seconds, {})]:
+        for step in steps or [trace_timeline.Slice(_STEP + "0", "compute", 0.0, timeline.seconds, {})]:
             self._add(step.name, "user_annotation", 0, step.begin, step.end)
         for number, lane in enumerate(lanes):
             for one in lane.slices:
@@ -49,7 +49,7 @@ class _Exported:
                 elif one.category == "compute" and not one.name.startswith(_STEP):
                     self._computing(lane, _COMPUTE_STREAM if lane.is_thread else _FIRST_STREAM + number, one)
 
-    def _communication(self, lane: Lane, stream: int, one: Slice) -> None:
+    def _communication(self, lane: trace_timeline.Lane, stream: int, one: trace_timeline.Slice) -> None:
         collective = one.name.partition(" ")[0]
         title = "".join(word.title() for word in collective.split("_"))
         ranks = self._communicators[one.said["communicator"]]
@@ -67,10 +67,10 @@ class _Exported:
         launched = one.begin if launch is None else launch.start_time
         self._kernel(f"ncclKernel_{title}", stream, launched, one.begin, one.end, said)
 
-    def _computing(self, lane: Lane, stream: int, one: Slice) -> None:
+    def _computing(self, lane: trace_timeline.Lane, stream: int, one: trace_timeline.Slice) -> None:
         if lane.is_thread:
             self._add(one.name, "cpu_op", lane.number, one.begin, one.end)
-        for begin, end in without([(one.begin, one.end)], union(one.inside)):
+        for begin, end in trace_timeline.without([(one.begin, one.end)], trace_timeline.union(one.inside)):
             self._kernel(one.name, stream, begin, begin, end, {})
 
     def _kernel(self, name: str, stream: int, launched: float, begin: float, end: float, said: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from hocket.network.bounds.cuts import Grouping, groupings, narrowest, ranks_ali
 from hocket.network.bounds.max_flow import make_max_flow
 from hocket.network.shortest import shortest_seconds
 from hocket.network.topology import Floats, Ints, Topology
-from hocket.schedule.collective import find_collective
+from hocket.schedule import find_collective
 
 # Flows x links x hops up to which the worst cut is searched for.
 _MOST_WORK = 10**6 if compiled.simulator is None else 10**8

@@ -19,7 +19,7 @@ from hocket.network.kinds.by_name import parse
 from hocket.network.simulation.pipelined import all_reduce_in_chains, all_reduce_in_switches, on_rails
 from hocket.network.simulation.simulate import simulate
 from hocket.network.topology import Topology
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 Build = Callable[[str, str, int], Schedule]
 """From a collective, an algorithm's name and a rank count to its schedule: this layer knows no algorithm by itself."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule.builder import Builder
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Builder, Schedule, compose
 
 Ints = npt.NDArray[np.int64]
 _Stage = Callable[[int], None]
@@ -124,8 +123,8 @@ def on_rails(ring: Schedule, num_hosts: int) -> Schedule:
         inside = [(channel + i) % length for i in range(length)]
         order = [host * length + i for host in range(num_hosts) for i in inside[:: -1 if host % 2 else 1]]
         chunks = range(channel * ring.num_chunks, (channel + 1) * ring.num_chunks)
-        parts.append(ring.on(order, ring.num_ranks, chunks=chunks, num_chunks=length * ring.num_chunks))
-    return parts[0].beside(*parts[1:])
+        parts.append(compose.on(ring, order, ring.num_ranks, chunks=chunks, num_chunks=length * ring.num_chunks))
+    return compose.beside(*parts)
 
 
 class _Lanes:

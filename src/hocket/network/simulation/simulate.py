@@ -31,7 +31,7 @@ from hocket.network.simulation.options import Options
 from hocket.network.simulation.periodic import never_contends, ready_times
 from hocket.network.simulation.traffic import traffic_of
 from hocket.network.topology import Topology
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

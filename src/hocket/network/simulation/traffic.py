@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule.ir import Schedule, Step
+from hocket.schedule import Schedule, Step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ where it leaves them something, so that HOCKET_ALGO=ring does not forbid barrier
 from dataclasses import dataclass
 
 from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name, find_collective_name
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 VARIABLE = "HOCKET_ALGO"
 

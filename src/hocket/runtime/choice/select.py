@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hocket.algorithms import ALGORITHMS, Algorithm
-from hocket.algorithms.registry import on_replaced
+from hocket.algorithms import ALGORITHMS, Algorithm, on_replaced
 from hocket.runtime.choice.allowed import VARIABLE, Allowed, parse
 from hocket.runtime.choice.spelling import algorithm_names
 from hocket.runtime.choice.tuner_file import Rule, read_configured
-from hocket.schedule.collective import find_collective
+from hocket.schedule import find_collective
 
 ORDERS: dict[str, str | None] = {"fast": None, "rank": "rank_order", "invariant": "balanced_tree"}
 """The orders of reduction that a caller may ask for, and the label of the certificate that each needs."""

@@ -4,7 +4,7 @@ Upper and lower case and underscores make no difference: AllReduce, allreduce an
 """
 
 from hocket.algorithms import ALGORITHMS
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 ALGORITHMS_OF_NCCL = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 

@@ -18,7 +18,7 @@ from hocket.runtime.choice.spelling import (
     find_collective_name,
     is_algorithm_of_nccl,
 )
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 DEFAULT_FILE = "hocket_tuner.conf"
 VARIABLE = "HOCKET_TUNER_CONFIG_FILE"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hocket import _core
 from hocket.runtime.vocabulary import DTYPES
-from hocket.schedule.dtypes import numpy_dtype
+from hocket.schedule import numpy_dtype
 
 Described = tuple[int, int, int]
 """Of an array: its address, number of elements, and the number of its dtype."""

@@ -24,8 +24,7 @@ from hocket.runtime.plans import find, launched
 from hocket.runtime.streams.stream import current_stream, launch_mark
 from hocket.runtime.streams.work import InFlight, Work
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
-from hocket.schedule.collective import COLLECTIVES
-from hocket.schedule.dtypes import ITEM_BYTES
+from hocket.schedule import COLLECTIVES, ITEM_BYTES
 
 Found = tuple[_core.Launched, int, int, Any, float]
 """The plan, the numbers of collective and reduction, the core's Extra, and seconds where a call does not say."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from hocket import _core
 from hocket.algorithms import Algorithm, registry
+from hocket.algorithms import find as find_algorithms
 from hocket.errors import CommunicationError, RendezvousError
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
@@ -26,6 +27,7 @@ from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import Settings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.collectives import Collectives
+from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.point_to_point import PointToPoint
 from hocket.runtime.communicator.uneven import UnevenCollectives
 from hocket.runtime.plans import find
@@ -36,7 +38,7 @@ from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
 from hocket.runtime.traces import trace
-from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule import COLLECTIVES
 
 _MESSAGES = ("send", "recv", "sendrecv", "batch")
 _ALIKE = {"isend": "send", "irecv": "recv"}
@@ -214,6 +216,11 @@ class Communicator(Collectives, UnevenCollectives, PointToPoint):
         return self._size
 
     # Configuration ---------------------------------------------------------------------------------------------------
+
+    @property
+    def lower(self) -> LowerFace:
+        """What the layers above use: PyTorch's process groups, the demonstration. Programs have no need of it."""
+        return LowerFace(self)
 
     def configure(
         self,
@@ -412,7 +419,7 @@ def _serving(algorithm: str) -> set[str]:
     """The collectives that have an algorithm of this name, all of them for ""; ValueError if there is none."""
     if not algorithm:
         return set(COLLECTIVES)
-    serving = {one.collective for one in registry.find(algorithm)}
+    serving = {one.collective for one in find_algorithms(algorithm)}
     for collective in serving:
         find(collective, algorithm)  # as a call does: one of a file has to be named where it has several
     return serving

@@ -8,8 +8,7 @@ import numpy as np
 
 from hocket import _core
 from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.dtypes import numpy_dtype
-from hocket.schedule.reduction import Reduction, as_reduction, check_reduction, check_result, name_of
+from hocket.schedule import Reduction, as_reduction, check_reduction, check_result, name_of, numpy_dtype
 
 _NUMBERS, _TRUTHS = ((3, 1, 2), (2, 3, 1)), ((1, 1, 0), (0, 1, 1))
 """What a user's op is tried on: numbers that every dtype has but bool."""

@@ -22,7 +22,7 @@ from hocket import _core
 from hocket.runtime.traces import trace_file
 from hocket.runtime.traces.trace_file import Event
 from hocket.runtime.vocabulary import DTYPES, OPS
-from hocket.schedule.dtypes import ITEM_BYTES
+from hocket.schedule import ITEM_BYTES
 
 _RECORD = np.dtype(
     {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 Floats = npt.NDArray[np.float64]
 

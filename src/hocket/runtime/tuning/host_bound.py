@@ -24,7 +24,7 @@ import functools
 from dataclasses import dataclass
 
 from hocket.runtime.tuning.machine_costs import MachineCosts
-from hocket.schedule.collective import find_collective, in_place_offset
+from hocket.schedule import find_collective, in_place_offset
 
 MESSAGE = "sendrecv"
 """A message from the first to the second of each pair of ranks, all pairs at once, answered by one as long."""

@@ -15,7 +15,7 @@ from hocket.algorithms import ALGORITHMS
 from hocket.runtime.tuning.fit import Costs, Floats, Traits, traits_of
 from hocket.runtime.tuning.machine_costs import MachineCosts
 from hocket.runtime.tuning.tuner import SIZES, Entry, Measured, candidates, job_of
-from hocket.schedule.ir import Schedule
+from hocket.schedule import Schedule
 
 _HOPS = 2
 _STEP_SECONDS, _TURN_SECONDS = 3e-7, 3e-6  # not measured: a step's own, and a rank's turn on a core that it shares

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hocket.runtime.communicator.communicator import Communicator, init
-from hocket.schedule.collective import find_collective
+from hocket.schedule import find_collective
 
 ITEM_BYTES = 4  # float32
 TIMEOUT_SECONDS = 60.0  # of one call: far above any that is right

@@ -207,7 +207,7 @@ def time_algorithms(
     return found
 
 
-def sample(num_bytes: int, times: Sequence[float]) -> Sample:
+def sample_of(num_bytes: int, times: Sequence[float]) -> Sample:
     """The rounds of one algorithm at one size in short. Of two rounds the better counts: it was dropped after them."""
     low, high = map(float, np.percentile(times, (25, 75), method="nearest"))  # of few rounds, too, around the median
     return Sample(num_bytes, statistics.median_low(times), low, high, len(times))
@@ -225,7 +225,7 @@ def entries_of(num_ranks: int, jobs: Sequence[Job], found: dict[tuple[str, int],
     samples: dict[tuple[str, str], list[Sample]] = {}
     for (collective, size), rounds in sorted(found.items()):
         for name, times in rounds.items():
-            samples.setdefault((collective, name), []).append(sample(size, times))
+            samples.setdefault((collective, name), []).append(sample_of(size, times))
     traits = {key: traits_of(ALGORITHMS[key].build(num_ranks)) for key in samples}
     costs = fit({key: (traits[key], [(one.num_bytes, one.seconds) for one in times]) for key, times in samples.items()})
     entries = []

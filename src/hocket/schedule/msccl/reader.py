@@ -16,7 +16,7 @@ from hocket.schedule.ir import Buffer, Schedule
 from hocket.schedule.msccl.folds import Fold, Location, Value, blocks_of, earliest_steps, late, without_detours
 from hocket.schedule.msccl.program import Flow, Node, Program, refuse, where
 from hocket.schedule.msccl.text import MAX_BYTES, parse
-from hocket.schedule.verify import verify
+from hocket.schedule.proof.verify import verify
 
 Cell = tuple[int, str, int]  # gpu, and what of its memory is one: "d" chunks of data; "i", "o" and "s" as in the file
 

@@ -14,7 +14,7 @@ from hocket.schedule.msccl.blocks import Op, thread_blocks
 from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Place, Program, can_run, span
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
-from hocket.schedule.verify import verify
+from hocket.schedule.proof.verify import verify
 
 
 def write(schedule: Schedule, name: str = "hocket") -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime import Cartesian
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime import Cartesian
 from hocket.view.words import name_count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
-    from hocket.network.simulation.simulate import Result
+    from hocket.network import Result
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links of a picture
@@ -176,7 +176,7 @@ def positions(network: Any) -> Any:
     Nodes of a grid on it, whether or not they are ranks, axes beyond the second drawn aside; others on a circle, or
     where there are switches in a row, with switches above, each over the middle of what hangs on it.
     """
-    from hocket.network.routing import DimensionOrder
+    from hocket.network import DimensionOrder
 
     places = np.zeros((network.num_nodes, 2))
     is_grid = isinstance(network.routing, DimensionOrder)

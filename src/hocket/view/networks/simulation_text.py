@@ -8,7 +8,7 @@ import numpy as np
 from hocket.view.words import name_bytes, name_seconds
 
 if TYPE_CHECKING:
-    from hocket.network.simulation.simulate import Result
+    from hocket.network import Result
 
 _MOST_ROWS = 12  # links, or other algorithms
 _BINDING_SHARE = 0.5  # of the time; links that are busy for less are not what it waits for most

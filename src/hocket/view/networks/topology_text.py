@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.network.affinity import LEGEND, affinity
-from hocket.network.topology import Topology
+from hocket.network import LEGEND, Topology, affinity
 
 _MAX_DEVICES = 256  # in the matrix
 

@@ -1,6 +1,6 @@
 """What every rank holds of every chunk, step by step: what the pictures of a schedule show.
 
-Contents come from the sets that law 2 carries (hocket.schedule.result); nothing is interpreted here.
+Contents come from the sets that law 2 carries (hocket.schedule.proof.result); nothing is interpreted here.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import VerifyError
-from hocket.schedule.ir import Buffer, Schedule, Step
-from hocket.schedule.places import Places
-from hocket.schedule.result import Symbolic
+from hocket.schedule import Buffer, Places, Schedule, Step, Symbolic
 
 MAX_RANKS = 64  # above, law 2 does not carry sets, and no picture would be readable
 _MAX_SCRATCH_COLUMNS = 8

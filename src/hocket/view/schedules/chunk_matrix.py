@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from hocket.schedule.ir import Schedule
+    from hocket.schedule import Schedule
 
 _MAX_STEPS = 128
 _MAX_LINES_BESIDE, _MAX_LINES = 3, 8  # of what one rank receives in one step, beside or below the matrix

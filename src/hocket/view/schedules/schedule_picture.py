@@ -19,7 +19,7 @@ from hocket.view.svg import add, document, pair, written
 from hocket.view.words import name_counts
 
 if TYPE_CHECKING:
-    from hocket.schedule.ir import Schedule
+    from hocket.schedule import Schedule
 
 MAX_RANKS, MAX_STEPS = 64, 64
 _MAX_STRIPS = 32  # of one bar

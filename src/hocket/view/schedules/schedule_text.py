@@ -10,7 +10,7 @@ from hocket.view.words import name_count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hocket.schedule.ir import Schedule
+    from hocket.schedule import Schedule
 
 _MAX_LISTED = 64  # steps, and ranks of each
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.schedule.ir import Buffer, Schedule, Step
+from hocket.schedule import Buffer, Schedule, Step
 
 BUFFER_LETTERS = "cios"
 """Of chunks of data, of input, of output, of scratch memory."""

@@ -1,0 +1,141 @@
+"""Algorithms by the names that users give: registered ones, or those of a file, which is run for it."""
+
+import re
+import sys
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from hocket.algorithms.msccl_file import algorithm_of
+from hocket.algorithms.registry import ALGORITHMS, Algorithm, tell_replaced
+from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
+from hocket.errors import ScheduleError
+from hocket.schedule import find_collective
+
+_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; it is the last such colon that ends the file
+
+_loading = threading.RLock()  # One file at a time: what a file registers is what was added while it ran.
+_running: set[Path] = set()  # Files that are being run; guarded by _loading.
+# What each file has registered by imports, which Python may remember and not run again; guarded by _loading.
+_by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
+
+
+def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
+    """All algorithms of this name; or those of a file, for which see load. Of one collective only.
+
+    ValueError, saying what there is, if there is none.
+    """
+    if collective is not None:
+        find_collective(collective)
+    known, path = list(ALGORITHMS.values()), ""
+    found = [one for one in known if one.name == reference]
+    if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
+        path, known = _split(reference)[0], load(reference, prove=prove)
+        found = known
+    fitting = [one for one in found if collective in (None, one.collective)]
+    if not fitting:
+        raise _unknown(reference, collective, known, path)
+    return fitting
+
+
+def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
+    """The one that is meant, of those that find has for a collective; ValueError where a file has several of them."""
+    if len(fitting) > 1:
+        names = ", ".join(one.name for one in fitting)
+        raise ValueError(f"expected {reference}:NAME, one of {names} for {fitting[0].collective}; found {reference!r}")
+    return fitting[0]
+
+
+def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
+    """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
+
+    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file is run, every time,
+    and so are the modules beside it that it imports, unless the program has imported them itself. What any other module
+    registers as it is imported belongs to the file that imports it first. Each algorithm is proved here for the first
+    few rank counts it allows (VerifyError), and again for the rank count of a communicator before it runs there. What
+    the file prints goes to standard error. ValueError if the file registers none (of that name); ScheduleError, naming
+    the line, if it cannot be run. Threads take turns.
+    """
+    path, name = _split(reference)
+    if not Path(path).is_file():
+        raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file {path!r}")
+    if path.endswith(".xml"):
+        one = _load_msccl(path, prove)
+        if name not in ("", one.name):
+            raise _unknown(reference, None, [one], path)
+        return [one]
+    with _loading:
+        before, by_import = dict(ALGORITHMS), _by_import.setdefault(Path(path).resolve(), {})
+        try:
+            ALGORITHMS.update({key: one for key, one in by_import.items() if key not in before})
+            try:
+                _run(path)
+            finally:
+                new = _registered_since(before, "")
+                by_import |= {(one.collective, one.name): one for one in new if one.source.rpartition(":")[0] != path}
+            others = {key: one for key, one in before.items() if by_import.get(key) is not one}
+            made = _registered_since(others, name)
+            if not made:
+                raise _unknown(reference, None, _registered_since(others, ""), path)
+            for one in made if prove else ():
+                for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
+                    one.verify(num_ranks, num_ranks - 1)
+        except BaseException:  # What is wrong, or not proved, is not there; others may be reading what stays.
+            for one in _registered_since(before, ""):
+                del ALGORITHMS[one.collective, one.name]
+            ALGORITHMS.update(before)
+            tell_replaced()
+            raise
+    return made
+
+
+def _load_msccl(path: str, prove: bool) -> Algorithm:
+    one = algorithm_of(path)
+    for num_ranks in [p for p in range(1, 65) if prove and one.allows(p)]:
+        one.verify(num_ranks, num_ranks - 1)
+    return one
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """The path and the name in "FILE.py:NAME"; the name is empty in "FILE.py". Names of folders may have colons."""
+    named = None if Path(reference).exists() else _NAMED.fullmatch(reference)
+    return (named[1], named[2]) if named else (reference, "")
+
+
+def _unknown(reference: str, collective: str | None, known: Collection[Algorithm], path: str) -> ValueError:
+    """That there is no such algorithm among those known, which are those of a file if there is a path."""
+    names = sorted(one.name for one in known if one.collective == collective)
+    if not path:
+        names = names or sorted({one.name for one in known})  # With their collectives it would fill the screen.
+        there = f"one of {', '.join(names)} or FILE.py:NAME"
+    elif names := names or sorted(f"{one.name} ({one.collective})" for one in known):
+        there = f"one of those in {path}, {', '.join(names)}"
+    else:
+        there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
+    wanted = "an algorithm" + (f" for {collective}" if collective else "")
+    return ValueError(f"expected {wanted}, {there}; found {reference!r}")
+
+
+def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:
+    return [one for key, one in list(ALGORITHMS.items()) if before.get(key) is not one and name in ("", one.name)]
+
+
+def _run(path: str) -> None:
+    """As a module of its own, and afresh every time: an import would remember it."""
+    module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
+    module.__file__ = path
+    module.__dict__["print"] = print_aside
+    if file in _running:
+        raise ScheduleError(
+            "expected a file that only registers algorithms when it is loaded; found one that asks for its own; put "
+            'what uses them under `if __name__ == "__main__":`'
+        )
+    content = file.read_bytes()
+    sys.modules[module.__name__] = module  # Dataclasses of the file look for it there.
+    _running.add(file)
+    try:
+        with blamed_on(path, path), modules_beside(file):
+            exec(compile(content, path, "exec"), module.__dict__)
+    finally:
+        _running.remove(file)

@@ -1,0 +1,1 @@
+"""From a schedule to the plan of one rank: dependencies, placement, instructions."""

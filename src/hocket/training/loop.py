@@ -1,0 +1,93 @@
+"""The training loop: SGD with momentum over batches, the same for every strategy, readable from end to end.
+
+Left out: other optimizers, schedules of the learning rate, checkpoints.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+import hocket
+from hocket.training.datasets import Dataset
+from hocket.training.model import Network
+from hocket.training.strategies.strategy import Alone, Indices, Strategy
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train. Equal on all ranks: the seed orders the images of every epoch, the same everywhere."""
+
+    num_epochs: int
+    batch_size: int = 64
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    seed: int = 0
+
+
+@dataclass
+class History:
+    """What training did: the loss of every step, held-out accuracy after every epoch, and where the time went."""
+
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    communication_seconds: float = 0.0
+
+
+AfterEpoch = Callable[[int, History], None]
+
+
+def batches(num_images: int, settings: TrainingSettings, epoch: int) -> Iterator[Indices]:
+    """Yield the batches of one epoch as indices: every image once, in an order that depends on seed and epoch only."""
+    order = np.random.default_rng([settings.seed, epoch]).permutation(num_images)
+    for start in range(0, num_images, settings.batch_size):
+        yield order[start : start + settings.batch_size]
+
+
+def train(
+    network: Network,
+    dataset: Dataset,
+    settings: TrainingSettings,
+    strategy: Strategy | None = None,
+    after_epoch: AfterEpoch | None = None,
+) -> History:
+    """Train `network` in place by SGD with momentum: in this process alone, or as the strategy shares the work.
+
+    Blocks; every rank of a strategy calls it with the same dataset and settings. Raises CommunicationError.
+    """
+    strategy = strategy or Alone()
+    waited = strategy.seconds()
+    started = perf_counter()
+    strategy.begin(network.parameters)
+    history = History()
+    velocity = np.zeros_like(network.parameters)
+    message = np.zeros(network.parameters.size + 1, network.parameters.dtype)
+    gradient, loss = message[:-1], message[-1:]  # one collective sums both
+    for epoch in range(settings.num_epochs):
+        for batch in batches(len(dataset.train_labels), settings, epoch):
+            own = strategy.own(batch)
+            images, labels = dataset.train_images[own], dataset.train_labels[own]
+            with hocket.span("gradient"):
+                loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
+            strategy.sum(message)
+            history.losses.append(float(loss[0]))
+            with hocket.span("update"):
+                velocity *= settings.momentum
+                velocity += gradient
+                network.parameters -= settings.learning_rate * velocity
+        history.accuracies.append(held_out_accuracy(network, dataset, strategy))
+        history.seconds = perf_counter() - started
+        history.communication_seconds = strategy.seconds() - waited
+        if after_epoch:
+            after_epoch(epoch + 1, history)
+    return history
+
+
+def held_out_accuracy(network: Network, dataset: Dataset, strategy: Strategy) -> float:
+    """Return the fraction of held-out images that the network names right; each rank looks at its part of them."""
+    own = strategy.own(np.arange(len(dataset.test_labels)))
+    correct = np.array([network.correct(dataset.test_images[own], dataset.test_labels[own])])
+    strategy.sum(correct)
+    return int(correct[0]) / len(dataset.test_labels)
