@@ -53,7 +53,7 @@ algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and what t
 validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
 
-docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; writes docs/reports/networks.md
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; writes docs/reports/networks.md and docs/from-row-to-plan.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
 core: build ## Run the core's own tests, in C++, on real plans
