@@ -56,7 +56,7 @@ algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and the co
 validate: build $(STAMPS)/test ## Compare the simulator with published measurements and this machine's times; write docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
 
-docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write docs/reports/networks.md
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write docs/reports/networks.md and docs/from-row-to-plan.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 
 core: build ## Run the C++ tests of the core on real plans
