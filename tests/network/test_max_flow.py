@@ -34,6 +34,7 @@ def test_flows_are_those_of_scipy_and_cuts_are_as_narrow(make: type[PlainMaxFlow
         assert (capacity * scale)[before[source] & ~before[target]].sum() == found
 
 
+@pytest.mark.ring2  # the compiled one alone
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -47,6 +48,7 @@ def test_the_compiled_one_checks_links(arguments: tuple[int, np.ndarray, np.ndar
         make_max_flow(*arguments)
 
 
+@pytest.mark.ring2  # the compiled one alone
 @pytest.mark.parametrize(
     "arguments", [(np.array([1]), 0, 1), (np.array([1, -1]), 0, 1), (np.array([1, 1]), 0, 3), (np.array([1, 1]), 1, 1)]
 )

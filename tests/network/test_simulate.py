@@ -423,6 +423,7 @@ def test_a_size_whose_pieces_could_not_be_held_is_refused_before_they_are(name: 
     assert simulate(ALGORITHMS["broadcast", name].build(1), parse("ring:1"), 1e16).seconds == 0
 
 
+@pytest.mark.ring2  # the compiled engine alone
 def test_more_pieces_than_can_be_numbered_are_refused_by_the_compiled_engine() -> None:
     job = make_job(traffic_of(ALGORITHMS["broadcast", "chain"].build(3)), parse("ring:3"), 1.0)
     with pytest.MonkeyPatch.context() as patched:
@@ -433,6 +434,7 @@ def test_more_pieces_than_can_be_numbered_are_refused_by_the_compiled_engine() -
             )
 
 
+@pytest.mark.ring2  # the memory of the compiled engine
 def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(*_: object) -> None:
         raise MemoryError
