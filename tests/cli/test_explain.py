@@ -76,7 +76,7 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     assert times == sorted(times), "the quickest first"
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 53.1 us (measured); the next best, ring, takes 57.6 us, 1.08 times as long." in text
-    assert "ring pays 10.0 us more for latency (6 steps against 2)" in text
+    assert "ring costs 10.0 us more for latency (6 steps against 2)" in text
     assert "9.83 us less for bandwidth (192 KiB sent in both)" in text
     assert "Measured 2026-01-02 03:04:05; half of the predictions are within 10%." in text
 
@@ -101,7 +101,7 @@ def test_what_was_dropped_after_a_few_rounds_is_not_compared(
     assert [(row["complete"], row["rounds"]) for row in rows[:5]] == [*[(True, 9)] * 3, (False, 2), (False, None)]
     text = text_of(capsys, *call)
     assert "direct_two_shot takes 53.1 us (measured); the next best, ring, takes 57.6 us, 1.08 times as long." in text
-    assert "What has fewer rounds than others was dropped as slower: its time is rough, and not compared." in text
+    assert "Algorithms with fewer rounds were dropped because they are slower: their times are only rough." in text
     assert ranges_measured(with_a_dropped_one(5e-6)) == ranges_measured(entry())
     monkeypatch.setenv("HOCKET_ALGO", "tree")
     expected = "tree was dropped after 2 rounds of about 5.00 us, because direct_two_shot takes only 53.1 us (measured)"
@@ -168,7 +168,7 @@ def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.Captu
         "direct_two_shot takes ~17 us (predicted), and bidirectional_ring ~20 us: rough estimates cannot separate"
         in text
     )
-    assert "By rough costs: direct up to 4 KiB; direct_two_shot above 4 KiB.\n" in text
+    assert "Fastest by size, roughly predicted: direct up to 4 KiB; direct_two_shot above 4 KiB.\n" in text
     assert "~: predicted by what cores and memory can do here" in text
     assert "hocket tune --collective all_reduce --ranks 4" in text
 
@@ -188,7 +188,7 @@ def test_what_is_roughly_slower_is_not_said_to_lose(
     monkeypatch.delenv("HOCKET_ALGO")
     text = text_of(capsys, "explain", "all_reduce", "-n", "1", "-b", "8")
     assert "direct takes ~0.0 us (predicted)" in text
-    assert "For more, add --measure." in text, "one rank cannot be tuned"
+    assert "For measured times, add --measure." in text, "one rank cannot be tuned"
 
 
 def test_what_has_no_costs_cannot_be_judged(
