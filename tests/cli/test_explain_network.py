@@ -75,7 +75,7 @@ def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json_of(capsys, "explain", *CALL)["candidates"]
     assert text.startswith(f"all_reduce, 1 MiB on ring:4, 4 ranks: {rows[0]['algorithm']} is the fastest.")
     assert f"the next best, {rows[1]['algorithm']}, " in text and "times the lower bound" in text
-    assert "Fastest by size: " in text and "Who sends what to whom" in text and "  step" in text
+    assert "Fastest by size: " in text and "Messages of " in text and "  step" in text
     assert "barrier on ring:4, 4 ranks: " in text_of(capsys, "explain", "barrier", "--topology", "ring:4")
     assert "has nothing to send." in text_of(capsys, "explain", "all_reduce", "-b", "8", "--topology", "ring:1")
 
@@ -91,7 +91,7 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
         (["all_reduce", "--topology", "ring:4"], "expected --bytes"),
         (["barrier", "-b", "8", "--topology", "ring:4"], "expected no --bytes"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
-        (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure is for this machine"),
+        (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure times this machine"),
         (["all_reduce", "-b", "8", "--topology", "ring:1025"], "choose some with hocket simulate --algorithm A,..."),
         (["all_reduce", "-b", "8"], "expected --ranks, or --topology"),
         (

@@ -324,7 +324,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
             ["all_reduce", "--topology", RING, "--root", "2"],
             "expected no --root, because all_reduce has no root; found 2",
         ),
-        (["barrier", "--topology", RING, "-b", "64K"], "expected no --bytes, as barrier moves none"),
+        (["barrier", "--topology", RING, "-b", "64K"], "expected no --bytes, because barrier moves no data"),
         (["all_reduce", "--topology", RING, "--csv", "x"], "--csv belongs to --sweep"),
         (["all_reduce", "--topology", RING, "--sweep", "--trace", "x"], "--trace is for one call"),
     ],

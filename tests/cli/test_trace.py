@@ -127,7 +127,7 @@ def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     for expected in ("2 ranks, 200.00 us", "forward", "130.00 us", "62%", "rank 1", "17.50 us"):
         assert expected in printed
-    assert "No part" not in printed and "ends early" not in printed
+    assert "No trace" not in printed and "ends early" not in printed
     alone = tmp_path / "alone.json"
     trace_file.write(alone, "run", part(1, collective(1, 0, 1, 1), ended_early=True))
     assert main(["trace", "summary", str(alone)]) == 0
