@@ -17,7 +17,7 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs-pictures core sanitize mutation exits streams format build size clean
+.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs docs-pictures core sanitize mutation exits streams format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,11 @@ algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and what t
 
 validate: build $(STAMPS)/test ## Hold the simulator to published figures and this machine's own times; writes docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
+
+docs: build $(STAMPS)/test $(STAMPS)/docs ## Build the documentation site, build/docs/index.html; warnings are errors
+	@rm -rf build/docs
+	$(BIN)/python -m sphinx -W --keep-going -E -q -c docs -d build/doctrees . build/docs
+	@$(BIN)/python docs/site/offline.py build/docs
 
 docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; writes docs/reports/networks.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
@@ -136,7 +141,7 @@ $(STAMPS)/build: $(STAMPS)/tools $(STAMPS)/modules CMakeLists.txt src/hocket/__i
 src/hocket/_core.pyi src/hocket/_simulator.pyi: src/hocket/%.pyi: $(STAMPS)/build
 	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket.$* --output-file $@
 
-$(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
+$(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	@echo "Installing what make $* needs" >&2
 	@$(PIP) install $$($(call requirements,["project"]["optional-dependencies"]["$*"]))
 	@touch $@
