@@ -37,6 +37,7 @@ check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Lint, t
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/tidy
 
 bench: build $(STAMPS)/test ## Time Hocket beside Gloo and hand-written code, in few sizes; make compare has more
 	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
