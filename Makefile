@@ -17,7 +17,7 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs docs-pictures core sanitize mutation exits streams format build size clean
+.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs docs-pictures core sanitize mutation exits streams ci wheel format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -94,6 +94,17 @@ exits: build $(STAMPS)/test ## Drill of PyTorch ranks that end with operations o
 
 streams: build $(STAMPS)/test ## Random programs of streams, events and collectives against a model (ARGS="--programs 10000")
 	@$(BIN)/python -m tests.runtime.stream_programs $(ARGS)
+
+ci: ## Run everything that must pass before a change is merged, as .ci/run does
+	@.ci/run
+
+# The compiled files come from the build folder of the editable installation, so this compiles only what changed.
+wheel: $(STAMPS)/tools ## Build a wheel in dist/, install it in an empty venv and run the demonstration there
+	@rm -rf dist
+	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@set -e; wheel=$$(echo "$(CURDIR)"/dist/*.whl); folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; set -x; \
+	  $(BIN)/python -m venv "$$folder"; cd "$$folder"; \
+	  bin/python -m pip install --disable-pip-version-check --quiet "$$wheel"; bin/hocket demo
 
 format: $(STAMPS)/check ## Rewrite Python and C++ in the house layout
 	$(BIN)/ruff check --fix
