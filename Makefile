@@ -17,7 +17,7 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs-pictures core sanitize mutation exits streams format build size clean
+.PHONY: help demo test test-quick check bench compare matrix backends algorithms validate docs docs-pictures core sanitize mutation exits streams ci wheel format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,7 @@ check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Check l
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/tidy
 
 bench: build $(STAMPS)/test ## Time Hocket, Gloo and hand-written code for a few sizes; make compare has more
 	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
@@ -55,6 +56,11 @@ algorithms: build $(STAMPS)/test ## Write docs/reports/algorithms.md, and the co
 
 validate: build $(STAMPS)/test ## Compare the simulator with published measurements and this machine's times; write docs/reports/validation.md
 	@$(BIN)/python -m tests.network.validation $(ARGS)
+
+docs: build $(STAMPS)/test $(STAMPS)/docs ## Build the documentation site, build/docs/index.html; warnings are errors
+	@rm -rf build/docs
+	$(BIN)/python -m sphinx -W --keep-going -E -q -c docs -d build/doctrees . build/docs
+	@$(BIN)/python docs/site/offline.py build/docs
 
 docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write docs/reports/networks.md and docs/from-row-to-plan.md
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
@@ -88,6 +94,17 @@ exits: build $(STAMPS)/test ## Test PyTorch ranks that end with pending operatio
 
 streams: build $(STAMPS)/test ## Test random programs of streams, events and collectives against a model (ARGS="--programs 10000")
 	@$(BIN)/python -m tests.runtime.stream_programs $(ARGS)
+
+ci: ## Run everything that must pass before a change is merged, as .ci/run does
+	@.ci/run
+
+# The compiled files come from the build folder of the editable installation, so this compiles only what changed.
+wheel: $(STAMPS)/tools ## Build a wheel in dist/, install it in an empty venv and run the demonstration there
+	@rm -rf dist
+	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@set -e; wheel=$$(echo "$(CURDIR)"/dist/*.whl); folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; set -x; \
+	  $(BIN)/python -m venv "$$folder"; cd "$$folder"; \
+	  bin/python -m pip install --disable-pip-version-check --quiet "$$wheel"; bin/hocket demo
 
 format: $(STAMPS)/check ## Format Python and C++
 	$(BIN)/ruff check --fix
@@ -136,7 +153,7 @@ $(STAMPS)/build: $(STAMPS)/tools $(STAMPS)/modules CMakeLists.txt src/hocket/__i
 src/hocket/_core.pyi src/hocket/_simulator.pyi: src/hocket/%.pyi: $(STAMPS)/build
 	@$(BIN)/python -m nanobind.stubgen --quiet --module hocket.$* --output-file $@
 
-$(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
+$(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	@echo "Installing the packages that make $* needs" >&2
 	@$(PIP) install $$($(call requirements,["project"]["optional-dependencies"]["$*"]))
 	@touch $@

@@ -21,7 +21,9 @@ from hocket.runtime.streams.stream import current_stream, launch_mark
 from hocket.runtime.streams.work import InFlight, MessageWork, Work
 
 ANY_SOURCE = -1
+"""As `src` of a receive: a message of any rank matches."""
 ANY_TAG = -1
+"""As `tag` of a receive: a message with any tag matches."""
 
 
 @dataclass(eq=False, slots=True)
