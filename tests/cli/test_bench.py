@@ -50,7 +50,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return run_ranks(*arguments, kind="thread", **more)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr("hocket.runtime.launch.launcher", threads)
+        monkeypatch.setattr("hocket.runtime.run_ranks", threads)
         assert main(["bench", *arguments]) == 0
         return capsys.readouterr().out
 
@@ -380,7 +380,7 @@ def test_the_parent_says_in_json_that_rank_0_died(
         def die(*_: Any, rank: int = rank, **__: Any) -> list[Any]:
             raise PeerDied("gone", rank=rank)
 
-        monkeypatch.setattr("hocket.runtime.launch.launcher", die)
+        monkeypatch.setattr("hocket.runtime.run_ranks", die)
         assert main(["bench", "all_reduce", *SHORT, "--json"]) == 2
         assert capsys.readouterr() == (expected, "hocket bench: gone\n")
 

@@ -42,7 +42,7 @@ from hocket.schedule import DTYPES
 def test_what_it_refuses_before_any_rank_starts(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hocket.runtime.launch.launcher", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr("hocket.runtime.run_ranks", lambda *_, **__: pytest.fail("ranks were started"))
     try:
         code = main(["bench", *arguments])
     except SystemExit as end:  # argparse

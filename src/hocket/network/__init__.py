@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from hocket.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from hocket.network.affinity import LEGEND as LEGEND
-    from hocket.network.affinity import affinity as affinity
+    from hocket.network.affinity_matrix import LEGEND as LEGEND
+    from hocket.network.affinity_matrix import affinity as affinity
     from hocket.network.bounds.network_bound import lower_bound as lower_bound
     from hocket.network.files.read import load as load
     from hocket.network.kinds.by_name import KINDS as KINDS
@@ -26,7 +26,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "affinity": ["LEGEND", "affinity"],
+            "affinity_matrix": ["LEGEND", "affinity"],
             "bounds.network_bound": ["lower_bound"],
             "files.read": ["load"],
             "kinds.by_name": ["KINDS", "parse"],
