@@ -234,7 +234,7 @@ def test_the_table_of_the_choice(elsewhere: Path, capsys: pytest.CaptureFixture[
     ]
     assert ["rank", "all_reduce", "shared", *two[0]] in lines
     assert ["reduce", "any", "any", "binomial"] in lines
-    assert 'are "shared" are for jobs in which ranks share cores, "one each" for all others' in text
+    assert '"shared" is for jobs whose ranks share cores, "one each" for all others' in text
     assert "--ranks N shows what runs in this environment" in text
 
 

@@ -138,7 +138,7 @@ def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_link_binds_only_if_it_is_busy_most_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", RING, "-b")
-    assert "of the time, and so binding: rank0->rank1" in text_of(capsys, *call, "64M")
+    assert "bottleneck, busy for 100% of the time: rank0->rank1" in text_of(capsys, *call, "64M")
     text = text_of(capsys, *call, "1K")
     assert "no link is busy most of the time; the busiest, for 20% of it: rank0->rank1" in text
 
@@ -179,7 +179,10 @@ def test_a_sweep_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["all_gather", "--algorithm", "recursive_doubling", "-n", "4,6"], "ranks, found 6"),
-        (["all_reduce", "--algorithm", "ring,in_switches", "-n", "4,6"], "expected an all_reduce, and switches that"),
+        (
+            ["all_reduce", "--algorithm", "ring,in_switches", "-n", "4,6"],
+            "expected an all_reduce, and reducing switches",
+        ),
         (["broadcast", "--root", "4", "-n", "6,4"], "expected a root from 0 to 3, found 4"),
         (["all_reduce", "-n", "4", "--csv", "/"], "expected a writable file; found '/': Is a directory"),
         (["all_reduce", "-n", "4", "--plot", "/dev/null/x"], "found '/dev/null/x-time.svg': Not a directory"),
@@ -290,11 +293,11 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
             ["all_reduce", "--topology", "ring:1025"],
             "at most 1024 ranks to try all algorithms, found 1025 on ring:1025; choose some with",
         ),
-        (["all_reduce", "--topology", "rnig:4"], "'rnig:4' is no file"),
+        (["all_reduce", "--topology", "rnig:4"], "'rnig:4' is neither a file"),
         (["all_reduce", "--topology", RING, "-n", "5"], "has 4 ranks; found 5"),
         (
             ["all_reduce", "--topology", RING, "--algorithm", "in_switches"],
-            "switches that reduce and join all ranks in a tree",
+            "reducing switches that connect all ranks in a tree",
         ),
         (["all_reduce", "--topology", RING, "--algorithm", "rnig"], "found 'rnig'"),
         (["all_reduce", "--topology", RING, "--link", "bandwidth"], "expected [LINKS:]bandwidth=25GB/s"),
@@ -308,13 +311,16 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
         (
             ["all_reduce", "--topology", RING, "-b", "1K", "--trace", "/no/x"],
-            "a folder that exists, for /no/x",
+            "an existing folder for /no/x",
         ),
-        (["all_reduce", "--topology", RING, "--sweep", "--csv", "/no/x"], "a folder that exists, for /no/x"),
-        (["all_reduce", "--topology", RING, "--sweep", "--plot", "/no/x"], "a folder that exists, for /no/x"),
+        (["all_reduce", "--topology", RING, "--sweep", "--csv", "/no/x"], "an existing folder for /no/x"),
+        (["all_reduce", "--topology", RING, "--sweep", "--plot", "/no/x"], "an existing folder for /no/x"),
         (["all_reduce", "--topology", RING, "--reduce", "fast"], "--reduce: expected a bandwidth above 0"),
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
-        (["all_reduce", "--topology", RING, "--overhead=-1us"], "--overhead: expected seconds, 0 or more, as 0.5us"),
+        (
+            ["all_reduce", "--topology", RING, "--overhead=-1us"],
+            "--overhead: expected a time of 0 or more, such as 0.5us",
+        ),
         (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
         (
             ["all_reduce", "--topology", RING, "-b", "1K,2K"],

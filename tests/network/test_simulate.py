@@ -414,7 +414,7 @@ def test_a_size_whose_pieces_could_not_be_held_is_refused_before_they_are(name: 
         if name == "direct" and "record" not in arguments:
             assert simulate(schedule, topology, 1e16, **arguments).seconds > 0
             continue
-        words = r"num_bytes: 1e\+16 bytes move in 38146972657 pieces .* among 3 ranks; .* at most 33554432: take fewer"
+        words = r"num_bytes: 1e\+16 bytes move in 38146972657 pieces .* among 3 ranks; .* at most 33554432: use fewer"
         with pytest.raises(ValueError, match=words):
             simulate(schedule, topology, 1e16, **arguments)
     with pytest.raises(ValueError, match="num_bytes: 1e"):
@@ -440,7 +440,7 @@ def test_short_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr("hocket.network.simulation.engine.engine_arrays", short)
-    with pytest.raises(ResourceError, match="not enough memory to simulate 3 ranks by events; take fewer bytes"):
+    with pytest.raises(ResourceError, match="not enough memory to simulate 3 ranks by events; use fewer bytes"):
         simulate(ALGORITHMS["broadcast", "chain"].build(3), parse("ring:3"), 1.0)
 
 
