@@ -168,8 +168,12 @@ def test_rooms_and_files_are_small_enough_to_take_in() -> None:
 
 
 def test_documents_are_short_enough_to_be_read() -> None:
-    written = [ROOT / document for document in DOCUMENTS if "/reports/" not in document]
-    counts = {str(path.relative_to(ROOT)): len(path.read_text().split()) for path in written}
+    generated = "docs/from-row-to-plan.md"  # beside what docs/reports has, and the tables that docs/numbers.py writes
+    counts = {}
+    for document in DOCUMENTS:
+        if "/reports/" not in document and document != generated:
+            text = re.sub(r"<!-- numbers:.*?<!-- end -->", "", (ROOT / document).read_text(), flags=re.DOTALL)
+            counts[document] = len(text.split())
     assert sum(counts.values()) <= MAX_WORDS, counts
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 300
