@@ -173,7 +173,7 @@ def test_documents_are_short_enough_to_be_read() -> None:
     for document in DOCUMENTS:
         if "/reports/" not in document and document != generated:
             text = re.sub(r"<!-- numbers:.*?<!-- end -->", "", (ROOT / document).read_text(), flags=re.DOTALL)
-            counts[document] = len(text.split())
+            counts[document] = sum(any(map(str.isalnum, word)) for word in text.split())  # bars of tables are no words
     assert sum(counts.values()) <= MAX_WORDS, counts
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 300
