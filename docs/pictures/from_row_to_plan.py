@@ -78,8 +78,9 @@ The row says what rank {receiver} holds after the step. It does not say where th
 
 ## 3. The fold
 
-The proof numbers every chunk of every buffer of every rank. This number is the *place*: {width} * rank + chunk. A step becomes *folds*:
-a fold reads places in order and writes one. A row that reduces reads the old content first, so this fold reads two:
+The proof numbers every chunk of every buffer of every rank. This number is the *place*: {width} * rank + chunk. A step
+becomes *folds*: a fold reads places in order and writes one. A row that reduces reads the old content first, so this
+fold reads two:
 
 {folds}
 Law 2 follows these contributions to the end of the schedule. Each one must arrive exactly once.
