@@ -19,7 +19,18 @@ import hocket
 from hocket.algorithms import ALGORITHMS
 from hocket.schedule import COLUMNS, Buffer, Builder, Plan, Schedule, Step, lower_all
 from hocket.schedule.lowering.dependencies import REMOTE, SPACE_NAMES
-from hocket.schedule.lowering.forms import COMPLETING, KEEPS, KEEPS_RAW, OPENS, RAW, RECEIVES, SENDS, Ends, Form, Forms
+from hocket.schedule.lowering.forms import (
+    COMPLETING,
+    KEEPS,
+    KEEPS_RAW,
+    OPENS,
+    RAW,
+    RECEIVES,
+    SENDS,
+    Form,
+    Forms,
+    RankTransfers,
+)
 from hocket.schedule.lowering.lower import _FormLowering
 from hocket.schedule.lowering.plan import Outline, OutlineWriter
 from hocket.schedule.lowering.transfers import Transfers, transfers
@@ -67,8 +78,9 @@ The row says what rank {receiver} holds after the step. It does not say where th
 
 ## 3. The fold
 
-The proof numbers every chunk of every rank. This number is the *place*: {width} * rank + chunk. A step becomes *folds*:
-a fold reads places in order and writes one. A row that reduces reads the old content first, so this fold reads two:
+The proof numbers every chunk of every buffer of every rank. This number is the *place*: {width} * rank + chunk. A step
+becomes *folds*: a fold reads places in order and writes one. A row that reduces reads the old content first, so this
+fold reads two:
 
 {folds}
 Law 2 follows these contributions to the end of the schedule. Each one must arrive exactly once.
@@ -76,7 +88,8 @@ Law 2 follows these contributions to the end of the schedule. Each one must arri
 ## 4. The transfer
 
 Lowering starts again from the rows. A *transfer* is a row that moves one chunk, with what an executor must know of it.
-`source` and `target` are 4 * chunk + buffer (`data` is buffer 0). `opens` marks the first row of a fold, `keeps` says
+`source` and `target` are *spots*: a spot is a chunk of a buffer within one rank, 4 * chunk + buffer (`data` is buffer
+0). `opens` marks the first row of a fold, `keeps` says
 that the old content is the first operand, and `keeps_raw` that no step has changed it yet. `completes` is False because
 one contribution is missing.
 
@@ -84,11 +97,11 @@ one contribution is missing.
 ## 5. The form
 
 Rank {sender} and rank {receiver} lower the transfer independently of each other. Most ranks do the same with other
-numbers. So the *form* of a rank counts its chunks, peers and locations from 0, in the order in which its transfers name
+numbers. So the *form* of a rank counts its spots, peers and locations from 0, in the order in which its transfers name
 them. The transfer is one row in each of the two forms. A -1 stands for the end that lies on the other rank:
 
 {form_rows}
-A form also says where each chunk lies: in the input until it is written, and from then on at its *home*, which is in
+A form also says where each spot lies: in the input until it is written, and from then on at its *home*, which is in
 the output. A *location* is 4 * number + space (`input` is space 0, `output` is space 1):
 
 {locations}
@@ -213,7 +226,7 @@ def cells_of_transfer(rows: Transfers) -> dict[str, Any]:
 
 def lines_of(form: Form) -> npt.NDArray[np.int32]:
     """The rows of a form: step, marks, source, target, peer."""
-    return np.frombuffer(form[0], np.int32).reshape(-1, 5)
+    return np.frombuffer(form.rows, np.int32).reshape(-1, 5)
 
 
 def row_in(form: Form, mark: int) -> int:
@@ -231,9 +244,9 @@ def cells_of_form_row(form: Form, mark: int) -> Cells:
 
 
 def cells_of_locations(form: Form, mark: int) -> Cells:
-    """The chunk of the row of a form, and where it lies before it is written, and from then on."""
+    """The spot of the row of a form, and where it lies before it is written, and from then on."""
     number = int(lines_of(form)[row_in(form, mark), 2 if mark == SENDS else 3])
-    codes = np.frombuffer(form[1], np.int32).reshape(-1, 2)[number].tolist()
+    codes = np.frombuffer(form.spots, np.int32).reshape(-1, 2)[number].tolist()
     return [number, *(f"{code} ({code >> 2} in the {SPACE_NAMES[code & 3]})" for code in codes)]
 
 
@@ -289,7 +302,7 @@ def page() -> str:
     block, row = schedule.blocks[0], cells_of_row(schedule, STEP)
     rows = transfers(schedule)
     transfer = cells_of_transfer(rows)
-    forms = Forms(Ends(schedule, rows, range(NUM_RANKS)), in_place=False).forms
+    forms = Forms(RankTransfers(schedule, rows, range(NUM_RANKS)), in_place=False).forms
     ends = [(rank, forms[rank], mark) for rank, mark in ((SENDER, SENDS), (RECEIVER, RECEIVES))]
     made, plans = outlines(forms), lower_all(schedule, in_place=False)
     numbers = {rank: number_in(made[rank], row_in(form, mark), mark) for rank, form, mark in ends}
@@ -323,7 +336,7 @@ def page() -> str:
             [(rank, *cells_of_form_row(form, mark)) for rank, form, mark in ends],
         ),
         locations=listing(
-            ("rank", "chunk's number", "before it is written", "home"),
+            ("rank", "spot's number", "before it is written", "home"),
             [(rank, *cells_of_locations(form, mark)) for rank, form, mark in ends],
         ),
         num_forms=len(alike),
