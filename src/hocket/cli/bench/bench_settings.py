@@ -113,7 +113,7 @@ def reduction(op: str) -> str | Reduction:
 
 def type_in_nccl(dtype: str) -> str:
     """Returns NCCL's name of a type; Hocket's name if they are the same."""
-    return _TYPES_OF_NCCL[dtype]
+    return _TYPES_OF_NCCL.get(dtype, dtype)  # a row of no type stays without one
 
 
 def op_in_nccl(op: str) -> str:
