@@ -77,7 +77,7 @@ def tidied(folder: Path) -> set[str]:
 
 
 def test_tidy_looks_at_changed_files_only(tmp_path: Path) -> None:
-    write(tmp_path, "bin/clang-tidy", '#!/bin/sh\necho "$4"\n')
+    write(tmp_path, "bin/clang-tidy", '#!/bin/sh\necho "$5"\n')
     includes = (
         f"a.o: #deps 2\n    {tmp_path}/csrc/a.cpp\n    {tmp_path}/csrc/a.h\n\nb.o: #deps 1\n    {tmp_path}/csrc/b.cpp\n"
     )

@@ -330,7 +330,7 @@ TEST(messages_interrupted_tell_the_others) {
         using std::runtime_error::runtime_error;
     };
     World world(2);
-    world.run([&world](Rank &rank) {
+    world.run([](Rank &rank) {
         const Buffer buffer(rank.arena, Memory::owned, 100);
         if (rank.rank == 1) {
             const auto failure = failure_of([&] { run(rank, {receive_of(buffer, 0)}); });
