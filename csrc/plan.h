@@ -62,8 +62,8 @@ struct PlanShape {
 /// Immutable, and checked on construction: the executor indexes without further tests.
 class Plan : public std::enable_shared_from_this<Plan> {
   public:
-    /// instructions (n, 6), sources (n, 4), destinations (n, 3), dependencies (n): row-major, as in schedule/lowering/plan.py.
-    /// `label` says in words what the plan does, for people who wait for it.
+    /// instructions (n, 6), sources (n, 4), destinations (n, 3), dependencies (n): row-major, as in
+    /// schedule/lowering/plan.py. `label` says in words what the plan does, for people who wait for it.
     Plan(PlanShape shape, std::string label, std::span<const std::int32_t> instructions,
          std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations,
          std::span<const std::int32_t> dependencies);
