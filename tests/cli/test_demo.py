@@ -15,7 +15,7 @@ import pytest
 
 from hocket.cli import demo, main
 from hocket.errors import PeerDied
-from hocket.training import Demonstration, History, Start, demonstration
+from hocket.training import Demonstration, History, Start
 from hocket.training.demonstration import Proof
 
 FOUND = Demonstration(
@@ -48,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, arguments: list[str], result: Demonstra
             raise result
         return result
 
-    monkeypatch.setattr(demonstration, "demonstrate", demonstrate)
+    monkeypatch.setattr("hocket.training.demonstrate", demonstrate)
     return main(["demo", *arguments])
 
 

@@ -78,7 +78,7 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     assert "direct_two_shot takes 53.1 us (measured); the next best, ring, takes 57.6 us, 1.08 times as long." in text
     assert "ring costs 10.0 us more for latency (6 steps against 2)" in text
     assert "9.83 us less for bandwidth (192 KiB sent in both)" in text
-    assert "Measured 2026-01-02 03:04:05; half of the predictions are within 10%." in text
+    assert "Measured 2026-01-02 03:04:05; half of the predictions are within 10% of the times." in text
 
 
 def with_a_dropped_one(seconds: float) -> Entry:
@@ -169,7 +169,7 @@ def test_without_times_costs_of_the_machine_predict_roughly(capsys: pytest.Captu
         in text
     )
     assert "Fastest by size, roughly predicted: direct up to 4 KiB; direct_two_shot above 4 KiB.\n" in text
-    assert "~: predicted by what cores and memory can do here" in text
+    assert "~: a rough prediction from the speed of this machine's cores and memory" in text
     assert "hocket tune --collective all_reduce --ranks 4" in text
 
 
