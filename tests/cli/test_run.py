@@ -127,7 +127,7 @@ def test_modules_and_commands_can_be_run(program: list[str]) -> None:
         ([], 2, "required: -n"),
         (["-n", "2"], 2, "expected a program"),
         (["-n", "0", "--", "x"], 2, "'0' is not a number of ranks"),
-        (["-n", "2", "--timeout", "-1", "--", "x"], 2, "'-1' is no time"),
+        (["-n", "2", "--timeout", "-1", "--", "x"], 2, "'-1' is not a time"),
         (["-n", "2", "--", "no-such-program"], 127, "cannot start 'no-such-program'"),
         (
             ["-n", "2", "--", "no-such-script.py"],

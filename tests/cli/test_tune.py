@@ -81,7 +81,7 @@ def test_lines_about_other_collectives_and_rank_counts_stay(
     text = capsys.readouterr().out
     assert "0.60 (64 B)" in text and "not timed, for lack of time: reduce, 4 ranks: 1 MiB\n" in text
     assert "1 of 2 choices won again (geometric mean 0.60 of its time, worst 0.60); the others are dropped" in text
-    assert "HOCKET_TUNER_CONFIG_FILE=mine.conf uses it" in text
+    assert "use: HOCKET_TUNER_CONFIG_FILE=mine.conf" in text
 
 
 def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
@@ -91,7 +91,7 @@ def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: found(rule))
     assert main([*QUICK, "-o", "[red].conf"]) == 0
     text = capsys.readouterr().out
-    assert " mine[/fast]:rocket: " in text and "\n[red].conf: 1 line, HOCKET_TUNER_CONFIG_FILE=[red].conf" in text
+    assert " mine[/fast]:rocket: " in text and "\n[red].conf: 1 line, use: HOCKET_TUNER_CONFIG_FILE=[red].conf" in text
 
 
 def test_what_is_no_line_of_its_own_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_an_older_line_that_decides_in_the_place_of_the_default_is_told(
 
 def test_where_time_does_not_suffice_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK[:-1], "1e-9"]) == 1
-    assert "hocket tune: nothing was timed: it takes more --seconds" in capsys.readouterr().err
+    assert "hocket tune: nothing was timed: allow more --seconds" in capsys.readouterr().err
     assert not Path("hocket_tuner.conf").exists() and not tuner.file().exists()
 
 
