@@ -241,7 +241,7 @@ TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
         {"an unknown kind", {word(9, 0, 0), 0, 0}},
         {"too long to come without a request", {word(eager, 0, 0), 0, Matcher::most_awaited_bytes + 1}},
-        {"asked for what was not announced", {word(clear, 0, 0), 0, 0}},
+        {"a request for a message that was not announced", {word(clear, 0, 0), 0, 0}},
         {"bytes that were not requested", {word(data, 0, 0), 0, 10}},
         {"a tag outside of the allowed range", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
         {"a tag outside of the allowed range", {word(eager, 7, 0), 1, 0}},

@@ -75,7 +75,7 @@ TEST(plan_of_uneven_blocks_finds_where_a_length_is_known) {
     for (const std::int32_t unknown : {-1, 0, 8}) { // blocks 0 and 4 are others'
         tables.instructions[7] = unknown;
         const auto failure = failure_of([&] { tables.plan(); });
-        CHECK(failure && failure->text.find("length is not known") != std::string::npos, unknown);
+        CHECK(failure && failure->text.find("does not know the length of its chunk") != std::string::npos, unknown);
     }
 }
 

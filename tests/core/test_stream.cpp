@@ -196,7 +196,7 @@ TEST(a_call_behind_one_that_comes_after_the_stream_that_makes_it_is_refused) {
             };
             if (rank.rank == 1) {
                 const auto failure = failure_of(run);
-                CHECK(failure && failure->text.ends_with("wait after that has returned"));
+                CHECK(failure && failure->text.ends_with("wait after the function has returned"));
                 return;
             }
             Stream stream("test");
