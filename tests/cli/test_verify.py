@@ -72,9 +72,7 @@ def test_an_algorithm_without_a_schedule_is_not_said_to_hold(capsys: pytest.Capt
     code, text = verify(capsys, "--collective", "all_gather", "--ranks", "3")
     assert code == 0
     in_all = sum(collective == "all_gather" for collective, _ in ALGORITHMS)
-    [(held, asked, others)] = re.findall(
-        r"(\d+) of (\d+) algorithms hold: .*; (\d+) others", text.replace("\n", " ")
-    )
+    [(held, asked, others)] = re.findall(r"(\d+) of (\d+) algorithms hold: .*; (\d+) others", text.replace("\n", " "))
     assert held == asked
     assert int(asked) + int(others) == in_all
     assert "hypercube" not in text, "it takes powers of two"
