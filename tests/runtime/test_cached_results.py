@@ -154,7 +154,7 @@ def test_what_is_made_instead_of_a_new_array_is_refused() -> None:
                 missed[1:] = []
         assert not any(torch.as_tensor(other).any() for other in others)
         made.append(x)  # as if it were in place
-        with Other(), pytest.raises(TypeError, match="expected a new array like that of the call before"):
+        with Other(), pytest.raises(TypeError, match="expected a new array like that of the previous call"):
             comm.all_gather(x)
         assert torch.equal(comm.all_gather(x), x)
 

@@ -161,7 +161,8 @@ def test_what_a_users_own_op_raises_for_some_arrays_is_raised_and_told(function:
 
 
 @pytest.mark.parametrize(
-    ("method", "words"), [("barrier", "called inside another one"), ("close", "closed by an op that it runs")]
+    ("method", "words"),
+    [("barrier", "called inside another one"), ("close", "an op closed the communicator that runs it")],
 )
 @pytest.mark.parametrize("async_op", [False, True])
 def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str, async_op: bool) -> None:
