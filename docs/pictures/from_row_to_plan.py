@@ -39,8 +39,8 @@ from hocket.schedule.proof.joint import JointPlans
 from hocket.schedule.proof.waits import match_messages
 
 PAGE = Path(__file__).parents[1] / "from-row-to-plan.md"
-NUM_RANKS, STEP, SENDER, RECEIVER = 4, 1, 1, 2
-ELEMENTS = 320 << 10  # float32: a chunk has 320 KiB and travels in three pieces
+NUM_RANKS, STEP, SENDER, RECEIVER = 5, 1, 1, 2  # five, because the codes of spots and locations use four
+ELEMENTS = 400 << 10  # float32: a chunk has 320 KiB and travels in three pieces
 MARKS = {
     "sends": SENDS,
     "receives": RECEIVES,
@@ -98,20 +98,23 @@ one contribution is missing.
 
 Rank {sender} and rank {receiver} lower the transfer independently of each other. Most ranks do the same with other
 numbers. So the *form* of a rank counts its spots, peers and locations from 0, in the order in which its transfers name
-them. The transfer is one row in each of the two forms. A -1 stands for the end that lies on the other rank:
+them. The transfer is one row in each of the two forms. The row
+of the sender has no target and the row of the receiver has no source, which -1 says:
 
 {form_rows}
 A form also says where each spot lies: in the input until it is written, and from then on at its *home*, which is in
 the output. A *location* is 4 * number + space (`input` is space 0, `output` is space 1):
 
 {locations}
-The {num_ranks} ranks have {num_forms} forms: {alike}. Each form is lowered once.
+The {num_ranks} ranks have {num_forms} forms: {alike}. The rows of a step are sorted by sender, so rank 0 sends before
+it receives, and every other rank receives first. Each form is lowered once.
 
 ## 6. The outline
 
 Lowering turns a form into an *outline*: a plan without names. The row becomes a send in one outline and a fold in the
-other. A source is [peer, space, index, raw], and a destination is [peer, space, index]. Space {remote} is a channel:
-its index is the row of the form. The chunk is the row of the form, too.
+other. A source is [peer, space, index, raw], and a destination is [peer, space, index]. A peer of -1 is the rank
+itself. Space {remote} is a channel: a message to the peer or from it. Until section 7, the row of the form stands
+for the index of the message and for the chunk.
 
 {outlines}
 The send reads the output, because the fold of step {previous} wrote there. It depends on that fold. The other fold
@@ -120,14 +123,16 @@ reads the input of rank {receiver} and the message, and writes the output. So no
 ## 7. The plan
 
 The *plan* of a rank is the outline with the names of this rank: its peers, chunks and memory. The index of the message
-is now {order}, the number of the row in step {step}. Both ends know it, so a message carries no address. The C++ core
+is now {order}: the row is number {order} of step {step}, counted from 0. Both ends know this number, so a message
+carries no address. The C++ core
 is given exactly these arrays.
 
 {plans}
 ## 8. The joint plan
 
-Law 3 joins the plans of all ranks and numbers the instructions from 0 to {last}. It finds that instruction {send} sends
-message {message}, and that instruction {fold} receives it, after message {before} of the same channel.
+Law 3 joins the plans of all ranks. It numbers all instructions from 0 to {last}, and all messages in the same way. The
+row is message {message} of this count: instruction {send} sends it, and instruction {fold} receives it, after message
+{before} of the same channel. The table calls a message by its index of section 7:
 
 {joint}
 Law 3 looks for a cycle of waits, and for two accesses of one location that nothing orders. This schedule has neither.
@@ -135,8 +140,8 @@ Law 3 looks for a cycle of waits, and for two accesses of one location that noth
 ## 9. The message
 
 Now the row runs. Each rank calls `all_reduce` with {elements:,} float32 numbers, so a chunk has {chunk_kib} KiB. The
-executor cuts it into *pieces*. A channel carries the pieces in the order (piece + step, step, order). So piece 1 of
-step 0 and piece 0 of step 1 travel one after the other: chunks are pipelined, although the schedule knows no pieces. A
+executor cuts it into *pieces*. A channel carries the pieces in the order (piece + step, step, index). So piece 0 of
+step 1 does not wait for the last piece of step 0: chunks are pipelined, although the schedule knows no pieces. A
 trace of this call shows that rank {sender} sent to rank {receiver}, in this order:
 
 {pieces}

@@ -159,11 +159,11 @@ def fill(columns: Sequence[npt.NDArray[np.int64]]) -> Ints:
     """Returns the nodes of paths from the nodes visited in order; drops NOWHERE and a repeated node."""
     last = np.asarray(columns[0], np.int64)
     nodes = np.full((len(last), len(columns)), NOWHERE)
-    flat, place = nodes.reshape(-1), np.arange(len(last)) * len(columns)
-    flat[place] = last
+    flat, position = nodes.reshape(-1), np.arange(len(last)) * len(columns)
+    flat[position] = last
     for column in columns[1:]:
         goes = (column != NOWHERE) & (column != last)
         last = np.where(goes, column, last)
-        place += goes
-        flat[place] = last
+        position += goes
+        flat[position] = last
     return nodes

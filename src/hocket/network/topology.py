@@ -163,8 +163,8 @@ class Topology:
         goes[:, 0] = False
         lengths = sum(goes.T, start=np.zeros(len(nodes), np.int64))  # a sum row by row takes three times as long
         flow = np.repeat(np.arange(len(nodes)), lengths)
-        visited, place = nodes.reshape(-1), np.flatnonzero(goes)
-        links = self.links_between(visited[place - 1], visited[place], keys[flow])
+        visited, arrives = nodes.reshape(-1), np.flatnonzero(goes)
+        links = self.links_between(visited[arrives - 1], visited[arrives], keys[flow])
         return lengths, links, np.bincount(flow, self.seconds[links], len(source)).astype(np.float64)
 
     def links_between(self, source: Ints, target: Ints, keys: Ints) -> Ints:

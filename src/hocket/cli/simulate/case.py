@@ -53,7 +53,7 @@ class SimulationCase:
         elif not switches_reduce(self.collective, network):
             raise ValueError(
                 f"{IN_SWITCHES}: expected an all_reduce, and reducing switches that connect all ranks in a tree or "
-                f"in equal groups, as in dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
+                f"in equal groups, such as dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
             )
 
     def prove(self) -> None:

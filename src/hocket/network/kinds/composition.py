@@ -102,7 +102,7 @@ class _Composed:
 
     def route(self, topology: Topology, source: Ints, target: Ints, keys: Ints) -> Ints:
         """See Routing."""
-        here, there = self._place(source), self._place(target)
+        here, there = self._number_of(source), self._number_of(target)
         if (here < 0).any() or (there < 0).any():
             raise TopologyError(f"{topology.name}: expected paths between nodes of inner networks, found an outer node")
         leaves = here != there
@@ -114,11 +114,12 @@ class _Composed:
         legs = (self._inside(here, source, out, keys), between, self._inside(there, into, target, keys))
         return fill([column for leg in legs for column in leg.T])
 
-    def _place(self, nodes: Ints) -> Ints:
+    def _number_of(self, nodes: Ints) -> Ints:
+        """The number of the inner network of each node; -1 for a node outside them."""
         return np.searchsorted(self.starts, nodes, "right") - 1
 
-    def _port(self, nodes: Ints, place: Ints) -> Ints:
-        port: Ints = self.starts[place] + self._ports_of_all[nodes - self.starts[0]]
+    def _port(self, nodes: Ints, which: Ints) -> Ints:
+        port: Ints = self.starts[which] + self._ports_of_all[nodes - self.starts[0]]
         return port
 
     @cached_property
@@ -129,12 +130,12 @@ class _Composed:
                 self._nearest[inner] = _nearest_ports(inner)
         return np.concatenate([self._nearest[inner] for inner in self.inners])
 
-    def _inside(self, place: Ints, source: Ints, target: Ints, keys: Ints) -> Ints:
+    def _inside(self, which: Ints, source: Ints, target: Ints, keys: Ints) -> Ints:
         """Returns paths inside inner networks; equal inner networks are routed together."""
         nodes = np.full((len(source), 1), NOWHERE)
-        start = self.starts[place]
+        start = self.starts[which]
         kinds = {inner: number for number, inner in enumerate(dict.fromkeys(self.inners))}
-        kind = np.array([kinds[inner] for inner in self.inners])[place]
+        kind = np.array([kinds[inner] for inner in self.inners])[which]
         for inner, number in kinds.items():
             flows = np.flatnonzero(kind == number)
             if len(flows):

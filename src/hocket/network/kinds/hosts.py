@@ -119,12 +119,12 @@ def _join_by_pcie(drawing: Drawing, host: Host, pcie: Link, gpus: Ints, nics: In
         drawing.cable(below, above[:, served], pcie)
         drawing.cable(nics, below, pcie)
     else:
-        place = {
+        attached = {
             "PIX": above[:, served],
             "PHB": roots[:, socket[served]],
             "SYS": roots[:, (socket[served] + 1) % host.sockets],
         }[host.affinity]
-        drawing.cable(nics, place, pcie)
+        drawing.cable(nics, attached, pcie)
     if host.memory is None:
         return np.zeros((0, 0), np.int64)
     memories = drawing.nodes("memory", roots.size).reshape(roots.shape)

@@ -35,7 +35,7 @@ class _Travel:
     sent: float = 0.0
 
     def order(self) -> tuple[int, int, int]:
-        """Returns the sort key of travels that reach the same place at the same time."""
+        """Returns the sort key of travels that reach the same end at the same time."""
         return self.step, self.piece, self.message
 
 

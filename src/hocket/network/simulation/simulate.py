@@ -194,12 +194,12 @@ def simulate_together(
     if not runs:
         return []
     options = options or SimulationOptions()
-    places = [topology if run.ranks is None else topology.place(run.ranks) for run in runs]
-    jobs = [_job(run, place, options) for run, place in zip(runs, places, strict=True)]
+    topologies = [topology if run.ranks is None else topology.place(run.ranks) for run in runs]
+    jobs = [_job(run, network, options) for run, network in zip(runs, topologies, strict=True)]
     ends, _ = run_events(jobs, topology.seconds, options, [_work(job, options) for job in jobs])
     return [
-        _result(run, place, job, "events", end - run.start_seconds, options)
-        for run, place, job, end in zip(runs, places, jobs, ends, strict=True)
+        _result(run, network, job, "events", end - run.start_seconds, options)
+        for run, network, job, end in zip(runs, topologies, jobs, ends, strict=True)
     ]
 
 

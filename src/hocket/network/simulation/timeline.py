@@ -90,8 +90,8 @@ def _lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
 
 def _slice(process: int, lane: int, one: Slice) -> Event:
     begin, end, name, what = one
-    place = {"pid": process, "tid": lane, "ts": begin * _MICROSECONDS, "dur": (end - begin) * _MICROSECONDS}
-    return {"ph": "X", "name": name, "args": what, **place}
+    event = {"pid": process, "tid": lane, "ts": begin * _MICROSECONDS, "dur": (end - begin) * _MICROSECONDS}
+    return {"ph": "X", "name": name, "args": what, **event}
 
 
 def _arrow(lane: int, one: Slice, phase: str) -> Event:
@@ -99,8 +99,8 @@ def _arrow(lane: int, one: Slice, phase: str) -> Event:
     begin, end, _, what = one
     at = begin if phase == "s" else float(np.nextafter(end, begin))
     binding = {"bp": "e"} if phase == "f" else {}
-    place = {"pid": _RANKS, "tid": lane, "ts": at * _MICROSECONDS}
-    return {"ph": phase, "name": "message", "cat": "message", "id": what["flow"], **place, **binding}
+    event = {"pid": _RANKS, "tid": lane, "ts": at * _MICROSECONDS}
+    return {"ph": phase, "name": "message", "cat": "message", "id": what["flow"], **event, **binding}
 
 
 def _name(kind: str, process: int, lane: int, name: str) -> Event:

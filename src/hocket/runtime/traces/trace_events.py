@@ -242,7 +242,7 @@ class Events:
             record = table[number]
             base, begin, end = int(record["lane"]), int(record["begin"]), int(record["end"])
             lanes = ends.setdefault(base, [])
-            free = next((place for place, last in enumerate(lanes) if last <= begin), len(lanes))
+            free = next((number for number, last in enumerate(lanes) if last <= begin), len(lanes))
             free = min(free, _FIRST_STEP - 2)
             lanes[free : free + 1] = [end]
             found[number] = lane = base * _LANES + 1 + free

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from hocket.errors import ScheduleError
-from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, MAX_STEPS, Instruction, Place, ThreadBlock
+from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, MAX_STEPS, Instruction, Spot, ThreadBlock
 
 _PEERS_PER_CHANNEL = (MAX_BLOCKS_PER_CHANNEL - 1) // 2
 
 
 @dataclass(eq=False)
 class Op:
-    """An instruction of one rank before it has a place: the peers that it uses, and what it waits for."""
+    """An instruction of one rank before it stands in a thread block: the peers that it uses, and what it waits for."""
 
     name: str
-    src: Place
-    dst: Place
+    src: Spot
+    dst: Spot
     count: int
     recv: int = -1
     send: int = -1

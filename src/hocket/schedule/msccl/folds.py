@@ -1,4 +1,4 @@
-"""What a program computes, as folds of values into places, and the earliest step in which each fold can run."""
+"""What a program computes, as folds of values into spots, and the earliest step in which each fold can run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.schedule.ir import Block, Buffer, Step
 
-ChunkPlace = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
+ChunkSpot = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 
 
 @dataclass(eq=False)
@@ -20,13 +20,13 @@ class MscclFold:
     belong to the instruction.
     """
 
-    into: ChunkPlace
-    operands: "list[tuple[ChunkPlace, MscclFold | None]]"
+    into: ChunkSpot
+    operands: "list[tuple[ChunkSpot, MscclFold | None]]"
     at: int
     line: int
 
 
-Value = tuple[ChunkPlace, MscclFold | None]
+Value = tuple[ChunkSpot, MscclFold | None]
 
 
 def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
@@ -103,8 +103,8 @@ def _edges(folds: Sequence[MscclFold]) -> tuple[list[tuple[int, int, int]], set[
     edges: list[tuple[int, int, int]] = []
     overdue: set[int] = set()
     number = {fold: i for i, fold in enumerate(folds)}
-    writer: dict[ChunkPlace, MscclFold] = {}
-    readers: dict[ChunkPlace, list[int]] = defaultdict(list)
+    writer: dict[ChunkSpot, MscclFold] = {}
+    readers: dict[ChunkSpot, list[int]] = defaultdict(list)
     overwriter: dict[Value, int] = {}
     for i, fold in enumerate(folds):
         for location, source in fold.operands:
@@ -130,7 +130,7 @@ def blocks_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> 
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(max(steps, default=-1) + 1)]
     lines = [0] * len(rows)
 
-    def placed(location: ChunkPlace) -> ChunkPlace:
+    def placed(location: ChunkSpot) -> ChunkSpot:
         rank, buffer, chunk = location
         if buffer == Buffer.SCRATCH:
             chunk = slots[rank].setdefault(chunk, len(slots[rank]))

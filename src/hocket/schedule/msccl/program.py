@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from hocket.errors import ScheduleError
 
-Place = tuple[str, int]  # buffer, "i", "o" or "s", and chunk
+Spot = tuple[str, int]  # buffer, "i", "o" or "s", and chunk
 
 # Limits of the runtimes (https://github.com/microsoft/msccl, https://github.com/Azure/msccl-executor-nccl).
 MAX_STEPS = 256  # of a thread block; newer runtimes are built with 64
@@ -44,8 +44,8 @@ class Instruction:
     """One step of a thread block. `depends` is the (thread block, step) of the same GPU that it waits for, if any."""
 
     name: str
-    src: Place
-    dst: Place
+    src: Spot
+    dst: Spot
     count: int
     depends: tuple[int, int] | None = None
     awaited: bool = False
@@ -56,22 +56,22 @@ class Instruction:
         """What it does."""
         return KINDS[self.name]
 
-    def reads(self) -> list[Place]:
-        """Places of this GPU whose content it uses."""
+    def reads(self) -> list[Spot]:
+        """Spots of this GPU whose content it uses."""
         used = []
         if self.kind.reduces or self.name in ("s", "cpy"):
             used.append(self.src)
         if self.name == "re":
             used.insert(0, self.dst)
-        return [place for first in used for place in span(first, self.count)]
+        return [spot for first in used for spot in span(first, self.count)]
 
-    def writes(self) -> list[Place]:
-        """Places of this GPU that it stores to."""
+    def writes(self) -> list[Spot]:
+        """Spots of this GPU that it stores to."""
         return span(self.dst, self.count) if self.kind.stores else []
 
 
-def span(first: Place, count: int) -> list[Place]:
-    """So many places from this one on."""
+def span(first: Spot, count: int) -> list[Spot]:
+    """Consecutive spots, `count` of them."""
     return [(first[0], first[1] + i) for i in range(count)]
 
 
@@ -111,7 +111,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Node:
-    """One instruction, and its place."""
+    """One instruction, and where it stands."""
 
     gpu: int
     tb: int
@@ -177,7 +177,7 @@ def can_run(program: Program) -> bool:
 
 
 def where(node: Node) -> str:
-    """The place of an instruction, in words."""
+    """Where an instruction stands, in words."""
     return f"gpu {node.gpu}, tb {node.tb}, step {node.step} ({node.instruction.name})"
 
 

@@ -1,7 +1,7 @@
 """From a file to a schedule: which values the instructions move, and the earliest step for each.
 
 Only the movement of values is kept. A message becomes a row from where it was sent to where it is stored. A result that
-a thread block sends on without storing it goes to the place of its own operand if that is not needed any more, else to
+a thread block sends on without storing it goes to the spot of its own operand if that is not needed any more, else to
 scratch. Instructions that touch one chunk, at least one of which stores to it, must be ordered by thread blocks,
 dependencies and messages; the result of a race is not guessed.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.msccl.folds import ChunkPlace, MscclFold, Value, blocks_of, earliest_steps, late, without_detours
+from hocket.schedule.msccl.folds import ChunkSpot, MscclFold, Value, blocks_of, earliest_steps, late, without_detours
 from hocket.schedule.msccl.program import Flow, Node, Program, refuse, where
 from hocket.schedule.msccl.text import MAX_BYTES, parse
 from hocket.schedule.proof.verify import verify
@@ -94,7 +94,7 @@ def check_races(flow: Flow) -> None:
 
 
 class Cells:
-    """Which places of a file are the same memory."""
+    """Which spots of a file are the same memory."""
 
     def __init__(self, program: Program) -> None:
         self.kind = COLLECTIVES[program.collective]
@@ -102,9 +102,9 @@ class Cells:
         self.block = program.num_chunks // program.num_ranks if self.kind.blocks == "rank" else 0
         self.on_data = self.in_place and self.kind.blocks != "pair"
 
-    def of(self, gpu: int, place: tuple[str, int]) -> Cell:
-        """The cell of a place. In place, input and output are one memory; in an all_to_all, position by position."""
-        buffer, chunk = place
+    def of(self, gpu: int, spot: tuple[str, int]) -> Cell:
+        """The cell of a spot. In place, input and output are one memory; in an all_to_all, position by position."""
+        buffer, chunk = spot
         if not self.in_place or buffer == "s":
             return gpu, buffer, chunk
         if not self.on_data:
@@ -115,7 +115,7 @@ class Cells:
     def used_by(self, node: Node) -> tuple[set[Cell], set[Cell]]:
         """The cells that an instruction reads, and the cells it stores to. A copy onto itself only reads."""
         one = node.instruction
-        reads, writes = ([self.of(node.gpu, place) for place in places] for places in (one.reads(), one.writes()))
+        reads, writes = ([self.of(node.gpu, spot) for spot in spots] for spots in (one.reads(), one.writes()))
         return set(reads), set() if one.name == "cpy" and reads == writes else set(writes)
 
 
@@ -129,10 +129,10 @@ class _Reader:
         self.flow, self.program, self.staged = flow, flow.program, staged
         self.cells = Cells(flow.program)
         self.folds: list[MscclFold] = []
-        self.writer: dict[ChunkPlace, MscclFold] = {}
+        self.writer: dict[ChunkSpot, MscclFold] = {}
         self.num_writes: dict[Cell, int] = defaultdict(int)
         self.slots = list(self.program.num_scratch)
-        self.spare: dict[Cell, ChunkPlace] = {}
+        self.spare: dict[Cell, ChunkSpot] = {}
         self.messages: dict[int, list[Value]] = {}  # by the instruction that sends
         self.uses = self._uses()
         receiver = {sent: received for received, sent in flow.sender.items()}
@@ -180,7 +180,7 @@ class _Reader:
                 leaving = [self._staged(i, value, self.flow.nodes[receiver].gpu) for value in leaving]
             self.messages[i] = leaving
 
-    def _fold(self, i: int, into: ChunkPlace, operands: list[Value]) -> None:
+    def _fold(self, i: int, into: ChunkSpot, operands: list[Value]) -> None:
         if [location for location, _ in operands] != [into]:  # Input and output may be one memory.
             self.writer[into] = MscclFold(into, operands, i, self.flow.nodes[i].instruction.line)
             self.folds.append(self.writer[into])
@@ -194,11 +194,11 @@ class _Reader:
         location = self._location(cell, self.num_writes[cell])
         return location, self.writer.get(location)
 
-    def _store(self, cell: Cell) -> ChunkPlace:
+    def _store(self, cell: Cell) -> ChunkSpot:
         self.num_writes[cell] += 1
         return self._location(cell, self.num_writes[cell])
 
-    def _keep(self, cell: Cell) -> ChunkPlace:
+    def _keep(self, cell: Cell) -> ChunkSpot:
         """Where a result goes that is sent and not stored: to its local operand if that is not needed any more."""
         following = self.uses[cell][-1] if self.uses[cell] else None
         unread = not self._is_output(cell) if following is None else following[2] and not following[1]
@@ -211,7 +211,7 @@ class _Reader:
         kind = self.cells.kind
         return memory == "o" or kind.output != "own" or chunk // self.cells.block == gpu
 
-    def _location(self, cell: Cell, num_writes: int) -> ChunkPlace:
+    def _location(self, cell: Cell, num_writes: int) -> ChunkSpot:
         """Where the content of a cell is after so many stores. No input is written; such a store goes to scratch."""
         gpu, memory, chunk = cell
         if memory == "d":
@@ -226,7 +226,7 @@ class _Reader:
             self.spare[cell] = self._slot(gpu)
         return self.spare[cell]
 
-    def _slot(self, gpu: int) -> ChunkPlace:
+    def _slot(self, gpu: int) -> ChunkSpot:
         self.slots[gpu] += 1
         return gpu, Buffer.SCRATCH, self.slots[gpu] - 1
 

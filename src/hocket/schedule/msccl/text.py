@@ -13,7 +13,7 @@ from hocket.schedule.msccl.program import (
     MAX_COUNT,
     MAX_STEPS,
     Instruction,
-    Place,
+    Spot,
     Program,
     ThreadBlock,
 )
@@ -91,14 +91,14 @@ class _Parser:
 
     def fail(self, expected: str, found: str) -> NoReturn:
         """Raise a ScheduleError that says where the parser is."""
-        place = []
+        parts = []
         if self.stack[-1] in ("gpu", "tb", "step"):
-            place.append(f"gpu {self.gpu}")
+            parts.append(f"gpu {self.gpu}")
         if self.stack[-1] in ("tb", "step"):
-            place.append(f"tb {self.tb}")
+            parts.append(f"tb {self.tb}")
         if self.stack[-1] == "step":
-            place.append(f"step {len(self.gpus[self.gpu][self.tb].steps)}")
-        where = f"{', '.join(place)}: " if place else ""
+            parts.append(f"step {len(self.gpus[self.gpu][self.tb].steps)}")
+        where = f"{', '.join(parts)}: " if parts else ""
         raise ScheduleError(f"{self.source}:{self.line}: {where}expected {expected}; found {found}")
 
     def number(self, name: str, low: int, high: int, default: int | None = None) -> int:
@@ -188,7 +188,7 @@ class _Parser:
             if needed and peer < 0:
                 self.fail(f"a thread block with {what}= a gpu, as {name} needs", f"{what}=-1")
         depends = (self.number("depid", -1, _MAX_BLOCKS_OF_GPU, -1), self.number("deps", -1, MAX_STEPS - 1, -1))
-        src, dst = self._place("src"), self._place("dst")
+        src, dst = self._spot("src"), self._spot("dst")
         instruction = Instruction(
             name,
             src,
@@ -207,7 +207,7 @@ class _Parser:
             self.fail("srcoff and dstoff of chunks that do not overlap", f"{src[1]} and {dst[1]}")
         block.steps.append(instruction)
 
-    def _place(self, side: str) -> Place:
+    def _spot(self, side: str) -> Spot:
         buffer = self.attributes.get(f"{side}buf", "")
         if buffer not in ("i", "o", "s"):
             self.fail(f"{side}buf= i, o or s", repr(buffer[:40]))
@@ -236,9 +236,9 @@ def _checked(parser: _Parser) -> Program:
                 end = (getattr(block, what), block.channel)
                 if end[0] >= 0 and ends[end] > 1:
                     line = parser.lines[gpu, tb]
-                    place = f"{source}:{line}: gpu {gpu}, tb {tb}"
+                    at_block = f"{source}:{line}: gpu {gpu}, tb {tb}"
                     expected = f"one thread block with {what}={end[0]} on channel {end[1]}"
-                    raise ScheduleError(f"{place}: expected {expected}; found {ends[end]}")
+                    raise ScheduleError(f"{at_block}: expected {expected}; found {ends[end]}")
         channel, most = Counter(block.channel for block in blocks.values()).most_common(1)[0] if blocks else (0, 0)
         if most > 2 * MAX_BLOCKS_PER_CHANNEL:
             limit = 2 * MAX_BLOCKS_PER_CHANNEL
@@ -269,7 +269,7 @@ def format_program(program: Program) -> str:
     ]
     limits = num_chunks(program, program.num_ranks)
     for gpu, blocks in enumerate(program.blocks):
-        used = {place[0] for block in blocks for one in block.steps for place in (*one.reads(), *one.writes())}
+        used = {spot[0] for block in blocks for one in block.steps for spot in (*one.reads(), *one.writes())}
         chunks = [
             limit if buffer in used or not program.in_place else 0 for buffer, limit in zip("io", limits, strict=True)
         ]

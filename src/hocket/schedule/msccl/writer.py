@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hocket.errors import ScheduleError
 from hocket.schedule.ir import Buffer, Schedule
 from hocket.schedule.msccl.blocks import Op, thread_blocks
-from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Place, Program, can_run, span
+from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Spot, Program, can_run, span
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.proof.verify import verify
@@ -58,7 +58,7 @@ def _widest(schedule: Schedule) -> str:
 
 
 Located = tuple[int, tuple[Buffer, int]]  # rank, and buffer and chunk of the schedule
-Group = tuple[int, tuple[Buffer, int], list[Located]]  # rank and place written, and all operands in order
+Group = tuple[int, tuple[Buffer, int], list[Located]]  # rank and spot written, and all operands in order
 
 
 def _groups_of_steps(schedule: Schedule) -> Iterator[list[Group]]:
@@ -79,8 +79,8 @@ def _groups_of_steps(schedule: Schedule) -> Iterator[list[Group]]:
         )
         for group, src, dst, from_, into, chunk, at, reduces in zip(*(each.tolist() for each in columns), strict=True):
             if group != last:
-                place = (Buffer(into), at)
-                groups.append((dst, place, [(dst, place)] if reduces else []))
+                spot = (Buffer(into), at)
+                groups.append((dst, spot, [(dst, spot)] if reduces else []))
                 last = group
             groups[-1][2].append((src, (Buffer(from_), chunk)))
         yield groups
@@ -91,8 +91,8 @@ class _Bundle:
     """Row groups that differ only in their chunks, which follow each other."""
 
     rank: int
-    dst: Place
-    operands: list[tuple[int, Place]]
+    dst: Spot
+    operands: list[tuple[int, Spot]]
     count: int = 1
 
     def takes(self, other: "_Bundle") -> bool:
@@ -103,15 +103,15 @@ class _Bundle:
         follow = all(
             a[0] == b[0] and (a[1][0], a[1][1] + self.count) == b[1] for a, b in zip(mine, others, strict=True)
         )
-        # A local operand in another place of the same buffer could be overwritten by the bundle itself.
-        apart = all(rank != self.rank or place[0] != self.dst[0] or place == self.dst for rank, place in self.operands)
+        # A local operand in another spot of the same buffer could be overwritten by the bundle itself.
+        apart = all(rank != self.rank or spot[0] != self.dst[0] or spot == self.dst for rank, spot in self.operands)
         return follow and apart
 
 
 class _Writer:
     """Goes through the steps and notes the instructions of every rank in an order in which they can run.
 
-    With `early`, everything is received into scratch, so that no receive waits for its place.
+    With `early`, everything is received into scratch, so that no receive waits for its spot.
     """
 
     def __init__(self, schedule: Schedule, early: bool) -> None:
@@ -119,20 +119,20 @@ class _Writer:
         ranks = range(schedule.num_ranks)
         self.in_place = schedule.uses_data and self.kind.blocks != "pair"
         self.slots = [schedule.num_scratch for _ in ranks]
-        self.moved: dict[tuple[int, int], Place] = {}  # chunks of data that are in scratch, by rank and chunk
+        self.moved: dict[tuple[int, int], Spot] = {}  # chunks of data that are in scratch, by rank and chunk
         self.ops: list[list[Op]] = [[] for _ in ranks]
-        self.writer: list[dict[Place, Op]] = [{} for _ in ranks]
-        self.readers: list[dict[Place, list[Op]]] = [defaultdict(list) for _ in ranks]
-        # For each rank, the chunks of data in its input and output, with their places there.
+        self.writer: list[dict[Spot, Op]] = [{} for _ in ranks]
+        self.readers: list[dict[Spot, list[Op]]] = [defaultdict(list) for _ in ranks]
+        # For each rank, the chunks of data in its input and output, with their spots there.
         self.input = [self._chunks(self.kind.input_blocks(r, len(ranks), schedule.root)) for r in ranks]
         self.output = [self._chunks(self.kind.output_blocks(r, len(ranks), schedule.root)) for r in ranks]
         self._start()
         for groups in _groups_of_steps(schedule):
             self._step(groups)
         for rank in ranks:
-            for place in self._output_places(rank):
-                if place in self.writer[rank]:
-                    self.writer[rank][place].stays = True
+            for spot in self._output_spots(rank):
+                if spot in self.writer[rank]:
+                    self.writer[rank][spot].stays = True
 
     def program(self, name: str, fuse: bool) -> Program:
         """The instructions in thread blocks."""
@@ -156,14 +156,14 @@ class _Writer:
                     src, dst = ("i", self.input[rank][chunk]), ("o", self.output[rank][chunk])
                     self._local("cpy", rank, src, dst, 1)
 
-    def _output_places(self, rank: int) -> list[Place]:
+    def _output_spots(self, rank: int) -> list[Spot]:
         if self.schedule.uses_data:
-            return [self._place(rank, (Buffer.DATA, chunk)) for chunk in self.output[rank]]
+            return [self._spot(rank, (Buffer.DATA, chunk)) for chunk in self.output[rank]]
         return span(("o", 0), len(self.output[rank]))
 
-    def _place(self, rank: int, place: tuple[Buffer, int]) -> Place:
+    def _spot(self, rank: int, spot: tuple[Buffer, int]) -> Spot:
         """Where the file has what the schedule has here: data in the larger of input and output, else in scratch."""
-        buffer, chunk = place
+        buffer, chunk = spot
         if buffer != Buffer.DATA:
             return {Buffer.INPUT: "i", Buffer.OUTPUT: "o", Buffer.SCRATCH: "s"}[buffer], chunk
         if (rank, chunk) in self.moved:
@@ -175,27 +175,27 @@ class _Writer:
             return "i", self.input[rank][chunk]
         return self._move(rank, chunk)
 
-    def _written(self, rank: int, place: tuple[Buffer, int]) -> Place:
-        """The same for a place that is written: an input that is no output stays as it is, but in a reduce_scatter."""
-        buffer, chunk = place
+    def _written(self, rank: int, spot: tuple[Buffer, int]) -> Spot:
+        """The same for a spot that is written: an input that is no output stays as it is, but in a reduce_scatter."""
+        buffer, chunk = spot
         keeps = buffer == Buffer.DATA and chunk in self.input[rank] and chunk not in self.output[rank]
         if keeps and self.schedule.collective != "reduce_scatter" and (rank, chunk) not in self.moved:
             return self._move(rank, chunk)
-        return self._place(rank, place)
+        return self._spot(rank, spot)
 
-    def _move(self, rank: int, chunk: int) -> Place:
+    def _move(self, rank: int, chunk: int) -> Spot:
         self.moved[rank, chunk] = self._slot(rank, 1)
         return self.moved[rank, chunk]
 
-    def _slot(self, rank: int, count: int) -> Place:
+    def _slot(self, rank: int, count: int) -> Spot:
         self.slots[rank] += count
         return "s", self.slots[rank] - count
 
     def _step(self, groups: list[Group]) -> None:
-        read = [[(rank, self._place(rank, place)) for rank, place in operands] for _, _, operands in groups]
+        read = [[(rank, self._spot(rank, spot)) for rank, spot in operands] for _, _, operands in groups]
         singles = [
-            _Bundle(rank, self._written(rank, place), operands)
-            for (rank, place, _), operands in zip(groups, read, strict=True)
+            _Bundle(rank, self._written(rank, spot), operands)
+            for (rank, spot, _), operands in zip(groups, read, strict=True)
         ]
         singles.sort(key=lambda one: (one.rank, [rank for rank, _ in one.operands], one.dst))
         bundles: list[_Bundle] = []
@@ -205,17 +205,17 @@ class _Writer:
             else:
                 bundles.append(one)
         for bundle in bundles:
-            for rank, place in bundle.operands:
+            for rank, spot in bundle.operands:
                 if rank != bundle.rank:
-                    self._note(rank, Op("s", place, place, bundle.count, send=bundle.rank))
-        overwritten: set[tuple[int, Place]] = set()
+                    self._note(rank, Op("s", spot, spot, bundle.count, send=bundle.rank))
+        overwritten: set[tuple[int, Spot]] = set()
         for bundle in bundles:  # What an earlier bundle overwrites is saved for bundles that read it.
             for i, (rank, first) in enumerate(bundle.operands):
-                if rank == bundle.rank and any((rank, place) in overwritten for place in span(first, bundle.count)):
+                if rank == bundle.rank and any((rank, spot) in overwritten for spot in span(first, bundle.count)):
                     saved = self._slot(rank, bundle.count)
                     self._local("cpy", rank, first, saved, bundle.count)
                     bundle.operands[i] = (rank, saved)
-            overwritten.update((bundle.rank, place) for place in span(bundle.dst, bundle.count))
+            overwritten.update((bundle.rank, spot) for spot in span(bundle.dst, bundle.count))
         for bundle in bundles:
             self._arrive(bundle)
 
@@ -228,38 +228,38 @@ class _Writer:
                 self._note(rank, Op("r", bundle.operands[i][1], bundle.operands[i][1], count, recv=other))
         (whence, first), *rest = bundle.operands
         into = dst
-        if any(other == rank and place == dst for other, place in rest):
-            into = self._slot(rank, count)  # The old content is needed after something else has come into its place.
+        if any(other == rank and spot == dst for other, spot in rest):
+            into = self._slot(rank, count)  # The old content is needed after something else has come into its spot.
         if whence != rank:
             self._note(rank, Op("r", into, into, count, recv=whence))
         elif rest and rest[0][0] != rank:
             self._note(rank, Op("rrc", first, into, count, recv=rest.pop(0)[0]))
         elif first != into:
             self._local("cpy", rank, first, into, count)
-        for other, place in rest:
+        for other, spot in rest:
             if other != rank:
                 self._note(rank, Op("rrc", into, into, count, recv=other))
             else:
-                self._local("re", rank, place, into, count)
+                self._local("re", rank, spot, into, count)
         if into != dst:
             self._local("cpy", rank, into, dst, count)
 
-    def _local(self, name: str, rank: int, src: Place, dst: Place, count: int) -> None:
+    def _local(self, name: str, rank: int, src: Spot, dst: Spot, count: int) -> None:
         self._note(rank, Op(name, src, dst, count))
 
     def _note(self, rank: int, op: Op) -> None:
         """Add an instruction, to wait for those that stored what it reads, and that use what it overwrites."""
         one = Instruction(op.name, op.src, op.dst, op.count)
         writer, readers = self.writer[rank], self.readers[rank]
-        for place in one.reads():
-            if place in writer:
-                op.after.add(writer[place])
-                writer[place].users.add(op)
-            readers[place].append(op)
-        for place in one.writes():
-            op.after.update(readers.pop(place, []))
-            if place in writer:
-                op.after.add(writer[place])
-            writer[place] = op
+        for spot in one.reads():
+            if spot in writer:
+                op.after.add(writer[spot])
+                writer[spot].users.add(op)
+            readers[spot].append(op)
+        for spot in one.writes():
+            op.after.update(readers.pop(spot, []))
+            if spot in writer:
+                op.after.add(writer[spot])
+            writer[spot] = op
         op.after.discard(op)
         self.ops[rank].append(op)
