@@ -31,7 +31,7 @@ def test_json_has_nodes_links_and_the_matrix(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there are more than 256 devices" in show(capsys, "--topology", "ring:300")
+    assert "The matrix is not shown: there are more than 256 devices.\n" in show(capsys, "--topology", "ring:300")
 
 
 def test_brackets_in_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

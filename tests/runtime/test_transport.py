@@ -1,6 +1,7 @@
 """The contract of the transports, and the executor on each of them with all ranks in one thread."""
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,12 @@ def lose_tag(view: Any, peer: int) -> Any:
     return view(peer)[0], 0
 
 
+def come_late(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
+    if len(data) == 1:
+        time.sleep(0.1)  # so the peer has read all there was, and looks in vain
+    return publish(peers, data, tag, may_lend)
+
+
 def lend_always(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
     return publish(peers, data, tag, True)
 
@@ -92,6 +99,11 @@ def lend_always(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -
 def take_without_sending(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
     taken, lent = publish(peers, data, tag, may_lend)
     return taken or 1, lent
+
+
+def test_a_rank_may_come_late_to_a_full_channel() -> None:
+    prompt, late = (core.transport for core in world.shared_memory(2))
+    in_threads([prompt, Breaking(late, publish=come_late)])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reports" / "variables.md"
 HEAD = """\
 # Environment variables
 
-`python -m tests.runtime.variables_table` wrote this page from `src/hocket/runtime/variables.py`; do not edit it.
+`make docs-pictures` wrote this page from `src/hocket/runtime/variables.py`; do not edit it.
 `hocket doctor` lists the variables that are set, and `hocket doctor --json` all of them.
 
 |scope|meaning|
