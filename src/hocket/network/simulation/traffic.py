@@ -64,13 +64,13 @@ def traffic_of(schedule: Schedule) -> Traffic:
     patterns: list[TrafficPattern] = []
     known: dict[tuple[bytes, ...], int] = {}
     blocks: list[tuple[int, int]] = []
-    for block in schedule.blocks:
-        pattern = _pattern_of(block.step, schedule.num_ranks)
+    for repeat in schedule.repeats:
+        pattern = _pattern_of(repeat.step, schedule.num_ranks)
         key = tuple(getattr(pattern, column).tobytes() for column in TrafficPattern.__dataclass_fields__)
         number = known.setdefault(key, len(patterns))
         if number == len(patterns):
             patterns.append(pattern)
-        blocks.append((number, block.repeat))
+        blocks.append((number, repeat.times))
     per_vector = schedule.num_chunks // (schedule.num_ranks if schedule.kind.blocks == "pair" else 1)
     return Traffic(schedule.num_ranks, tuple(patterns), tuple(blocks), per_vector)
 
