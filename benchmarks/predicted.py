@@ -23,7 +23,7 @@ from hocket.network.routing import Supplied
 from hocket.runtime.tuning import machine_costs
 from hocket.runtime.tuning.timed_ranks import TimedJob, exact_bytes
 from hocket.runtime.tuning.tuner import time_algorithms
-from hocket.schedule import Block, Schedule, find_collective
+from hocket.schedule import Repeat, Schedule, find_collective
 
 SIZES = tuple(1 << shift for shift in (16, 18, 20, 22, 24, 26))
 JOBS = {
@@ -148,7 +148,7 @@ def staged(schedule: Schedule) -> Schedule:
     Where a rank's own block has to get from its input to its output, it is staged as well, which costs as much. The
     result is about one vector, whatever the collective: only what is sent counts.
     """
-    p, blocks = schedule.num_ranks, list[Block]()
+    p, repeats = schedule.num_ranks, list[Repeat]()
     moves_own = schedule.collective in ("all_gather", "all_to_all")
     for number, step in enumerate(schedule.steps()):
         rows = step.take(step.src != step.dst)
@@ -157,9 +157,9 @@ def staged(schedule: Schedule) -> Schedule:
         count = np.bincount(sent.src, sent.count, p) + (schedule.chunks_per_block if moves_own and not number else 0)
         ranks = np.flatnonzero(count)
         into = replace(rows.take(np.zeros(len(ranks), np.int64)), count=count[ranks].astype(np.int32))
-        blocks += [Block(replace(into, src=ranks, dst=ranks + p)), Block(replace(rows, src=rows.src + p))]
+        repeats += [Repeat(replace(into, src=ranks, dst=ranks + p)), Repeat(replace(rows, src=rows.src + p))]
     whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
-    return replace(schedule, collective="all_reduce", num_ranks=2 * p, num_chunks=whole, blocks=tuple(blocks))
+    return replace(schedule, collective="all_reduce", num_ranks=2 * p, num_chunks=whole, repeats=tuple(repeats))
 
 
 def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:

@@ -21,7 +21,7 @@ class Engine final : public Listener {
     Engine(const Problem &problem, bool record)
         : problem_(problem), record_(record),
           may_leave_out_(!record && problem.packet_bytes <= 0 && problem.job_pieces.size() == 1),
-          repeats_(problem.block_repeat.begin(), problem.block_repeat.end()) {
+          times_(problem.repeat_times.begin(), problem.repeat_times.end()) {
         network_ = problem.packet_bytes > 0 ? make_forwarding(problem, travels_, queue_, *this)
                                             : make_fluid(problem, travels_, queue_, *this);
         outcome_.finished.resize(problem.num_actors());
@@ -76,10 +76,10 @@ class Engine final : public Listener {
     }
 
   private:
-    /// One block of an actor's program.
+    /// One repeat of an actor's program.
     struct Entry {
         std::int64_t send_begin = 0;
-        std::int32_t block = 0, num_sends = 0, num_receives = 0;
+        std::int32_t repeat = 0, num_sends = 0, num_receives = 0;
         double work = 0;
     };
     /// What came before its step has begun.
@@ -112,30 +112,30 @@ class Engine final : public Listener {
     }
 
     void make_programs() {
-        const std::size_t num_blocks = problem_.block_pattern.size(), num_actors = problem_.num_actors();
-        step_begins_.resize(num_blocks);
+        const std::size_t num_repeats = problem_.repeat_pattern.size(), num_actors = problem_.num_actors();
+        step_begins_.resize(num_repeats);
         std::vector<std::int64_t> steps(problem_.job_pieces.size());
         entry_begins_.assign(num_actors + 1, 0);
         std::vector<std::int64_t> owners;
         std::vector<Entry> entries;
-        std::vector<std::int64_t> slot(num_actors, -1); // of an actor's entry for the block at hand
-        for (std::size_t block = 0; block < num_blocks; ++block) {
-            std::int64_t &step = steps[static_cast<std::size_t>(problem_.block_job[block])];
-            step_begins_[block] = static_cast<std::int32_t>(step);
-            step += problem_.block_repeat[block];
+        std::vector<std::int64_t> slot(num_actors, -1); // of an actor's entry for the repeat at hand
+        for (std::size_t repeat = 0; repeat < num_repeats; ++repeat) {
+            std::int64_t &step = steps[static_cast<std::size_t>(problem_.repeat_job[repeat])];
+            step_begins_[repeat] = static_cast<std::int32_t>(step);
+            step += problem_.repeat_times[repeat];
             if (step > std::numeric_limits<std::int32_t>::max()) throw std::length_error("too many steps");
             const std::size_t first = entries.size();
             const auto own = [&](std::int64_t actor) -> Entry & {
                 std::int64_t &index = slot[static_cast<std::size_t>(actor)];
                 if (index < static_cast<std::int64_t>(first)) {
                     index = static_cast<std::int64_t>(entries.size());
-                    entries.push_back({.block = static_cast<std::int32_t>(block)});
+                    entries.push_back({.repeat = static_cast<std::int32_t>(repeat)});
                     owners.push_back(actor);
                     ++entry_begins_[static_cast<std::size_t>(actor) + 1];
                 }
                 return entries[static_cast<std::size_t>(index)];
             };
-            const auto pattern = static_cast<std::size_t>(problem_.block_pattern[block]);
+            const auto pattern = static_cast<std::size_t>(problem_.repeat_pattern[repeat]);
             for (auto message = problem_.pattern_begins[pattern]; message < problem_.pattern_begins[pattern + 1];
                  ++message) {
                 Entry &sender = own(problem_.source[static_cast<std::size_t>(message)]);
@@ -196,7 +196,7 @@ class Engine final : public Listener {
             return;
         }
         const Entry &entry = entries_[static_cast<std::size_t>(lane.entry)];
-        lane.step = step_begins_[static_cast<std::size_t>(entry.block)] + lane.repetition;
+        lane.step = step_begins_[static_cast<std::size_t>(entry.repeat)] + lane.repetition;
         lane.missing = entry.num_sends + entry.num_receives;
         lane.until = 0;
         take_early(lane);
@@ -253,20 +253,20 @@ class Engine final : public Listener {
 
     void advance(std::int32_t index, double seconds) {
         Lane &lane = lanes_[static_cast<std::size_t>(index)];
-        const auto block = static_cast<std::size_t>(entries_[static_cast<std::size_t>(lane.entry)].block);
-        if (++lane.repetition == repeats_[block]) {
+        const auto repeat = static_cast<std::size_t>(entries_[static_cast<std::size_t>(lane.entry)].repeat);
+        if (++lane.repetition == times_[repeat]) {
             lane.repetition = 0;
             ++lane.entry;
         } else if (may_leave_out_) {
-            watch(index, static_cast<std::int64_t>(block), seconds);
+            watch(index, static_cast<std::int64_t>(repeat), seconds);
         }
         begin(index, seconds);
     }
 
-    /// Repetitions of a block are counted by the lane that is first to begin the second one.
-    void watch(std::int32_t index, std::int64_t block, double seconds) {
-        if (block > watched_block_) {
-            watched_block_ = block;
+    /// The repetitions of a repeat are counted by the lane that is first to begin the second one.
+    void watch(std::int32_t index, std::int64_t repeat, double seconds) {
+        if (repeat > watched_repeat_) {
+            watched_repeat_ = repeat;
             watched_ = index;
             marked_ = 0;
         }
@@ -275,18 +275,18 @@ class Engine final : public Listener {
 
     /// Brent's search for a period, at the time when the lane that is watched has begun a repetition: all is compared
     /// with what it was at the last one whose number is a power of two. If only time has passed since, and all that are
-    /// in the block have gone through as many repetitions of it, then the same follows again and again, until the first
-    /// of them has come to the last one. So whole periods are left out: the block has fewer repetitions, and
+    /// in the repeat have gone through as many repetitions of it, then the same follows again and again, until the
+    /// first of them has come to the last one. So whole periods are left out: the repeat has fewer repetitions, and
     /// what comes then comes later.
     void look(double seconds) {
-        const auto block = static_cast<std::size_t>(watched_block_);
-        const std::int32_t begin = step_begins_[block], repeat = static_cast<std::int32_t>(repeats_[block]);
+        const auto repeat = static_cast<std::size_t>(watched_repeat_);
+        const std::int32_t begin = step_begins_[repeat], times = static_cast<std::int32_t>(times_[repeat]);
         const std::int32_t step = lanes_[static_cast<std::size_t>(watched_)].step, repetition = step - begin;
-        if (repetition < 1 || repetition >= repeat) return; // it has gone on at once
-        const Moment moment{.seconds = seconds, .step = step, .block_begin = begin, .block_end = begin + repeat};
+        if (repetition < 1 || repetition >= times) return; // it has gone on at once
+        const Moment moment{.seconds = seconds, .step = step, .repeat_begin = begin, .repeat_end = begin + times};
         const std::int32_t period = repetition - marked_;
         const bool is_long = seconds - marked_seconds_ > long_enough * seconds;
-        if (marked_ > 0 && is_long && repeat - repetition > period) {
+        if (marked_ > 0 && is_long && times - repetition > period) {
             snapshot_.compare(moment);
             list();
             if (snapshot_.finish()) {
@@ -305,12 +305,12 @@ class Engine final : public Listener {
     void skip(const Moment &moment, std::int32_t period) {
         std::int32_t last = moment.step;
         for (const Lane &lane : lanes_) {
-            if (lane.step < moment.block_end) last = std::max(last, lane.step);
+            if (lane.step < moment.repeat_end) last = std::max(last, lane.step);
         }
-        const std::int32_t times = (moment.block_end - 1 - last) / period;
-        repeats_[static_cast<std::size_t>(watched_block_)] -= times * period;
+        const std::int32_t times = (moment.repeat_end - 1 - last) / period;
+        times_[static_cast<std::size_t>(watched_repeat_)] -= times * period;
         skipped_seconds_ += times * (moment.seconds - marked_seconds_);
-        watched_ = -1; // What is left of the block is too short.
+        watched_ = -1; // What is left of the repeat is too short.
     }
 
     /// All that is known, for the snapshot.
@@ -371,7 +371,7 @@ class Engine final : public Listener {
     std::unique_ptr<Network> network_;
     std::vector<Entry> entries_;             // actor after actor
     std::vector<std::int64_t> entry_begins_; // of each actor
-    std::vector<std::int32_t> step_begins_;  // of each block: the number of its first repetition in its job
+    std::vector<std::int32_t> step_begins_;  // of each repeat: the number of its first repetition in its job
     std::vector<Lane> lanes_;
     std::vector<std::int32_t> lane_begins_; // of each actor
     Pool<Early> early_;
@@ -381,9 +381,9 @@ class Engine final : public Listener {
     Outcome outcome_;
     // The search for a period: not among packets, as rounding says which one is first of those that come at once.
     const bool may_leave_out_;
-    std::vector<std::int64_t> repeats_; // of each block: without those left out
+    std::vector<std::int64_t> times_; // of each repeat: without those left out
     double skipped_seconds_ = 0;
-    std::int64_t watched_block_ = -1;
+    std::int64_t watched_repeat_ = -1;
     std::int32_t watched_ = -1; // the lane
     std::optional<double> due_; // when it has begun a repetition, at this time
     std::int32_t marked_ = 0;   // the repetition that the snapshot is of, or 0

@@ -83,9 +83,9 @@ Problem problem_of(const Arrays &arrays) {
     problem.work_begins = arrays.get<std::int64_t>("work_begins");
     problem.work_actor = arrays.get<std::int64_t>("work_actor");
     problem.work = arrays.get<double>("work");
-    problem.block_pattern = arrays.get<std::int64_t>("block_pattern");
-    problem.block_repeat = arrays.get<std::int64_t>("block_repeat");
-    problem.block_job = arrays.get<std::int64_t>("block_job");
+    problem.repeat_pattern = arrays.get<std::int64_t>("repeat_pattern");
+    problem.repeat_times = arrays.get<std::int64_t>("repeat_times");
+    problem.repeat_job = arrays.get<std::int64_t>("repeat_job");
     problem.job_pieces = arrays.get<std::int64_t>("job_pieces");
     problem.job_start = arrays.get<double>("job_start");
     problem.piece_bytes = arrays.get<double>("piece_bytes");
@@ -116,13 +116,13 @@ void check_problem(const Problem &problem) {
     check(problem.work_actor.size() == problem.work.size(), "work for each work_actor");
     check_offsets(problem.work_begins, problem.work.size(), "work_begins from 0 to the number of work");
     check_below(problem.work_actor, problem.num_actors(), "actors that exist");
-    check(problem.block_repeat.size() == problem.block_pattern.size() &&
-              problem.block_job.size() == problem.block_pattern.size(),
-          "a repeat and a job for each block");
-    check_below(problem.block_pattern, problem.pattern_begins.size() - 1, "patterns that exist");
-    check(std::ranges::all_of(problem.block_repeat, [](std::int64_t repeat) { return repeat > 0; }),
-          "blocks repeated once or more");
-    check_below(problem.block_job, num_jobs, "jobs that exist");
+    check(problem.repeat_times.size() == problem.repeat_pattern.size() &&
+              problem.repeat_job.size() == problem.repeat_pattern.size(),
+          "times and a job for each repeat");
+    check_below(problem.repeat_pattern, problem.pattern_begins.size() - 1, "patterns that exist");
+    check(std::ranges::all_of(problem.repeat_times, [](std::int64_t times) { return times > 0; }),
+          "repeats done once or more");
+    check_below(problem.repeat_job, num_jobs, "jobs that exist");
     check_below(problem.actor_job, num_jobs, "jobs that exist");
     check(problem.send_seconds.size() == problem.num_actors() && problem.receive_seconds.size() == problem.num_actors(),
           "send_seconds and receive_seconds for each actor");

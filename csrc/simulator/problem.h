@@ -15,10 +15,10 @@ namespace hocket::simulator {
 using Ints = std::span<const std::int64_t>;
 using Floats = std::span<const double>;
 
-/// Jobs are collectives that run at once; an actor is a rank of one job. A job is a sequence of blocks, and a block a
+/// Jobs are collectives that run at once; an actor is a rank of one job. A job is a sequence of repeats, and a repeat a
 /// pattern of messages, repeated. Each chunk is moved in pieces, as many in all chunks of a job. Of each piece an actor
-/// carries out its blocks in their order: what it sends in one starts when what it sent has left, what it receives is
-/// there and its work is done, of the same piece and the block before.
+/// carries out its repeats in their order: what it sends in one starts when what it sent has left, what it receives is
+/// there and its work is done, of the same piece and the repeat before.
 struct Problem {
     // Messages of pattern i: pattern_begins[i] to pattern_begins[i + 1], by source.
     Ints pattern_begins, source, target;
@@ -29,8 +29,8 @@ struct Problem {
     // Work of pattern i, what is reduced or copied: work_begins[i] to work_begins[i + 1], by actor.
     Ints work_begins, work_actor;
     Floats work; // seconds for each byte of a chunk
-    // Blocks, job after job.
-    Ints block_pattern, block_repeat, block_job;
+    // Repeats, job after job.
+    Ints repeat_pattern, repeat_times, repeat_job;
     // Jobs.
     Ints job_pieces;
     Floats job_start, piece_bytes, last_piece_bytes;
@@ -53,7 +53,7 @@ struct Problem {
     }
 };
 
-/// One piece of a message on its way. Step: the number of the repetition, counted over all blocks of the job.
+/// One piece of a message on its way. Step: the number of the repetition, counted over all repeats of the job.
 struct Travel {
     std::int32_t message = 0, step = 0, piece = 0;
     std::int32_t next = -1; // in a list

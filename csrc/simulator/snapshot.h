@@ -12,15 +12,15 @@
 
 namespace hocket::simulator {
 
-/// A time, and the step that one actor is in then, of the block that goes from one step to another.
+/// A time, and the step that one actor is in then, of the repeat that goes from one step to another.
 struct Moment {
     double seconds = 0;
-    std::int32_t step = 0, block_begin = 0, block_end = 0;
+    std::int32_t step = 0, repeat_begin = 0, repeat_end = 0;
 };
 
 /// All that the rest of a simulation depends on, as numbers that are the same again when it has only moved on, by some
-/// time and some repetitions of a block. They are written down at one moment and compared as they are listed at others,
-/// which need not go on once something differs.
+/// time and some repetitions of a repeat. They are written down at one moment and compared as they are listed at
+/// others, which need not go on once something differs.
 class Snapshot {
   public:
     void write(const Moment &moment) {
@@ -71,7 +71,7 @@ class Snapshot {
     };
 
     std::int64_t place_of(std::int32_t step) const {
-        const bool inside = moment_.block_begin <= step && step < moment_.block_end;
+        const bool inside = moment_.repeat_begin <= step && step < moment_.repeat_end;
         return inside ? step - moment_.step : outside + step;
     }
     void put_pending() {

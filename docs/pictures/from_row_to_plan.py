@@ -69,9 +69,9 @@ Files are below `src/hocket/`. The [glossary](../ARCHITECTURE.md#glossary) expla
 
 ## 2. The row
 
-`schedule.repeat` runs the loop, but it keeps only repetition 0, as a *block* that repeats {repeat} times. Each
-repetition moves the chunks on by {shift}, modulo {num_chunks}. This is the row in repetition 0, and shifted, in
-repetition {step}:
+`schedule.repeat` runs the loop, but it keeps only repetition 0, as a *repeat*: one step, {times} times. Each repetition
+moves the chunks on by {shift}, modulo {num_chunks}. This is the row in repetition 0, and shifted, in repetition
+{step}:
 
 {rows}
 The row says what rank {receiver} holds after the step. It does not say where the chunk lies in memory.
@@ -304,7 +304,7 @@ def pieces() -> list[Cells]:
 def page() -> str:
     """The whole page."""
     schedule = ALGORITHMS["all_reduce", "ring"].build(NUM_RANKS)
-    block, row = schedule.blocks[0], cells_of_row(schedule, STEP)
+    repeat, row = schedule.repeats[0], cells_of_row(schedule, STEP)
     rows = transfers(schedule)
     transfer = cells_of_transfer(rows)
     forms = Forms(RankTransfers(schedule, rows, range(NUM_RANKS)), in_place=False).forms
@@ -329,8 +329,8 @@ def page() -> str:
         chunk=row["src_chunk"],
         stages=stages(schedule),
         code=code_of(schedule),
-        repeat=block.repeat,
-        shift=block.shift,
+        times=repeat.times,
+        shift=repeat.shift,
         num_chunks=schedule.num_chunks,
         rows=listing(("step", *COLUMNS), [(number, *cells_of_row(schedule, number).values()) for number in (0, STEP)]),
         width=places_of(schedule).width,

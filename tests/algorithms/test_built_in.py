@@ -107,8 +107,8 @@ def test_nothing_beats_the_lower_bounds(p: int) -> None:
 @pytest.mark.slow("a schedule of 1,024 ranks")
 def test_a_ring_of_1024_ranks_stays_periodic() -> None:
     schedule = ALGORITHMS["all_reduce", "ring"].build(1024)
-    assert (len(schedule.blocks), schedule.num_steps, schedule.num_rows) == (2, 2046, 2046 * 1024)
-    assert np.all(schedule.blocks[0].step.count == 1)
+    assert (len(schedule.repeats), schedule.num_steps, schedule.num_rows) == (2, 2046, 2046 * 1024)
+    assert np.all(schedule.repeats[0].step.count == 1)
 
 
 @pytest.mark.parametrize("name", ["direct", "pairwise"])

@@ -216,9 +216,9 @@ def test_many_ranks_take_few_rows() -> None:
     one.verify(12, laws=(1, 2, 4))
     schedule = one.build(16384)
     assert (schedule.num_steps, schedule.num_chunks) == (2 * 127 + 2 * 7, 16384)
-    assert sum(len(block.step) for block in schedule.blocks) < 2**19
-    blocks = hierarchical(gather, ALGORITHMS["all_gather", "direct"]).build(1024)
-    assert max(len(block.step) for block in blocks.blocks) == 1024 * 31, "a row for each rank of the group"
+    assert sum(len(repeat.step) for repeat in schedule.repeats) < 2**19
+    across = hierarchical(gather, ALGORITHMS["all_gather", "direct"]).build(1024)
+    assert max(len(repeat.step) for repeat in across.repeats) == 1024 * 31, "a row for each rank of the group"
 
 
 def test_levels_that_make_nothing() -> None:

@@ -94,4 +94,4 @@ def test_a_scatter_is_a_tree_that_gives_no_block_twice(name: str, direction: int
 def test_a_step_of_many_ranks_has_few_rows(name: str) -> None:
     for one in named(name, "reduce_scatter", "all_gather", "all_reduce"):
         for p in (1000, 1023, 1024):
-            assert all(len(block.step) <= 2 * p for block in one.build(p).blocks)
+            assert all(len(repeat.step) <= 2 * p for repeat in one.build(p).repeats)

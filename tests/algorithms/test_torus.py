@@ -118,4 +118,4 @@ def test_a_grid_that_is_none() -> None:
 def test_a_plane_of_many_ranks_takes_ranges() -> None:
     schedule = ALGORITHMS["all_reduce", "torus"].build(256)
     assert schedule.num_steps == 4 * 15
-    assert max(len(block.step) for block in schedule.blocks) == 2 * 256, "a row for each rank and share"
+    assert max(len(repeat.step) for repeat in schedule.repeats) == 2 * 256, "a row for each rank and share"

@@ -9,7 +9,7 @@ THIS = Profile(2, 10e9, 15e9, 1 << 20, 1e-6, 2e-6)
 
 def test_what_many_read_is_staged_once() -> None:
     schedule = staged(ALGORITHMS["all_gather", "direct"].build(4))
-    into, out = (block.step for block in schedule.blocks)
+    into, out = (repeat.step for repeat in schedule.repeats)
     assert sorted(zip(into.src.tolist(), into.dst.tolist(), into.count.tolist(), strict=True)) == [
         (rank, 4 + rank, 2)
         for rank in range(4)  # its block for the others, and once more for its own output

@@ -44,10 +44,10 @@ def transposed(num_ranks: int) -> Topology:
     return parse(f"fat-tree:{num_ranks},radix={2 * size},oversubscription={size}").place(order)
 
 
-def ring(num_ranks: int, *repeats: int) -> Traffic:
+def ring(num_ranks: int, *times: int) -> Traffic:
     """A ring of as many steps as is asked for."""
     traffic = traffic_of(ALGORITHMS["all_reduce", "ring"].build(num_ranks))
-    return replace(traffic, blocks=tuple(enumerate(repeats)))
+    return replace(traffic, repeats=tuple(enumerate(times)))
 
 
 @st.composite
@@ -66,8 +66,8 @@ def traffics(draw: st.DrawFn, num_ranks: int, most: int) -> Traffic:
         return TrafficPattern(source[apart], target[apart], chunks, reduced, np.zeros_like(reduced))
 
     patterns = (pattern(), pattern())
-    blocks = tuple((number % 2, draw(st.integers(1, most))) for number in range(draw(st.integers(1, 3))))
-    return Traffic(num_ranks, patterns, blocks, num_ranks)
+    repeats = tuple((number % 2, draw(st.integers(1, most))) for number in range(draw(st.integers(1, 3))))
+    return Traffic(num_ranks, patterns, repeats, num_ranks)
 
 
 KINDS = ("ring:7", "mesh:2x3", "torus:2x3", "switch:5", "fat-tree:8,radix=4,oversubscription=2", "dragonfly:2,1,1,3")
@@ -111,8 +111,7 @@ def test_a_contended_ring_that_nobody_could_go_through(options: SimulationOption
         topology = topology.with_link(*up, bytes_per_second=1e9)
     assert not never_contends(make_job(ring(num_ranks, 1, 1), topology, 1e6), options)
     few, first, more = (
-        ends(ring(num_ranks, *repeats), topology, options, every=True)
-        for repeats in ((960, 960), (1200, 960), (960, 1200))
+        ends(ring(num_ranks, *times), topology, options, every=True) for times in ((960, 960), (1200, 960), (960, 1200))
     )
     found = ends(ring(num_ranks, 960 + 240_000_000, 960 + 480_000_000), topology, options, every=False)
     assert found == pytest.approx(few + 1e6 * (first - few) + 2e6 * (more - few), rel=1e-9, abs=0)

@@ -80,7 +80,7 @@ def test_levels_agree_with_the_registry_where_steps_are_alike(num_ranks: int) ->
         traffic = traffic_of(schedule)
         vector = num_ranks if schedule.kind.blocks == "pair" else 1  # all_to_all: what one rank gives is a row of it
         reduced = sum(
-            repeat * int(traffic.patterns[pattern].reduced.max()) for pattern, repeat in traffic.blocks
+            times * int(traffic.patterns[pattern].reduced.max()) for pattern, times in traffic.repeats
         ) * traffic.chunk_bytes(MIB)
         steps, sent = layout.call(algorithm.steps), layout.call(algorithm.sent) * MIB * vector
         expected = steps * ALPHA + sent * BETA + reduced * gamma

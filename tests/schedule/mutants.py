@@ -21,9 +21,9 @@ import numpy as np
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError
 from hocket.schedule import (
-    Block,
     Plan,
     Reduction,
+    Repeat,
     Schedule,
     Step,
     check_plans,
@@ -131,7 +131,7 @@ def mutate_row(schedule: Schedule, mutation: Mutation, choice: random.Random) ->
     steps = list(schedule.steps())
     step = choice.randrange(len(steps))
     mutation(steps, step, choice.randrange(len(steps[step])), schedule, choice)
-    return replace(schedule, blocks=tuple(Block(step) for step in steps if len(step)))
+    return replace(schedule, repeats=tuple(Repeat(step) for step in steps if len(step)))
 
 
 def keeps_its_promise(schedule: Schedule) -> bool:

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from hocket.schedule import COLLECTIVES, Block, Buffer, Schedule, Step
+from hocket.schedule import COLLECTIVES, Buffer, Repeat, Schedule, Step
 
 Place = tuple[int, Buffer, int]  # rank, buffer, chunk
 
@@ -68,7 +68,7 @@ def random_schedule(seed: int) -> Schedule:
         last.append((choice.choice(sources), place, False))
     if last:
         steps.append(_step(last))
-    return Schedule(name, p, num_chunks, root, tuple(Block(step) for step in steps), num_scratch)
+    return Schedule(name, p, num_chunks, root, tuple(Repeat(step) for step in steps), num_scratch)
 
 
 def random_lengths(schedule: Schedule, block: int, seed: int, *, in_place: bool) -> np.ndarray | None:

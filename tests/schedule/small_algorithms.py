@@ -99,7 +99,7 @@ def _of_even(collective: str, name: str) -> Make:
 
     def make(p: int, root: int, k: int) -> Schedule:
         even = compose.refine(ALGORITHMS[collective, name].build(p), k)
-        return Schedule(f"{collective}_v", p, even.num_chunks, 0, even.blocks, even.num_scratch)
+        return Schedule(f"{collective}_v", p, even.num_chunks, 0, even.repeats, even.num_scratch)
 
     return make
 

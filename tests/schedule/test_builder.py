@@ -222,7 +222,7 @@ def test_what_is_kept_beyond_its_end_takes_no_more() -> None:
     assert schedule.finish().digest == made.digest
 
 
-def test_a_ring_over_many_ranks_is_two_blocks() -> None:
+def test_a_ring_over_many_ranks_is_one_repeat() -> None:
     p = 5000
     schedule = Builder("reduce_scatter", p, p)
     rank, calls = schedule.ranks, 0
@@ -230,8 +230,8 @@ def test_a_ring_over_many_ranks_is_two_blocks() -> None:
         schedule.reduce(src=rank, dst=(rank + 1) % p, chunk=(rank - 1 - i) % p)
         calls += 1
     made = schedule.finish()
-    assert calls < 100 and len(made.blocks) == 1 and made.num_rows == p * (p - 1)
-    assert made.blocks[0].shift == p - 1
+    assert calls < 100 and len(made.repeats) == 1 and made.num_rows == p * (p - 1)
+    assert made.repeats[0].shift == p - 1
 
 
 @pytest.mark.parametrize("p", [1, 2, 5, 8])

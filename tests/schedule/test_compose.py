@@ -27,7 +27,7 @@ def test_backwards_and_backwards_again(name: str, p: int) -> None:
         schedule = made(collective, name, p)
         back = compose.reversed(schedule)
         assert back.collective == reverse and back.num_steps == schedule.num_steps
-        assert len(back.blocks) == len(schedule.blocks)
+        assert len(back.repeats) == len(schedule.repeats)
         holds(back)
         assert holds(compose.reversed(back)).collective == collective
     gather = made("all_gather", "ring", p)
@@ -159,7 +159,7 @@ def test_rings_side_by_side_stay_periodic() -> None:
         compose.on(ring, range(4), 8, collective="all_reduce"),
         compose.on(ring, range(4, 8), 8, collective="all_reduce"),
     )
-    assert len(both.blocks) == 1 and both.num_steps == 3 and both.num_rows == 2 * ring.num_rows
+    assert len(both.repeats) == 1 and both.num_steps == 3 and both.num_rows == 2 * ring.num_rows
 
 
 def test_side_by_side_with_other_periods() -> None:
@@ -206,7 +206,7 @@ def test_rows_stay_whole_where_chunks_are_equally_far_apart() -> None:
     schedule = compose.refine(made("all_gather", "direct", 2), 4)
     places = [0, 3, 6, 9, 1, 2, 7, 4]  # Of rank 1: by one, by five, back by three.
     part = compose.on(schedule, range(2), 2, chunks=places, num_chunks=10, collective="all_reduce")
-    step = part.blocks[0].step
+    step = part.repeats[0].step
     rows = zip(step.src.tolist(), step.src_chunk.tolist(), step.count.tolist(), step.stride.tolist(), strict=True)
     assert sorted(rows) == [(0, 0, 4, 3), (1, 1, 2, 1), (1, 4, 1, 1), (1, 7, 1, 1)]
     assert sorted(step.expanded().dst_chunk.tolist()) == sorted(places)

@@ -79,7 +79,7 @@ def ring(p: int, parametric: bool) -> Schedule:
 
 def test_a_repetition_is_the_plain_loop() -> None:
     short, plain = ring(5, True), ring(5, False)
-    assert (len(short.blocks), len(plain.blocks)) == (1, 4)
+    assert (len(short.repeats), len(plain.repeats)) == (1, 4)
     assert short.num_steps == plain.num_steps == 4
     assert short.num_rows == plain.num_rows == 20
     for left, right in zip(short.steps(), plain.steps(), strict=True):
@@ -99,7 +99,7 @@ def test_site_names_the_line_of_each_step() -> None:
 
 def test_columns_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        ring(3, True).blocks[0].step.src[0] = 1
+        ring(3, True).repeats[0].step.src[0] = 1
 
 
 def test_a_changed_repetition_expands_to_what_it_says() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.algorithms.registry import Algorithm
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import COLUMNS, Block, Buffer, Builder, Places, Schedule, Symbolic, compose, msccl, verify
+from hocket.schedule import COLUMNS, Buffer, Builder, Places, Repeat, Schedule, Symbolic, compose, msccl, verify
 from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, can_run
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
@@ -66,8 +66,8 @@ def test_the_ring_of_msccl_tools_is_our_ring_with_other_chunks() -> None:
     assert types(text)[0] == ["s i0", "rrs i3", "rrs i2", "rrcs i1", "rcs i0", "rcs i3", "r i2"]
     found, ours = msccl.read(text), ALGORITHMS["all_reduce", "ring"].build(4)
     assert verify(found).labels == {"same_on_all_ranks"}
-    moved = tuple(Block(step.shifted(1, 4)) for step in ours.steps())
-    assert rows(found) == rows(replace(ours, blocks=moved))
+    moved = tuple(Repeat(step.shifted(1, 4)) for step in ours.steps())
+    assert rows(found) == rows(replace(ours, repeats=moved))
     assert types(msccl.write(found)) == types(text)
 
 

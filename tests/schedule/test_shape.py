@@ -67,4 +67,4 @@ def test_many_chunks_are_not_expanded(stride: int) -> None:
         schedule.reduce(src=schedule.ranks, dst=(schedule.ranks + 1) % 1000, chunk=0, count=count, stride=stride)
         if stride > 1:
             schedule.reduce(src=schedule.ranks, dst=(schedule.ranks + 1) % 1000, chunk=1, count=count, stride=stride)
-    assert len(schedule.finish().blocks[0].step) == 1000 * min(stride, 2)
+    assert len(schedule.finish().repeats[0].step) == 1000 * min(stride, 2)

@@ -12,10 +12,10 @@ from hocket.algorithms import ALGORITHMS
 from hocket.errors import ResourceError, ScheduleError, VerifyError
 from hocket.schedule import (
     COLUMNS,
-    Block,
     Builder,
     Places,
     Plan,
+    Repeat,
     Schedule,
     Step,
     capacity,
@@ -149,7 +149,7 @@ def wrong_everywhere(schedule: Schedule, seed: int, count: int) -> Iterator[Sche
             steps[number] = replace(step, **{column: moved.astype(np.int32)})
         else:
             steps[number] = replace(step, reduce=~step.reduce)
-        mutant = replace(schedule, blocks=tuple(Block(step) for step in steps))
+        mutant = replace(schedule, repeats=tuple(Repeat(step) for step in steps))
         try:
             shape.check(mutant)
         except ScheduleError:
@@ -241,7 +241,7 @@ def test_law_2_by_symmetry_is_law_2() -> None:
             schedule = make(p)
             assert law_2(Symmetric(Places(schedule, symmetry.of(schedule))))
             for mutant in wrong_everywhere(schedule, p, 10):
-                if symmetry.of(mutant) and mutant.blocks:
+                if symmetry.of(mutant) and mutant.repeats:
                     verdicts.append(right(mutant))
                     assert law_2(Symmetric(Places(mutant, symmetry.of(mutant)))) == verdicts[-1]
     assert verdicts.count(False) > 60 and verdicts.count(True) > 10
@@ -273,29 +273,29 @@ def test_what_is_once_modulo_the_prime_only_is_refused(name: str) -> None:
         with doubled.step():
             doubled.reduce(src=doubled.ranks, dst=doubled.ranks, chunk=0, count=right.num_chunks)
     with pytest.raises(VerifyError) as caught:
-        verify(replace(right, blocks=right.blocks + doubled.finish().blocks), laws=(1, 2))
+        verify(replace(right, repeats=right.repeats + doubled.finish().repeats), laws=(1, 2))
     assert (caught.value.law, caught.value.found) == (2, "another sum")
 
 
 def test_law_2_says_where() -> None:
     schedule = bruck(65)
-    late = replace(schedule, blocks=(*schedule.blocks[:3], *schedule.blocks[4:]))
+    late = replace(schedule, repeats=(*schedule.repeats[:3], *schedule.repeats[4:]))
     with pytest.raises(VerifyError, match="holds nothing") as caught:
         verify(late, laws=(1, 2))
     assert (caught.value.law, caught.value.step, caught.value.rank) == (2, 3, 0)
     with pytest.raises(VerifyError) as caught:
-        verify(replace(schedule, blocks=schedule.blocks[:-1]), laws=(1, 2))
+        verify(replace(schedule, repeats=schedule.repeats[:-1]), laws=(1, 2))
     assert (caught.value.rank, caught.value.found) == (0, "nothing")
     backwards = compose.reversed(schedule)
-    step = backwards.blocks[-1].step
-    mixed = Block(replace(step, src_chunk=(step.src_chunk + 1) % 65))
-    for blocks, found in (
-        (backwards.blocks[1:], "another sum"),
-        ((*backwards.blocks[:-1], mixed), "a sum of several chunks"),
-        ((Block(replace(mixed.step, reduce=~step.reduce)),), "a sum of chunk 1"),
+    step = backwards.repeats[-1].step
+    mixed = Repeat(replace(step, src_chunk=(step.src_chunk + 1) % 65))
+    for repeats, found in (
+        (backwards.repeats[1:], "another sum"),
+        ((*backwards.repeats[:-1], mixed), "a sum of several chunks"),
+        ((Repeat(replace(mixed.step, reduce=~step.reduce)),), "a sum of chunk 1"),
     ):
         with pytest.raises(VerifyError) as caught:
-            verify(replace(backwards, blocks=blocks), laws=(1, 2))
+            verify(replace(backwards, repeats=repeats), laws=(1, 2))
         assert (caught.value.rank, caught.value.chunk, caught.value.found) == (0, 0, found)
 
 
@@ -314,7 +314,7 @@ def test_plans_by_symmetry_are_those_without(monkeypatch: pytest.MonkeyPatch, in
 def test_rows_are_numbered_as_in_the_expanded_step() -> None:
     for seed in range(100):
         schedule = random_schedule(seed)
-        for step in [block.step for block in schedule.blocks] + [hierarchical(2, 3).blocks[0].step]:
+        for step in [repeat.step for repeat in schedule.repeats] + [hierarchical(2, 3).repeats[0].step]:
             whole = step.expanded()
             rows = np.flatnonzero(np.random.default_rng(seed).integers(0, 2, len(step)))
             part, order, opens = step.part(rows)

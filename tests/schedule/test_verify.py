@@ -67,34 +67,34 @@ BROKEN_COLUMNS = [
 @pytest.mark.parametrize(("column", "value", "message"), BROKEN_COLUMNS)
 def test_law_1_refuses_columns_out_of_range(column: str, value: int, message: str) -> None:
     schedule = build("all_reduce", 2, 1, exchange)
-    block = schedule.blocks[0]
-    values = getattr(block.step, column).copy()
+    repeat = schedule.repeats[0]
+    values = getattr(repeat.step, column).copy()
     values[1] = np.array(value).astype(values.dtype)
-    broken = replace(schedule, blocks=(replace(block, step=replace(block.step, **{column: values})),))
+    broken = replace(schedule, repeats=(replace(repeat, step=replace(repeat.step, **{column: values})),))
     error = refused(broken, law=1)
     assert message in str(error) and error.step == 0 and error.expected is not None
 
 
 def test_law_1_refuses_a_copy_that_is_not_first() -> None:
     schedule = one_shot(2)
-    step = schedule.blocks[0].step
-    broken = replace(schedule, blocks=(replace(schedule.blocks[0], step=replace(step, reduce=np.zeros(4, bool))),))
+    step = schedule.repeats[0].step
+    broken = replace(schedule, repeats=(replace(schedule.repeats[0], step=replace(step, reduce=np.zeros(4, bool))),))
     error = refused(broken, law=1)
     assert "only the first row" in str(error) and (error.step, error.rank, error.chunk) == (0, 0, 0)
 
 
 def test_law_1_refuses_partial_overlap() -> None:
     schedule = build("all_reduce", 3, 4, lambda s: s.reduce(src=[1, 2], dst=0, chunk=0, count=2))
-    step = schedule.blocks[0].step
+    step = schedule.repeats[0].step
     chunk = np.array([0, 1], np.int32)
     step = replace(step, src_chunk=chunk, dst_chunk=chunk)
-    error = refused(replace(schedule, blocks=(replace(schedule.blocks[0], step=step),)), law=1)
+    error = refused(replace(schedule, repeats=(replace(schedule.repeats[0], step=step),)), law=1)
     assert "partly overlapping" in str(error) and error.chunk == 1
 
 
 def test_law_1_refuses_a_shifted_range_that_runs_over_the_end() -> None:
     schedule = build("all_reduce", 2, 2, lambda s: s.reduce(src=0, dst=1, chunk=0, count=2))
-    broken = replace(schedule, blocks=(replace(schedule.blocks[0], repeat=2, shift=1),))
+    broken = replace(schedule, repeats=(replace(schedule.repeats[0], times=2, shift=1),))
     assert refused(broken, law=1).step == 1
 
 
@@ -194,7 +194,7 @@ def test_law_2_a_barrier_needs_everyone_once_at_least() -> None:
 def test_law_2_by_either_method(p: int) -> None:
     right = one_shot(p)
     assert verify(right, laws=LAWS).method == ("symbolic" if p <= 64 else "modular")
-    step = right.blocks[0].step
+    step = right.repeats[0].step
     for change in ("drop", "redirect", "duplicate"):
         src = step.src.copy()
         rows = np.arange(len(src))
@@ -204,7 +204,7 @@ def test_law_2_by_either_method(p: int) -> None:
             src[p + 5] = 7
         else:
             rows = np.append(rows, p + 5)
-        broken = replace(right, blocks=(replace(right.blocks[0], step=replace(step, src=src).take(rows)),))
+        broken = replace(right, repeats=(replace(right.repeats[0], step=replace(step, src=src).take(rows)),))
         assert refused(broken, law=2).chunk == 0
 
 
@@ -371,12 +371,12 @@ def test_roots_that_differ_in_names_only_are_proved_once(key: tuple[str, str], m
         assert asked == schedules[:1]
     num_refused = 0
     for number in (1, 2):
-        for block, column in ((0, "src"), (-1, "dst"), (0, "reduce"), (0, "src_chunk"), (-1, "dst_chunk")):
-            blocks = list(schedules[number].blocks)
-            values = getattr(blocks[block].step, column).copy()
+        for index, column in ((0, "src"), (-1, "dst"), (0, "reduce"), (0, "src_chunk"), (-1, "dst_chunk")):
+            repeats = list(schedules[number].repeats)
+            values = getattr(repeats[index].step, column).copy()
             values[0] = ~values[0] if column == "reduce" else (values[0] + 1) % 18
-            blocks[block] = replace(blocks[block], step=replace(blocks[block].step, **{column: values}))
-            mutant = replace(schedules[number], blocks=tuple(blocks))
+            repeats[index] = replace(repeats[index], step=replace(repeats[index].step, **{column: values}))
+            mutant = replace(schedules[number], repeats=tuple(repeats))
             if not _holds(verify, mutant):
                 assert not _holds(verify_together, [schedules[0], mutant], [declared[0], declared[number]])
                 num_refused += 1
@@ -386,9 +386,9 @@ def test_roots_that_differ_in_names_only_are_proved_once(key: tuple[str, str], m
 def test_roots_whose_ranks_send_in_another_order_are_proved_each(monkeypatch: pytest.MonkeyPatch) -> None:
     one = ALGORITHMS["scatter", "direct"]
     first, second = one.build(18, 0), one.build(18, 1)
-    (block,) = second.blocks
-    turned_round = block.step.take(np.arange(len(block.step))[::-1])
-    second = replace(second, blocks=(replace(block, step=turned_round),))
+    (repeat,) = second.repeats
+    turned_round = repeat.step.take(np.arange(len(repeat.step))[::-1])
+    second = replace(second, repeats=(replace(repeat, step=turned_round),))
     asked: list[Schedule] = []
     monkeypatch.setattr(races, "check_together", lambda some, modes: asked.extend(some))
     verify_together([first, second], [Declared()] * 2)
@@ -401,7 +401,7 @@ def test_a_range_that_runs_over_the_end_for_one_root_only_is_found() -> None:
     def in_thirds(root: int, first: int) -> Schedule:
         others = (root + np.arange(1, p)) % p
         schedule = build("broadcast", p, p, lambda s: s.copy(src=root, dst=others, chunk=first, count=6), root=root)
-        return replace(schedule, blocks=(replace(schedule.blocks[0], repeat=3, shift=6),))
+        return replace(schedule, repeats=(replace(schedule.repeats[0], times=3, shift=6),))
 
     verify_together([in_thirds(0, 0), in_thirds(2, 0)], [Declared()] * 2)
     broken = in_thirds(2, 2)
@@ -414,13 +414,13 @@ def test_a_range_that_runs_over_the_end_for_one_root_only_is_found() -> None:
 def test_a_root_whose_rows_make_no_sense_is_not_taken_for_another(column: str, values: tuple[int, ...]) -> None:
     one = ALGORITHMS["broadcast", "direct"]
     first, second = one.build(18, 0), one.build(18, 1)
-    (block,) = second.blocks
-    step = block.step.take(np.append(0, np.arange(len(block.step))))  # The first row twice, its counts 1 in all.
+    (repeat,) = second.repeats
+    step = repeat.step.take(np.append(0, np.arange(len(repeat.step))))  # The first row twice, its counts 1 in all.
     if column == "stride":
-        step = block.step
+        step = repeat.step
     changed = getattr(step, column).copy()
     changed[:2] = values
-    mutant = replace(second, blocks=(replace(block, step=replace(step, **{column: changed})),))
+    mutant = replace(second, repeats=(replace(repeat, step=replace(step, **{column: changed})),))
     assert refused(mutant, law=1).step == 0
     with pytest.raises(VerifyError, match="law 1"):
         verify_together([first, mutant], [Declared()] * 2)

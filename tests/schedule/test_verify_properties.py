@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS
 from hocket.errors import ScheduleError, VerifyError
-from hocket.schedule import Block, Places, Schedule, Step, reference, verify
+from hocket.schedule import Places, Repeat, Schedule, Step, reference, verify
 from hocket.schedule.proof.result import Modular
 from tests.schedule.promise import even_lengths, input_sizes, named_lengths, promised_outputs
 
@@ -45,8 +45,8 @@ def changed(schedule: Schedule, change: str, random: np.random.Generator) -> Sch
             values[row] = ~values[row] if change == "flip" else value
             step = replace(step, **{column: values})
     steps[number] = step
-    blocks = tuple(Block(plain(step)) for step in steps if len(step))
-    return replace(schedule, blocks=blocks)
+    repeats = tuple(Repeat(plain(step)) for step in steps if len(step))
+    return replace(schedule, repeats=repeats)
 
 
 def plain(step: Step) -> Step:

@@ -39,8 +39,8 @@ def _rotated(schedule: Schedule, root: int) -> Schedule:
     if not schedule.kind.rooted or root == schedule.root:
         return schedule
     by, p = root - schedule.root, schedule.num_ranks
-    blocks = tuple(
-        replace(block, step=replace(block.step, src=(block.step.src + by) % p, dst=(block.step.dst + by) % p))
-        for block in schedule.blocks
+    repeats = tuple(
+        replace(repeat, step=replace(repeat.step, src=(repeat.step.src + by) % p, dst=(repeat.step.dst + by) % p))
+        for repeat in schedule.repeats
     )
-    return replace(schedule, root=root, blocks=blocks)
+    return replace(schedule, root=root, repeats=repeats)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hocket.schedule.dtypes import numpy_dtype as numpy_dtype
     from hocket.schedule.interpreter import run_plans as run_plans
     from hocket.schedule.ir import COLUMNS as COLUMNS
-    from hocket.schedule.ir import Block as Block
     from hocket.schedule.ir import Buffer as Buffer
+    from hocket.schedule.ir import Repeat as Repeat
     from hocket.schedule.ir import Schedule as Schedule
     from hocket.schedule.ir import Step as Step
     from hocket.schedule.lowering.lower import lower as lower
@@ -61,7 +61,7 @@ else:
             ],
             "dtypes": ["DTYPES", "DTYPE_TABLE", "EXTENSION_DTYPES", "ITEM_BYTES", "numpy_dtype"],
             "interpreter": ["run_plans"],
-            "ir": ["Block", "Buffer", "COLUMNS", "Schedule", "Step"],
+            "ir": ["Buffer", "COLUMNS", "Repeat", "Schedule", "Step"],
             "lowering.lower": ["lower", "lower_all"],
             "lowering.plan": ["Plan"],
             "order": ["LABELS"],

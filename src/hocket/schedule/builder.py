@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import COLUMNS, Block, Buffer, Schedule, Step, concatenate
+from hocket.schedule.ir import COLUMNS, Buffer, Repeat, Schedule, Step, concatenate
 from hocket.schedule.shape import Shape
 
 _ALL_REPETITIONS_CHECKED_TO = 1024
@@ -53,7 +53,7 @@ class Builder:
         self.collective = collective
         self._shape = Shape(find_collective(collective), num_ranks, num_chunks, root)
         self.ranks = np.arange(num_ranks)
-        self._blocks: list[Block] = []
+        self._repeats: list[Repeat] = []
         self._calls: list[tuple[Step, str]] | None = None  # The step being written, with the line of each call.
         self._repeating = ""  # Line of the repeat() whose loop is running.
         self._is_finished = False
@@ -68,7 +68,7 @@ class Builder:
             yield
             step = self._close()
             if step is not None:
-                self._blocks.append(Block(step, site=site))
+                self._repeats.append(Repeat(step, site=site))
         finally:
             self._calls = None
 
@@ -110,7 +110,7 @@ class Builder:
                 why = f"{column} is not that of repetition 0, moved on by {shift} * {i}"
                 self._refuse_repetition(where, i, why, sampled)
         if first is not None:
-            self._blocks.append(Block(first, times, shift, site))
+            self._repeats.append(Repeat(first, times, shift, site))
         self._repeating = ""
 
     def copy(
@@ -139,7 +139,7 @@ class Builder:
         expected, found = (self.num_ranks, self.num_chunks), (schedule.num_ranks, schedule.num_chunks)
         if expected != found:
             raise ScheduleError(f"{site}: expected a schedule of (ranks, chunks) {expected}, found {found}")
-        self._blocks.extend(schedule.blocks)
+        self._repeats.extend(schedule.repeats)
 
     def finish(self) -> Schedule:
         """The finished schedule, to which nothing can be added; ScheduleError if a repeat loop was left early."""
@@ -148,17 +148,17 @@ class Builder:
                 f"{self._repeating}: the loop over repeat() was left before its end; let it run, or write a plain loop"
             )
         self._is_finished = True
-        ends = [_end_of_scratch(block.step) for block in self._blocks]
+        ends = [_end_of_scratch(repeat.step) for repeat in self._repeats]
         schedule = Schedule(
-            self.collective, self.num_ranks, self.num_chunks, self.root, tuple(self._blocks), max(ends, default=0)
+            self.collective, self.num_ranks, self.num_chunks, self.root, tuple(self._repeats), max(ends, default=0)
         )
         if not schedule.uses_data and any(
             (buffer == Buffer.DATA).any()
-            for block in self._blocks
-            for buffer in (block.step.src_buffer, block.step.dst_buffer)
+            for repeat in self._repeats
+            for buffer in (repeat.step.src_buffer, repeat.step.dst_buffer)
         ):
             raise ScheduleError(
-                f"{self._blocks[0].site}: a schedule uses data, or input and output; found rows of both kinds"
+                f"{self._repeats[0].site}: a schedule uses data, or input and output; found rows of both kinds"
             )
         return schedule
 

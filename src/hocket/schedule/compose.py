@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import find_collective
-from hocket.schedule.ir import Block, Bools, Buffer, Ints, Schedule, Step, concatenate
+from hocket.schedule.ir import Bools, Buffer, Ints, Repeat, Schedule, Step, concatenate
 from hocket.schedule.shape import CHUNKS_BELOW, Shape
 
 _THEN = {
@@ -67,7 +67,7 @@ def then(first: Schedule, second: Schedule, *, collective: str | None = None) ->
     root = _common_root("then", first, second, collective)
     first, second = _matched("then", first, second)
     num_scratch = max(first.num_scratch, second.num_scratch)
-    return _renamed(replace(first, blocks=first.blocks + second.blocks, num_scratch=num_scratch), name, root)
+    return _renamed(replace(first, repeats=first.repeats + second.repeats, num_scratch=num_scratch), name, root)
 
 
 def beside(first: Schedule, *others: Schedule, collective: str | None = None) -> Schedule:
@@ -83,32 +83,32 @@ def beside(first: Schedule, *others: Schedule, collective: str | None = None) ->
         root = _common_root("beside", first, other, collective)
     parts = _matched("beside", first, *others)
     scratch = np.cumsum([0, *(part.num_scratch for part in parts)]).tolist()
-    blocks: list[Block] = []
-    for row in _aligned([part.blocks for part in parts], parts[0].num_chunks):
+    repeats: list[Repeat] = []
+    for row in _aligned([part.repeats for part in parts], parts[0].num_chunks):
         present = [
-            _scratch_behind(block, offset) for block, offset in zip(row, scratch, strict=False) if block is not None
+            _scratch_behind(repeat, offset) for repeat, offset in zip(row, scratch, strict=False) if repeat is not None
         ]
         step = present[0].step
         if len(present) > 1:
-            step = concatenate([block.step for block in present])
-            _refuse_shared(present, number=sum(block.repeat for block in blocks))
-        blocks.append(replace(present[0], step=step))
-    return _renamed(replace(parts[0], blocks=tuple(blocks), num_scratch=scratch[-1]), name, root)
+            step = concatenate([repeat.step for repeat in present])
+            _refuse_shared(present, number=sum(repeat.times for repeat in repeats))
+        repeats.append(replace(present[0], step=step))
+    return _renamed(replace(parts[0], repeats=tuple(repeats), num_scratch=scratch[-1]), name, root)
 
 
-def _refuse_shared(blocks: Sequence[Block], number: int) -> None:
-    """ScheduleError if two of these blocks write one place."""
-    ranks = np.concatenate([np.unique(block.step.dst) for block in blocks])
+def _refuse_shared(repeats: Sequence[Repeat], number: int) -> None:
+    """ScheduleError if two of these repeats write one place."""
+    ranks = np.concatenate([np.unique(repeat.step.dst) for repeat in repeats])
     if len(np.unique(ranks)) == len(ranks):
         return  # Parts that write on different ranks need no closer look, which would cost the most.
-    steps = [block.step.expanded() for block in blocks]
+    steps = [repeat.step.expanded() for repeat in repeats]
     written = concatenate(steps).destinations()
     part = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
     order = np.argsort(written, kind="stable")
     twice = (np.diff(written[order]) == 0) & (np.diff(part[order]) != 0)
     if twice.any():
         at = int(np.argmax(twice))
-        left, right = (blocks[part[order[at + i]]].site or "one part" for i in (0, 1))
+        left, right = (repeats[part[order[at + i]]].site or "one part" for i in (0, 1))
         raise ScheduleError(
             f"beside: expected no place that two parts write in one step, found {twice.sum()} in step {number}"
             f" ({left} and {right})"
@@ -155,15 +155,15 @@ def on(
         block_there = place if schedule.kind.blocks == "rank" else (place[:, None] * num_ranks + place).ravel()
         there = (block_there[:, None] * k + np.arange(k)).astype(np.int32).ravel()
     if there is None:
-        blocks = tuple(replace(block, step=_with_ranks(block.step, place)) for block in schedule.blocks)
+        repeats = tuple(replace(repeat, step=_with_ranks(repeat.step, place)) for repeat in schedule.repeats)
     else:
         left_out = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)  # What lies in scratch.
-        blocks = tuple(  # If chunks move to other places, nothing stays periodic.
-            Block(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
+        repeats = tuple(  # If chunks move to other places, nothing stays periodic.
+            Repeat(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
         )
-        blocks = tuple(block for block in blocks if len(block.step))
-    moved = replace(schedule, num_ranks=num_ranks, blocks=blocks, num_chunks=num_chunks or schedule.num_chunks)
+        repeats = tuple(repeat for repeat in repeats if len(repeat.step))
+    moved = replace(schedule, num_ranks=num_ranks, repeats=repeats, num_chunks=num_chunks or schedule.num_chunks)
     return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
 
 
@@ -192,21 +192,21 @@ def refine(schedule: Schedule, chunks: int) -> Schedule:
     if found >= CHUNKS_BELOW:
         raise ScheduleError(f"refine: expected fewer than 2**31 chunks, found {found}; cut every chunk in fewer")
 
-    def refined(block: Block) -> Block:
-        step = block.step if (block.step.stride == 1).all() else block.step.spread()[0]
+    def refined(repeat: Repeat) -> Repeat:
+        step = repeat.step if (repeat.step.stride == 1).all() else repeat.step.spread()[0]
         step = replace(
             step,
             src_chunk=step.src_chunk * np.int32(chunks),
             dst_chunk=step.dst_chunk * np.int32(chunks),
             count=step.count * np.int32(chunks),
         )
-        return replace(block, step=step, shift=block.shift * chunks)
+        return replace(repeat, step=step, shift=repeat.shift * chunks)
 
     return replace(
         schedule,
         num_chunks=schedule.num_chunks * chunks,
         num_scratch=schedule.num_scratch * chunks,
-        blocks=tuple(refined(block) for block in schedule.blocks),
+        repeats=tuple(refined(repeat) for repeat in schedule.repeats),
     )
 
 
@@ -220,16 +220,16 @@ def reversed(schedule: Schedule) -> Schedule:
     _require_data("reversed", schedule)
     reduces = find_collective(name).reduces
     if schedule.num_scratch and reduces:
-        blocks = _reversed_through_scratch(schedule)
+        repeats = _reversed_through_scratch(schedule)
     else:
-        blocks, shape = [], Shape.of(replace(schedule, collective=name))
-        for block in schedule.blocks[::-1]:
-            last = block.step.shifted(block.shift * (block.repeat - 1), schedule.num_chunks)
+        repeats, shape = [], Shape.of(replace(schedule, collective=name))
+        for repeat in schedule.repeats[::-1]:
+            last = repeat.step.shifted(repeat.shift * (repeat.times - 1), schedule.num_chunks)
             step = _reversed(last, reduces)
             if reduces and shape.find_fault(step):  # Ranges that were read together may overlap only in part.
                 step = step.spread()[0]
-            blocks.append(Block(step, block.repeat, -block.shift % schedule.num_chunks, block.site))
-    return replace(schedule, collective=name, blocks=tuple(block for block in blocks if len(block.step)))
+            repeats.append(Repeat(step, repeat.times, -repeat.shift % schedule.num_chunks, repeat.site))
+    return replace(schedule, collective=name, repeats=tuple(repeat for repeat in repeats if len(repeat.step)))
 
 
 def _reversed(step: Step, reduces: bool) -> Step:
@@ -248,10 +248,10 @@ def _reversed(step: Step, reduces: bool) -> Step:
     )
 
 
-def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
+def _reversed_through_scratch(schedule: Schedule) -> list[Repeat]:
     """Backwards into reductions: the first row into an empty scratch slot becomes a copy."""
     held = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)
-    blocks = []
+    repeats = []
     for number, forward in list(enumerate(schedule.steps()))[::-1]:
         step = _reversed(forward.spread()[0], reduces=True).expanded()
         reads, writes = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
@@ -260,8 +260,8 @@ def _reversed_through_scratch(schedule: Schedule) -> list[Block]:
         empty[writes] = ~held[step.dst[writes], step.dst_chunk[writes]]
         held[step.src[reads], step.src_chunk[reads]] = False
         held[step.dst[writes], step.dst_chunk[writes]] = True
-        blocks.append(Block(replace(step, reduce=~(first & empty), group=None), site=schedule.site(number)))
-    return blocks
+        repeats.append(Repeat(replace(step, reduce=~(first & empty), group=None), site=schedule.site(number)))
+    return repeats
 
 
 def _common_root(operator: str, first: Schedule, second: Schedule, collective: str | None) -> int:
@@ -319,22 +319,22 @@ def _renamed(schedule: Schedule, collective: str, root: int) -> Schedule:
     return replace(schedule, collective=collective, root=root if find_collective(collective).rooted else 0)
 
 
-def _aligned(parts: Sequence[Sequence[Block]], num_chunks: int) -> Iterator[list[Block | None]]:
-    """Blocks of all parts, cut so that those side by side have one repeat and one shift; None where one has ended."""
+def _aligned(parts: Sequence[Sequence[Repeat]], num_chunks: int) -> Iterator[list[Repeat | None]]:
+    """Repeats of all parts, cut so that those side by side have equal times and shifts; None where one has ended."""
     queues = [list(part[::-1]) for part in parts]
     while any(queues):
         heads = [queue[-1] for queue in queues if queue]
-        length = min(head.repeat for head in heads) if len({head.shift for head in heads}) == 1 else 1
+        length = min(head.times for head in heads) if len({head.shift for head in heads}) == 1 else 1
         yield [_cut(queue, length, num_chunks) if queue else None for queue in queues]
 
 
-def _cut(queue: list[Block], length: int, num_chunks: int) -> Block:
-    """The first `length` repetitions of the last block of the queue; the others stay in it."""
-    block = queue.pop()
-    if length < block.repeat:
-        rest = block.step.shifted(block.shift * length, num_chunks)
-        queue.append(replace(block, step=rest, repeat=block.repeat - length))
-    return replace(block, repeat=length, shift=block.shift if length > 1 else 0)
+def _cut(queue: list[Repeat], length: int, num_chunks: int) -> Repeat:
+    """The first `length` repetitions of the last repeat of the queue; the others stay in it."""
+    repeat = queue.pop()
+    if length < repeat.times:
+        rest = repeat.step.shifted(repeat.shift * length, num_chunks)
+        queue.append(replace(repeat, step=rest, times=repeat.times - length))
+    return replace(repeat, times=length, shift=repeat.shift if length > 1 else 0)
 
 
 def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
@@ -373,12 +373,12 @@ def _joined(step: Step, rows: npt.NDArray[np.int64]) -> Step:
     return replace(step.take(starts), count=count, stride=stride)
 
 
-def _scratch_behind(block: Block, offset: int) -> Block:
-    step = block.step
+def _scratch_behind(repeat: Repeat, offset: int) -> Repeat:
+    step = repeat.step
     if not offset:
-        return block
+        return repeat
     moved = {
         name: getattr(step, name) + np.int32(offset) * (getattr(step, buffer) == Buffer.SCRATCH)
         for name, buffer in (("src_chunk", "src_buffer"), ("dst_chunk", "dst_buffer"))
     }
-    return replace(block, step=replace(step, **moved))
+    return replace(repeat, step=replace(step, **moved))

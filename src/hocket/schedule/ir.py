@@ -1,8 +1,9 @@
 """The schedule: steps as columns, one row for each transfer.
 
 All sources of a step are read before any of its destinations is written. Rows of one step that write the same chunk
-form a row group: one n-ary reduction, folded in row order and rounded once. A schedule is a sequence of blocks. A block
-is one step repeated with its chunks shifted, so a ring over any number of ranks needs only a few rows.
+form a row group: one n-ary reduction, folded in row order and rounded once. A schedule is a sequence of repeats. A
+repeat is one step, done a number of times with its chunks shifted, so a ring over any number of ranks needs only a few
+rows.
 
 Nothing is checked here: `shape` says which schedules are well formed, and `verify` which are correct.
 """
@@ -170,15 +171,15 @@ def _number_by_appearance(keys: npt.NDArray[np.int64]) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """One step `repeat` times; repetition i has its chunks of DATA moved on by shift * i, modulo the chunk count.
+class Repeat:
+    """One step, `times` times: repetition i has its chunks of DATA moved on by shift * i, modulo the chunk count.
 
     `site` is the "file:line" of the program that wrote the step, for messages; it does not belong to the schedule's
     content.
     """
 
     step: Step
-    repeat: int = 1
+    times: int = 1
     shift: int = 0
     site: str = ""
 
@@ -191,7 +192,7 @@ class Schedule:
     num_ranks: int
     num_chunks: int
     root: int
-    blocks: tuple[Block, ...]
+    repeats: tuple[Repeat, ...]
     num_scratch: int = 0
 
     @property
@@ -207,21 +208,21 @@ class Schedule:
     @property
     def num_steps(self) -> int:
         """The number of steps, with every repetition counted."""
-        return sum(block.repeat for block in self.blocks)
+        return sum(repeat.times for repeat in self.repeats)
 
     @property
     def num_rows(self) -> int:
         """The number of single-chunk transfers, with every repetition counted."""
-        return sum(block.repeat * int(block.step.count.sum()) for block in self.blocks)
+        return sum(repeat.times * int(repeat.step.count.sum()) for repeat in self.repeats)
 
     def sent(self) -> npt.NDArray[np.int64]:
         """The number of chunks that each rank sends to others: int64[num_ranks]."""
         sent = np.zeros(self.num_ranks, np.int64)
-        for block in self.blocks:
-            step = block.step
+        for repeat in self.repeats:
+            step = repeat.step
             away = step.src != step.dst
             chunks = np.bincount(step.src[away], step.count[away], self.num_ranks)
-            sent += block.repeat * chunks.astype(np.int64)
+            sent += repeat.times * chunks.astype(np.int64)
         return sent
 
     @cached_property
@@ -229,23 +230,23 @@ class Schedule:
         """False if rows name INPUT or OUTPUT explicitly."""
         return not any(
             ((buffer == Buffer.INPUT) | (buffer == Buffer.OUTPUT)).any()
-            for block in self.blocks
-            for buffer in (block.step.src_buffer, block.step.dst_buffer)
+            for repeat in self.repeats
+            for buffer in (repeat.step.src_buffer, repeat.step.dst_buffer)
         )
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, one at a time; a repetition is made when it is asked for."""
-        for block in self.blocks:
-            yield block.step
-            for i in range(1, block.repeat):
-                yield block.step.shifted(block.shift * i, self.num_chunks)
+        for repeat in self.repeats:
+            yield repeat.step
+            for i in range(1, repeat.times):
+                yield repeat.step.shifted(repeat.shift * i, self.num_chunks)
 
     def site(self, step: int) -> str:
         """Where this step was written, as "file:line"; empty if unknown."""
-        for block in self.blocks:
-            if step < block.repeat:
-                return block.site
-            step -= block.repeat
+        for repeat in self.repeats:
+            if step < repeat.times:
+                return repeat.site
+            step -= repeat.times
         return ""
 
     @cached_property
@@ -254,8 +255,8 @@ class Schedule:
         content = hashlib.sha256()
         head = (self.collective, self.num_ranks, self.num_chunks, self.root, self.num_scratch)
         content.update(f"hocket schedule 1 {head}".encode())
-        for block in self.blocks:
-            content.update(f"block {block.repeat} {block.shift} {len(block.step)}".encode())
+        for repeat in self.repeats:  # The text says "block", the former name: another would change all digests.
+            content.update(f"block {repeat.times} {repeat.shift} {len(repeat.step)}".encode())
             for name in COLUMNS:
-                content.update(getattr(block.step, name).tobytes())
+                content.update(getattr(repeat.step, name).tobytes())
         return content.hexdigest()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.schedule.capacity import require_memory
-from hocket.schedule.ir import Block, Buffer, Schedule, Step
+from hocket.schedule.ir import Buffer, Repeat, Schedule, Step
 from hocket.schedule.shape import Shape, describe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _KEPT, _MOST_KEPT_ROWS = 64, 1 << 14  # remembered schedules; most rows of one w
 
 @dataclass(frozen=True, eq=False)
 class FoldPattern:
-    """What all repetitions of a block share: how its row groups fold, and which places they read and write.
+    """What all repetitions of a repeat share: how its row groups fold, and which places they read and write.
 
     Group g folds the operands from starts[g], counts[g] of them. The first operand is the old content of the written
     place, unless the first row of the group is a copy. A base is the place of chunk 0 of DATA, to which a moving chunk
@@ -60,7 +60,7 @@ class Fold:
     reads: Indices
     writes: Indices
     pattern: FoldPattern
-    block: Block
+    repeat: Repeat
     offset: int
     num_chunks: int
 
@@ -72,7 +72,7 @@ class Fold:
     def describe(self, read: int) -> str:
         """The row behind an operand in words, and the line that wrote it."""
         row = int(self.pattern.row_of_read[read])
-        return describe(self.step, row) + (f" ({self.block.site})" if self.block.site else "")
+        return describe(self.step, row) + (f" ({self.repeat.site})" if self.repeat.site else "")
 
     def where(self, read: int) -> dict[str, int]:
         """Step, rank and chunk that an operand is folded into: arguments of VerifyError."""
@@ -124,13 +124,13 @@ class Places:
     def folds(self) -> Iterator[Fold]:
         """Every step in order."""
         number, num_chunks = 0, self.schedule.num_chunks
-        for index, block in enumerate(self.schedule.blocks):
-            pattern = self._pattern_of(index, block.step)
-            for i in range(block.repeat):
-                offset = block.shift * i
+        for index, repeat in enumerate(self.schedule.repeats):
+            pattern = self._pattern_of(index, repeat.step)
+            for i in range(repeat.times):
+                offset = repeat.shift * i
                 reads = self._reads(pattern, offset)
                 writes = _moved(pattern.write_base, pattern.write_chunk, pattern.write_moves, offset, num_chunks)
-                yield Fold(number, reads, writes, pattern, block, offset, num_chunks)
+                yield Fold(number, reads, writes, pattern, repeat, offset, num_chunks)
                 number += 1
 
     def _reads(self, pattern: FoldPattern, offset: int) -> Indices:
@@ -152,7 +152,7 @@ class Places:
         return rank * self.width + (chunk if uses_data else self.begins[buffer] + index), rank, chunk
 
     def _pattern_of(self, index: int, step: Step) -> FoldPattern:
-        """The pattern of the block with this index; kept if the schedule is small."""
+        """The pattern of the repeat with this index; kept if the schedule is small."""
         found = self._patterns.get(index) if self._patterns is not None else None
         if found is None:
             symmetry = self.symmetry

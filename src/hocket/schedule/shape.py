@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.capacity import require_memory
 from hocket.schedule.collective import Collective
-from hocket.schedule.ir import COLUMNS, Block, Bools, Buffer, Schedule, Step
+from hocket.schedule.ir import COLUMNS, Bools, Buffer, Repeat, Schedule, Step
 
 Sizes = npt.NDArray[np.integer[Any]]
 CHUNKS_BELOW = 1 << 31  # columns of a step have 32 bits
@@ -194,19 +194,19 @@ def check(schedule: Schedule) -> None:
     shape = Shape.of(schedule)
     uses_data = schedule.uses_data
     number = 0
-    for block in schedule.blocks:
-        if block.repeat < 1 or not len(block.step):
+    for repeat in schedule.repeats:
+        if repeat.times < 1 or not len(repeat.step):
             raise VerifyError("an empty step", law=1, step=number, expected="rows", found="none")
-        _refuse(shape.find_fault(block.step), number, block)
-        mixed = (block.step.src_buffer == Buffer.DATA) | (block.step.dst_buffer == Buffer.DATA)
-        fault = _first(mixed & (not uses_data), block.step, "data beside input and output", "one or the other", None)
-        _refuse(fault, number, block)
+        _refuse(shape.find_fault(repeat.step), number, repeat)
+        mixed = (repeat.step.src_buffer == Buffer.DATA) | (repeat.step.dst_buffer == Buffer.DATA)
+        fault = _first(mixed & (not uses_data), repeat.step, "data beside input and output", "one or the other", None)
+        _refuse(fault, number, repeat)
         # A shifted range may run over the end, or into chunks whose length a rank does not know.
-        if block.shift and ((block.step.count != 1).any() or not shape.kind.known_by_all):
-            for i in range(1, block.repeat):
-                step = block.step.shifted(block.shift * i, schedule.num_chunks)
-                _refuse(shape.find_range_fault(step) or shape.find_size_fault(step), number + i, block)
-        number += block.repeat
+        if repeat.shift and ((repeat.step.count != 1).any() or not shape.kind.known_by_all):
+            for i in range(1, repeat.times):
+                step = repeat.step.shifted(repeat.shift * i, schedule.num_chunks)
+                _refuse(shape.find_range_fault(step) or shape.find_size_fault(step), number + i, repeat)
+        number += repeat.times
     if schedule.num_scratch and (shape.chunks_per_block > 1 or shape.kind.uneven):
         _check_scratch(schedule, shape)
 
@@ -217,9 +217,9 @@ def _check_scratch(schedule: Schedule, shape: Shape) -> None:
     what = f"following {schedule.num_scratch} slots of scratch of {schedule.num_ranks} ranks"
     require_memory(8 * schedule.num_ranks * schedule.num_scratch, what)
     slots = np.full((schedule.num_ranks, schedule.num_scratch), _UNKNOWN)
-    for block in schedule.blocks:
-        for i in range(block.repeat):
-            step = block.step.shifted(block.shift * i, schedule.num_chunks).expanded()
+    for repeat in schedule.repeats:
+        for i in range(repeat.times):
+            step = repeat.step.shifted(repeat.shift * i, schedule.num_chunks).expanded()
             assert step.group is not None
             from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
             size = shape.size_class(step.src, step.src_buffer, step.src_chunk)
@@ -231,7 +231,7 @@ def _check_scratch(schedule: Schedule, shape: Shape) -> None:
             goal[kept] = slots[step.dst[kept], step.dst_chunk[kept]]
             known = (size != _UNKNOWN) & (goal != _UNKNOWN)  # A row that reads an empty slot breaks law 2.
             fault = shape.find_difference(step, size, goal, known) or shape.find_unknown_size(step, size)
-            _refuse(fault, number, block)
+            _refuse(fault, number, repeat)
             slots[step.dst[to_scratch], step.dst_chunk[to_scratch]] = goal[to_scratch]
             number += 1
 
@@ -262,9 +262,9 @@ def _may_meet(step: Step, stride: bool) -> Bools:
     return np.isin(buffer, buffer[guilty]) if guilty.any() else guilty
 
 
-def _refuse(fault: Fault | None, step: int, block: Block) -> None:
+def _refuse(fault: Fault | None, step: int, repeat: Repeat) -> None:
     if fault is not None:
-        message = fault.message + (f" ({block.site})" if block.site else "")
+        message = fault.message + (f" ({repeat.site})" if repeat.site else "")
         raise VerifyError(
             message, law=1, step=step, rank=fault.rank, chunk=fault.chunk, expected=fault.expected, found=fault.found
         )

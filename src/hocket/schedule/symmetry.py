@@ -145,9 +145,9 @@ def _owners_of_data(schedule: Schedule) -> ChunkOwners | None:
         rank = np.arange(p)[:, None]
         blocks = rank * p + (rank + np.arange(p)) % p
         return ChunkOwners((blocks[:, :, None] * k + np.arange(k)).reshape(p, p * k))
-    for block in schedule.blocks:
-        if num_chunks % p == 0 and block.step.count.sum() == num_chunks:
-            step, _ = block.step.spread()
+    for repeat in schedule.repeats:
+        if num_chunks % p == 0 and repeat.step.count.sum() == num_chunks:
+            step, _ = repeat.step.spread()
             order = np.argsort(step.dst, kind="stable")
             chunk = step.dst_chunk[order]
             alike = (step.dst[order] == np.arange(num_chunks) // (num_chunks // p)).all()
@@ -159,16 +159,16 @@ def _owners_of_data(schedule: Schedule) -> ChunkOwners | None:
 def _holds(schedule: Schedule, symmetry: Symmetry, keys: Words) -> bool:
     sums = _Sums(schedule, symmetry, keys)
     num_chunks = schedule.num_chunks
-    for block in schedule.blocks:  # Two ranks are enough to refuse most schedules without a symmetry.
-        rows = np.flatnonzero((block.step.dst == 0) | (block.step.dst == symmetry.period))
-        if len(rows) and not sums.agree(block.step.take(rows), of_rank_0=True):
+    for repeat in schedule.repeats:  # Two ranks are enough to refuse most schedules without a symmetry.
+        rows = np.flatnonzero((repeat.step.dst == 0) | (repeat.step.dst == symmetry.period))
+        if len(rows) and not sums.agree(repeat.step.take(rows), of_rank_0=True):
             return False
     rotated = symmetry.rotated(Buffer.DATA, np.arange(num_chunks), 1)
-    for block in schedule.blocks:
+    for repeat in schedule.repeats:
         # If a shift and a rotation do not commute, one repetition says nothing about the next one.
-        apart = block.shift and (np.roll(rotated, -block.shift) != (rotated + block.shift) % num_chunks).any()
-        for i in range(block.repeat if apart else 1):
-            step = block.step.shifted(block.shift * i, num_chunks) if i else block.step
+        apart = repeat.shift and (np.roll(rotated, -repeat.shift) != (rotated + repeat.shift) % num_chunks).any()
+        for i in range(repeat.times if apart else 1):
+            step = repeat.step.shifted(repeat.shift * i, num_chunks) if i else repeat.step
             if not sums.agree(step):
                 return False
     return True

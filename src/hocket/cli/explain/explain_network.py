@@ -89,15 +89,15 @@ def steps_of(schedule: "Schedule", num_bytes: int) -> list[dict[str, Any]]:
     chunk = traffic.chunk_bytes(num_bytes)
     steps: list[dict[str, Any]] = []
     first = 0
-    for number, repeat in traffic.blocks:
+    for number, times in traffic.repeats:
         one = traffic.patterns[number]
         sent = zip(one.source.tolist(), one.target.tolist(), (one.chunks * chunk).tolist(), strict=True)
         messages = [{"source": source, "target": target, "bytes": size} for source, target, size in sent]
         if steps and steps[-1]["messages"] == messages:
-            steps[-1]["last"] += repeat
+            steps[-1]["last"] += times
         else:
-            steps.append({"first": first, "last": first + repeat - 1, "messages": messages})
-        first += repeat
+            steps.append({"first": first, "last": first + times - 1, "messages": messages})
+        first += times
     return steps
 
 

@@ -157,7 +157,7 @@ def _quotient(job: Job, work: RankWork, stand: Ints, images: Sequence[Ints]) -> 
         all_paths.append(Paths(offsets, links, paths.seconds[kept]))
         channels.append(pairs[kept])
         weights.append(times * crossings / sizes[links])
-    traffic = Traffic(len(ranks), tuple(patterns), job.traffic.blocks, job.traffic.chunks_per_vector)
+    traffic = Traffic(len(ranks), tuple(patterns), job.traffic.repeats, job.traffic.chunks_per_vector)
     few_job = replace(
         job,
         traffic=traffic,

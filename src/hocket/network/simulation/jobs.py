@@ -58,8 +58,8 @@ class Job:
     def link_bytes(self) -> Floats:
         """Returns the total bytes on each link: float64[num_links]."""
         total = np.zeros(len(self.bytes_per_second))
-        for repeat, (links, chunks) in zip(self.traffic.repeats().tolist(), self.pattern_link_chunks(), strict=True):
-            total[links] += repeat * chunks * self.chunk_bytes
+        for times, (links, chunks) in zip(self.traffic.occurrences().tolist(), self.pattern_link_chunks(), strict=True):
+            total[links] += times * chunks * self.chunk_bytes
         return total
 
     def pieces(self, piece_bytes: float) -> int:
@@ -143,12 +143,12 @@ def engine_arrays(
     source, target = _joined(ends, axis=1, empty=np.zeros((2, 0), np.int64))
     work = [seconds for of_job in work_seconds for seconds in of_job]
     busy = [np.flatnonzero(seconds) for seconds in work]
-    blocks = [
-        (first + pattern, repeat, number)
+    repeats = [
+        (first + pattern, times, number)
         for number, (job, first) in enumerate(zip(jobs, first_pattern, strict=False))
-        for pattern, repeat in job.traffic.blocks
+        for pattern, times in job.traffic.repeats
     ]
-    block_pattern, block_repeat, block_job = np.array(blocks, np.int64).reshape(-1, 3).T.copy()
+    repeat_pattern, repeat_times, repeat_job = np.array(repeats, np.int64).reshape(-1, 3).T.copy()
     pieces = np.array([job.pieces(options.piece_bytes) for job in jobs], np.int64)
     chunk_bytes = np.array([job.chunk_bytes for job in jobs])
     every_piece = np.where(pieces > 1, options.piece_bytes, chunk_bytes)
@@ -172,9 +172,9 @@ def engine_arrays(
             empty=np.zeros(0, np.int64),
         ),
         "work": _joined([seconds[ranks] for seconds, ranks in zip(work, busy, strict=True)]),
-        "block_pattern": block_pattern,
-        "block_repeat": block_repeat,
-        "block_job": block_job,
+        "repeat_pattern": repeat_pattern,
+        "repeat_times": repeat_times,
+        "repeat_job": repeat_job,
         "job_pieces": pieces,
         "job_start": np.array([job.start_seconds for job in jobs]),
         "piece_bytes": every_piece,

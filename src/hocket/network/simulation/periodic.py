@@ -71,8 +71,8 @@ def ready_times(job: Job, options: SimulationOptions, work_seconds: tuple[Floats
     state = np.full(views.begins[-1], _NEVER)
     views.ready(state)[:] = job.start_seconds
     try:
-        for pattern, repeat in job.traffic.blocks:
-            state = _repeated(steps[pattern], state, repeat)
+        for pattern, times in job.traffic.repeats:
+            state = _repeated(steps[pattern], state, times)
     except _OvertakenError:
         return None
     finished: Floats = views.ready(state).max(axis=0)
@@ -223,16 +223,16 @@ def _latest(times: Floats, begins: Ints) -> Floats:
     return latest
 
 
-def _repeated(step: _Step, state: Floats, repeat: int) -> Floats:
+def _repeated(step: _Step, state: Floats, times: int) -> Floats:
     """Returns the state after all repetitions, by Brent's search: compares with the repetition of a power of two."""
     marked, number, done = state, 0, 0
-    while done < repeat:
+    while done < times:
         state = step(state)
         done += 1
         if step.is_moved(marked, state):
             period = done - number
-            state = state + (repeat - done) // period * (state - marked)
-            for _ in range((repeat - done) % period):
+            state = state + (times - done) // period * (state - marked)
+            for _ in range((times - done) % period):
                 state = step(state)
             return state
         if done & (done - 1) == 0:

@@ -318,12 +318,12 @@ def run(
 
 
 def _programs(problem: dict[str, Any]) -> list[list[tuple[int, int, list[int], int, float]]]:
-    """Returns each actor's program: first step, repeat, messages to send, number to receive, work per byte."""
+    """Returns each actor's program: first step, times, messages to send, number to receive, work per byte."""
     programs: list[list[tuple[int, int, list[int], int, float]]] = [[] for _ in problem["actor_job"]]
     messages_of, work_of = (list(pairwise(problem[name].tolist())) for name in ("pattern_begins", "work_begins"))
     next_step: dict[int, int] = {}
-    blocks = (problem[name].tolist() for name in ("block_pattern", "block_repeat", "block_job"))
-    for pattern, repeat, job in zip(*blocks, strict=True):
+    repeats = (problem[name].tolist() for name in ("repeat_pattern", "repeat_times", "repeat_job"))
+    for pattern, times, job in zip(*repeats, strict=True):
         sends: dict[int, list[int]] = {}
         receives: dict[int, int] = {}
         for message in range(*messages_of[pattern]):
@@ -333,8 +333,8 @@ def _programs(problem: dict[str, Any]) -> list[list[tuple[int, int, list[int], i
         works = range(*work_of[pattern])
         work = {int(problem["work_actor"][i]): float(problem["work"][i]) for i in works}
         first_step = next_step.get(job, 0)
-        next_step[job] = first_step + repeat
+        next_step[job] = first_step + times
         for actor in {*sends, *receives, *work}:
-            entry = (first_step, repeat, sends.get(actor, []), receives.get(actor, 0), work.get(actor, 0.0))
+            entry = (first_step, times, sends.get(actor, []), receives.get(actor, 0), work.get(actor, 0.0))
             programs[actor].append(entry)
     return programs

@@ -169,7 +169,7 @@ def simulate(
     if options.store_and_forward_bytes is None:  # collapsing does not keep the order of simultaneous packets
         few, work, stands = collapsed(job, topology.seconds, work, ordered=options.send_seconds > 0)
     found = None
-    if any(repeat > 1 for _, repeat in job.traffic.blocks) and never_contends(few, options):
+    if any(times > 1 for _, times in job.traffic.repeats) and never_contends(few, options):
         found = ready_times(few, options, work)
     if found is None:
         if _pieces_make_no_difference(job, work, options):
@@ -242,27 +242,27 @@ def _closed_form(job: Job, options: SimulationOptions) -> _Closed:
     """Returns the closed form: each message is alone on its path, and a rank sends one message after the other."""
     latency = bandwidth = reduction = 0.0
     work = _work(job, options)
-    for repeat, (pattern, paths, _, alone), seconds in zip(
-        job.traffic.repeats().tolist(), job.patterns(), work, strict=True
+    for times, (pattern, paths, _, alone), seconds in zip(
+        job.traffic.occurrences().tolist(), job.patterns(), work, strict=True
     ):
-        reduction += repeat * seconds.max(initial=0.0) * job.chunk_bytes
+        reduction += times * seconds.max(initial=0.0) * job.chunk_bytes
         if len(pattern.source):
-            latency += repeat * (paths.seconds.max() + _overheads(job, options, pattern.source, pattern.target))
+            latency += times * (paths.seconds.max() + _overheads(job, options, pattern.source, pattern.target))
             sent = np.bincount(pattern.source, pattern.chunks / alone)
-            bandwidth += repeat * sent.max() * job.chunk_bytes
+            bandwidth += times * sent.max() * job.chunk_bytes
     return _Closed(options.launch_seconds + latency, bandwidth, reduction)
 
 
 def _by_steps(job: Job, options: SimulationOptions) -> float:
     """Returns the time if all ranks wait for each other after each step."""
     total, work = options.launch_seconds, _work(job, options)
-    for repeat, (pattern, paths, _, _), (links, chunks), seconds in zip(
-        job.traffic.repeats().tolist(), job.patterns(), job.pattern_link_chunks(), work, strict=True
+    for times, (pattern, paths, _, _), (links, chunks), seconds in zip(
+        job.traffic.occurrences().tolist(), job.patterns(), job.pattern_link_chunks(), work, strict=True
     ):
         busy = (chunks / job.bytes_per_second[links]).max(initial=0.0) + seconds.max(initial=0.0)
-        total += repeat * busy * job.chunk_bytes
+        total += times * busy * job.chunk_bytes
         if len(pattern.source):
-            total += repeat * (paths.seconds.max() + _overheads(job, options, pattern.source, pattern.target))
+            total += times * (paths.seconds.max() + _overheads(job, options, pattern.source, pattern.target))
     return float(total)
 
 

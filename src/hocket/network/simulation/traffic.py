@@ -1,7 +1,7 @@
 """The traffic of a schedule on a network: the messages of each step, and the local work of ranks.
 
 All rows of a step from one rank to another are one message. Steps with equal messages are one pattern, and repetitions
-of a step stay one block: a ring over any number of ranks is one pattern. The chunks of a message are not kept, only
+of a step stay one repeat: a ring over any number of ranks is one pattern. The chunks of a message are not kept, only
 their number: a rank sends only data that it had or received in an earlier step, so a simulator in which each rank goes
 through its steps in order never sends missing data. (A test compares this with the dependencies of plans.)
 """
@@ -34,45 +34,45 @@ class TrafficPattern:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """The traffic of one schedule. blocks: pairs of a pattern's number and its repetitions, in order.
+    """The traffic of one schedule. repeats: pairs of a pattern's number and its repetitions, in order.
 
     chunks_per_vector: the number of chunks in num_bytes, the size of a call; see chunk_bytes.
     """
 
     num_ranks: int
     patterns: tuple[TrafficPattern, ...]
-    blocks: tuple[tuple[int, int], ...]
+    repeats: tuple[tuple[int, int], ...]
     chunks_per_vector: int
 
     @property
     def num_steps(self) -> int:
         """The number of steps, with all repetitions."""
-        return sum(repeat for _, repeat in self.blocks)
+        return sum(times for _, times in self.repeats)
 
     def chunk_bytes(self, num_bytes: float) -> float:
         """Returns the bytes of one chunk if the largest input or output of a rank has num_bytes; all are equal."""
         return num_bytes / self.chunks_per_vector
 
-    def repeats(self) -> Ints:
+    def occurrences(self) -> Ints:
         """Returns the number of occurrences of each pattern: int64[len(patterns)]."""
-        pattern, repeat = np.array(self.blocks, np.int64).reshape(-1, 2).T
-        return np.bincount(pattern, repeat, len(self.patterns)).astype(np.int64)
+        pattern, times = np.array(self.repeats, np.int64).reshape(-1, 2).T
+        return np.bincount(pattern, times, len(self.patterns)).astype(np.int64)
 
 
 def traffic_of(schedule: Schedule) -> Traffic:
     """Returns the traffic of a well-formed schedule; blocks of an uneven collective count as equal."""
     patterns: list[TrafficPattern] = []
     known: dict[tuple[bytes, ...], int] = {}
-    blocks: list[tuple[int, int]] = []
-    for block in schedule.blocks:
-        pattern = _pattern_of(block.step, schedule.num_ranks)
+    repeats: list[tuple[int, int]] = []
+    for repeat in schedule.repeats:
+        pattern = _pattern_of(repeat.step, schedule.num_ranks)
         key = tuple(getattr(pattern, column).tobytes() for column in TrafficPattern.__dataclass_fields__)
         number = known.setdefault(key, len(patterns))
         if number == len(patterns):
             patterns.append(pattern)
-        blocks.append((number, block.repeat))
+        repeats.append((number, repeat.times))
     per_vector = schedule.num_chunks // (schedule.num_ranks if schedule.kind.blocks == "pair" else 1)
-    return Traffic(schedule.num_ranks, tuple(patterns), tuple(blocks), per_vector)
+    return Traffic(schedule.num_ranks, tuple(patterns), tuple(repeats), per_vector)
 
 
 def _pattern_of(step: Step, num_ranks: int) -> TrafficPattern:

@@ -63,11 +63,11 @@ def traits_of(schedule: Schedule) -> Traits:
         return Traits(schedule.num_steps, 0.0, 0.0)
     p = schedule.num_ranks
     sent, reduced = np.zeros(p), np.zeros(p)
-    for block in schedule.blocks:
-        step = block.step
+    for repeat in schedule.repeats:
+        step = repeat.step
         away = step.src != step.dst
-        sent += block.repeat * np.bincount(step.src[away], step.count[away], p)
-        reduced += block.repeat * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
+        sent += repeat.times * np.bincount(step.src[away], step.count[away], p)
+        reduced += repeat.times * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
     whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
     return Traits(schedule.num_steps, float(sent.max() / whole), float(reduced.max() / whole))
 

@@ -70,15 +70,15 @@ def work_of(schedule: Schedule) -> ScheduleWork:
     """Counts the work from the rows of the schedule."""
     p = schedule.num_ranks
     moved, added = np.zeros(p), np.zeros(p)
-    for block in schedule.blocks:
-        step = block.step
+    for repeat in schedule.repeats:
+        step = repeat.step
         away = step.src != step.dst
         targets = step.destinations()
         copied = away & ~np.isin(targets, targets[step.reduce])  # else it is the first operand of an addition
         columns = (step.src, step.src_buffer, step.src_chunk, step.count, step.stride)
         staged = np.unique(np.column_stack(columns)[away], axis=0)
-        moved += block.repeat * np.bincount(step.dst[copied], step.count[copied], p)
-        moved += block.repeat * np.bincount(staged[:, 0], staged[:, 3], p)
-        added += block.repeat * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
+        moved += repeat.times * np.bincount(step.dst[copied], step.count[copied], p)
+        moved += repeat.times * np.bincount(staged[:, 0], staged[:, 3], p)
+        added += repeat.times * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
     whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
     return ScheduleWork(traits_of(schedule), moved / whole, added / whole)

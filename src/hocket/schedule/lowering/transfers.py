@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hocket.schedule import symmetry
 from hocket.schedule.capacity import require_memory
-from hocket.schedule.ir import Block, Buffer, Schedule, Step
+from hocket.schedule.ir import Buffer, Repeat, Schedule, Step
 from hocket.schedule.shape import Shape
 
 _SLAB = 1 << 18
@@ -81,20 +81,20 @@ def by_rank(all_transfers: Transfers, num_ranks: int) -> Iterator[Transfers]:
 def _stream(schedule: Schedule, rank: int | None) -> Iterator[Transfers]:
     state = _State(schedule, rank)
     step = 0
-    for block in schedule.blocks:
-        rows, order, opens = state.followed(block.step)  # the groups of a repetition are those of the first, shifted
+    for repeat in schedule.repeats:
+        rows, order, opens = state.followed(repeat.step)  # the groups of a repetition are those of the first, shifted
         slab = max(1, _SLAB // max(1, len(rows)))
-        for begin in range(0, block.repeat, slab):
-            repetitions = np.arange(begin, min(begin + slab, block.repeat))
+        for begin in range(0, repeat.times, slab):
+            repetitions = np.arange(begin, min(begin + slab, repeat.times))
             if len(rows):
-                yield _expand(schedule, state, block, rows, (order, opens), repetitions, step, rank)
-        step += block.repeat
+                yield _expand(schedule, state, repeat, rows, (order, opens), repetitions, step, rank)
+        step += repeat.times
 
 
 def _expand(
     schedule: Schedule,
     state: "_State",
-    block: Block,
+    repeat: Repeat,
     rows: Step,
     numbers: tuple[Ints, Bools],
     repetitions: Ints,
@@ -103,7 +103,7 @@ def _expand(
 ) -> Transfers:
     order, opens = numbers
     src, dst = rows.src.astype(np.int64), rows.dst.astype(np.int64)
-    shift = block.shift * repetitions
+    shift = repeat.shift * repetitions
     source = _spots(rows.src_buffer, rows.src_chunk, shift, schedule.num_chunks)
     target = _spots(rows.dst_buffer, rows.dst_chunk, shift, schedule.num_chunks)
     keeps = opens & rows.reduce

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.schedule.ir import Block, Buffer, Step
+from hocket.schedule.ir import Buffer, Repeat, Step
 
 ChunkSpot = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 
@@ -124,7 +124,7 @@ def _edges(folds: Sequence[MscclFold]) -> tuple[list[tuple[int, int, int]], set[
     return edges, overdue
 
 
-def blocks_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> tuple[tuple[Block, ...], int]:
+def repeats_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> tuple[tuple[Repeat, ...], int]:
     """The steps of a schedule with their rows, and how many chunks of scratch they use: as many as they name."""
     slots: dict[int, dict[int, int]] = defaultdict(dict)
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(max(steps, default=-1) + 1)]
@@ -144,8 +144,8 @@ def blocks_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> 
             if i or not old_first:
                 rank, buffer, chunk = placed(location)
                 rows[step].append((rank, to, buffer, into, chunk, at, 1, 1, i > 0))
-    blocks = tuple(Block(_step(of_step), site=f"{source}:{line}") for of_step, line in zip(rows, lines, strict=True))
-    return blocks, max((len(of_rank) for of_rank in slots.values()), default=0)
+    repeats = tuple(Repeat(_step(of_step), site=f"{source}:{line}") for of_step, line in zip(rows, lines, strict=True))
+    return repeats, max((len(of_rank) for of_rank in slots.values()), default=0)
 
 
 def _step(rows: list[tuple[Any, ...]]) -> Step:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Buffer, Schedule
-from hocket.schedule.msccl.folds import ChunkSpot, MscclFold, Value, blocks_of, earliest_steps, late, without_detours
+from hocket.schedule.msccl.folds import ChunkSpot, MscclFold, Value, earliest_steps, late, repeats_of, without_detours
 from hocket.schedule.msccl.program import Flow, Node, Program, refuse, where
 from hocket.schedule.msccl.text import MAX_BYTES, parse
 from hocket.schedule.proof.verify import verify
@@ -56,11 +56,11 @@ def schedule_of(program: Program) -> Schedule:
         steps = earliest_steps(direct)
         assert steps is not None
     kind = COLLECTIVES[program.collective]
-    blocks, num_scratch = blocks_of(direct, steps, program.source)
+    repeats, num_scratch = repeats_of(direct, steps, program.source)
     num_chunks = program.num_chunks * (program.num_ranks if kind.blocks == "pair" else 1)
     roots = [program.root] if program.root is not None else range(program.num_ranks if kind.rooted else 1)
     schedules = [
-        Schedule(program.collective, program.num_ranks, num_chunks, root, blocks, num_scratch) for root in roots
+        Schedule(program.collective, program.num_ranks, num_chunks, root, repeats, num_scratch) for root in roots
     ]
     return next((one for one in schedules if _holds(one)), schedules[0]) if len(schedules) > 1 else schedules[0]
 

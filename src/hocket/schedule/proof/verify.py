@@ -173,15 +173,15 @@ def _is_rotated(first: Schedule, other: Schedule) -> bool:
     p, n = first.num_ranks, first.num_chunks
     if p <= _EVERY_ROOT_TO or not (first.uses_data and other.uses_data):
         return False
-    if any(getattr(first, name) != getattr(other, name) for name in _ALIKE) or len(first.blocks) != len(other.blocks):
+    if any(getattr(first, name) != getattr(other, name) for name in _ALIKE) or len(first.repeats) != len(other.repeats):
         return False
-    if any((block.step.count != 1).any() or (block.step.stride < 1).any() for block in other.blocks):
+    if any((repeat.step.count != 1).any() or (repeat.step.stride < 1).any() for repeat in other.repeats):
         shape.check(other)
     by = other.root - first.root
     moves = [0] if first.kind.blocks == "one" else []
     moves += [by * (n // p)] if n % p == 0 else []
-    for one, its in zip(first.blocks, other.blocks, strict=True):
-        if (one.repeat, one.shift) != (its.repeat, its.shift) or one.step.count.sum() != its.step.count.sum():
+    for one, its in zip(first.repeats, other.repeats, strict=True):
+        if (one.times, one.shift) != (its.times, its.shift) or one.step.count.sum() != its.step.count.sum():
             return False
         step, right = one.step.expanded(), _by_rank(its.step.expanded())
         rotated = replace(step, src=(step.src + by) % p, dst=(step.dst + by) % p)

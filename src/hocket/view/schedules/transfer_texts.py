@@ -34,7 +34,7 @@ def received(step: Step) -> list[tuple[int, str]]:
 
 def legend(schedule: Schedule) -> str:
     """Returns the meaning of the texts of this schedule."""
-    buffers = (buffer for block in schedule.blocks for buffer in (block.step.src_buffer, block.step.dst_buffer))
+    buffers = (buffer for repeat in schedule.repeats for buffer in (repeat.step.src_buffer, repeat.step.dst_buffer))
     only_data = all(bool((buffer == Buffer.DATA).all()) for buffer in buffers)
     return _LEGEND + ("" if only_data else _LEGEND_BUFFERS)
 
