@@ -150,6 +150,7 @@ class Communicator {
     void examine(bool waiting, std::uint64_t ahead = 0);
     [[noreturn]] void fail(const Failure &failure);
     [[noreturn]] void fail_at_difference_to(int peer);
+    [[noreturn]] void fail_at_closed(int member, std::uint64_t sequence);
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
     std::optional<Failure> concerning_failure(std::uint64_t sequence);
     std::optional<Failure> find_mismatch() const;

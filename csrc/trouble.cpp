@@ -44,8 +44,15 @@ void Communicator::examine(bool waiting, std::uint64_t ahead) {
         // All that it sent before it closed is visible by now: is it still waited for?
         const auto still = executor_->waiting_for();
         if (std::ranges::find(still, peer) == still.end()) continue;
-        fail(closed_failure(peer, sequence_));
+        fail_at_closed(peer, sequence_);
     }
+}
+
+/// A member has closed and sends nothing more. The reason is a difference, if it called something else first: that call
+/// may have come after this rank looked for one.
+void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
+    if (const auto mismatch = find_mismatch()) fail(*mismatch);
+    fail(closed_failure(member, sequence));
 }
 
 /// Compares the last calls of this rank with what the others called under the same numbers.
@@ -173,7 +180,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false, 1);
             Failure failure;
             failure.sequence = sequence_ + 1;
-            if (members_.has_closed(member) && !it_follows()) fail(closed_failure(member, sequence_ + 1));
+            if (members_.has_closed(member) && !it_follows()) fail_at_closed(member, sequence_ + 1);
             if (Clock::now() - start >= call.timeout) {
                 failure.cause = Cause::timeout;
                 failure.rank = rank();

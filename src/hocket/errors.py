@@ -86,11 +86,12 @@ class CommunicationError(HocketError):
 class RendezvousError(CommunicationError):
     """The ranks did not find each other. No communicator exists; init may be tried again.
 
-    Attributes: missing, the ranks that never came (empty if that is not the cause).
+    Attributes: missing, the ranks that never came (empty if that is not the cause); follows, whether another rank, a
+    thread of the same run_ranks, failed first.
     """
 
-    def __init__(self, message: str, *, missing: Sequence[int] = ()) -> None:
-        self.missing = tuple(missing)
+    def __init__(self, message: str, *, missing: Sequence[int] = (), follows: bool = False) -> None:
+        self.missing, self.follows = tuple(missing), follows
         super().__init__(message)
 
 

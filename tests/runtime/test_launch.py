@@ -52,6 +52,12 @@ def fail_as_followers_first(folder: Path) -> None:
     raise ValueError("the cause")
 
 
+def leave_rank_0_alone_at_a_rendezvous() -> None:
+    if rank() == 1:
+        raise PeerAborted("rank 7 left", rank=7, reason="ValueError")
+    hocket.init(address=discover().address + "-of-two", rank=0, size=2)
+
+
 class UnpicklableError(Exception):
     def __init__(self, left: int, right: int) -> None:
         super().__init__(f"{left} is not {right}")
@@ -127,6 +133,11 @@ def test_a_failure_is_raised_with_its_attributes_and_its_rank(kind: str) -> None
     assert note.startswith("This was rank 2 of 3.")
     if kind == "process":
         assert "in fail_as_rank_2\n" in note, "the traceback of the other process"
+
+
+def test_a_rendezvous_that_ends_as_another_rank_failed_is_not_the_cause() -> None:
+    with pytest.raises(PeerAborted, match="rank 7 left"):
+        run_ranks(leave_rank_0_alone_at_a_rendezvous, 2, kind="thread")
 
 
 @pytest.mark.parametrize("kind", KINDS)

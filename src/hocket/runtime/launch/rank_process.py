@@ -17,7 +17,7 @@ from multiprocessing import process, spawn
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hocket.errors import PeerAborted, PeerDied
+from hocket.errors import PeerAborted, PeerDied, RendezvousError
 from hocket.runtime.ranks.environment import discover, rank_scope
 
 _PR_SET_PDEATHSIG = 1
@@ -43,7 +43,7 @@ class Outcome:
 def follows_from_another(error: BaseException | None) -> bool:
     """Returns whether the error, or an error that caused it, reports that another rank failed."""
     while error is not None:
-        if isinstance(error, PeerDied | PeerAborted):
+        if isinstance(error, PeerDied | PeerAborted) or (isinstance(error, RendezvousError) and error.follows):
             return True
         error = error.__cause__ or error.__context__
     return False

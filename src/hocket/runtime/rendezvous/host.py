@@ -116,7 +116,8 @@ class Meeting:
 
     def _heed_cancel(self) -> None:
         if self.gathering.failure is None and cancelled(self.environment):
-            self.gathering.fail("another rank failed before it came to the rendezvous", self.gathering.missing)
+            text = "another rank failed before it came to the rendezvous"
+            self.gathering.fail(text, self.gathering.missing, follows=True)
 
     def _turn(self, until: float) -> None:
         """Waits at most until this time for input, then handles it."""

@@ -176,7 +176,8 @@ class _Guest:
             if isinstance(message, protocol.Pending):
                 missing = message.missing
             elif isinstance(message, protocol.Failure):
-                raise RendezvousError(message.message, missing=message.missing)
+                follows = host.cancelled(environment)
+                raise RendezvousError(message.message, missing=message.missing, follows=follows)
             elif isinstance(message, protocol.Roster) and message.first == len(hellos):
                 hellos += message.hellos
                 config = config or message.config
@@ -236,5 +237,6 @@ class _Guest:
     def _check_cancelled(self) -> None:
         if host.cancelled(self.environment):
             raise RendezvousError(
-                f"another rank failed before rank {self.environment.rank} of {self.environment.size} had met it"
+                f"another rank failed before rank {self.environment.rank} of {self.environment.size} had met it",
+                follows=True,
             )

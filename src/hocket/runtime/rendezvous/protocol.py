@@ -196,10 +196,10 @@ class Gathering:
             self.missing,
         )
 
-    def fail(self, message: str, missing: Sequence[int] = ()) -> None:
+    def fail(self, message: str, missing: Sequence[int] = (), *, follows: bool = False) -> None:
         """Notes a failure; the first one wins."""
         if self.failure is None:
-            self.failure = RendezvousError(message, missing=missing)
+            self.failure = RendezvousError(message, missing=missing, follows=follows)
 
     def roster(self, config: Encoded) -> list[tuple[bytes, range]]:
         """Returns the messages with all members, each with the ranks whose descriptors go with it."""
