@@ -125,10 +125,10 @@ def test_a_result_of_compare_replaces_speed_ups_and_goals(tmp_path: Path) -> Non
 def test_a_part_of_a_run_replaces_nothing(tmp_path: Path) -> None:
     file, run = tmp_path / "result.json", a_run()
     report.write_json(file, Run(MACHINE, run.rows[1:]), [])
-    with pytest.raises(ValueError, match="a part of a full one"):
+    with pytest.raises(ValueError, match="a part of a full run"):
         published.taken(str(file), before())
     report.write_json(file, Run(MACHINE.replace("5 rounds", "ended early, 5 rounds"), run.rows), [])
-    with pytest.raises(ValueError, match="not of one whole run"):
+    with pytest.raises(ValueError, match="not from one whole run"):
         published.taken(str(file), before())
 
 

@@ -34,15 +34,15 @@ def result(tmp_path: Path) -> Path:
     [
         (compare, "--ranks", "0", "expected a whole number from 2 to 64"),
         (compare, "--ranks", "2,x", "'x': expected a whole number"),
-        (compare, "--ranks", ",", "expected something"),
+        (compare, "--ranks", ",", "expected values, separated by commas"),
         (compare, "--rounds", "-1", "expected a whole number of at least 1"),
         (compare, "--sizes", "10", "expected a positive multiple of 4 bytes"),
         (compare, "--sizes", "K", "expected a positive multiple of 4 bytes"),
-        (compare, "--operations", "all_reduce,scan", "'scan': expected some of all_reduce"),
-        (compare, "--peers", "nccl", "'nccl': expected some of gloo"),
-        (compare, "--settings", "bogus", "'bogus': expected some of default, yield"),
+        (compare, "--operations", "all_reduce,scan", "'scan': expected one of all_reduce"),
+        (compare, "--peers", "nccl", "'nccl': expected one of gloo"),
+        (compare, "--settings", "bogus", "'bogus': expected one of default, yield"),
         (compare, "--read", "missing", "'missing' cannot be read: No such file"),
-        (compare, "--read", __file__, "is no result of --json"),
+        (compare, "--read", __file__, "is not a result of --json"),
         (compare, "--json", "missing/file", "'missing/file' cannot be written"),
         (compare, "--json", os.fspath(BENCHMARKS), "cannot be written"),
         (compare, "--plot", "missing/file.png", "'missing/file.png' cannot be written"),
@@ -93,7 +93,7 @@ def test_what_says_what_to_measure_is_refused_where_nothing_is(
     with pytest.raises(SystemExit, match="2"):
         compare.main()
     name = option.split("=")[0]
-    assert f"argument {name}: says what to measure, and --read measures nothing" in capsys.readouterr().err
+    assert f"argument {name}: says what to measure, but --read measures nothing" in capsys.readouterr().err
 
 
 def test_everything_is_measured_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ REST = {"machine": "a machine", "settings": {}, "absent": {}, "costs": {}}
 )
 def test_other_json_is_no_result(found: object, tmp_path: Path) -> None:
     (tmp_path / "other").write_text(json.dumps(found))
-    with pytest.raises(Exception, match="is no result of --json"):
+    with pytest.raises(Exception, match="is not a result of --json"):
         report.read_json(os.fspath(tmp_path / "other"))
 
 

@@ -265,12 +265,12 @@ def test_a_quick_run_has_cells_for_every_goal() -> None:
 def test_a_quick_run_says_what_it_leaves_out() -> None:
     """Every cell of a full run is measured or told of, and so is who else is not measured there."""
     assert compare.quick_leaves_out(["impi"], [8]) == (
-        "bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; hocket without cross-memory attach under 64 KiB"
+        "bfloat16 except 8 B, 64 KiB, 64 MiB with 2 ranks; hocket without cross-memory attach below 64 KiB"
     )
     assert compare.quick_leaves_out(["gloo", "impi"], []) == (
-        "of 2 ranks 64 B, 512 KiB; of more 64 B, 1 KiB, 512 KiB, 64 MiB (the last but for all_reduce and "
-        "reduce_scatter); bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; Gloo but for all_reduce of 2 ranks; "
-        "hocket without cross-memory attach under 64 KiB"
+        "2 ranks: 64 B, 512 KiB; more ranks: 64 B, 1 KiB, 512 KiB, 64 MiB (the last one except all_reduce and "
+        "reduce_scatter); bfloat16 except 8 B, 64 KiB, 64 MiB with 2 ranks; Gloo except all_reduce with 2 ranks; "
+        "hocket without cross-memory attach below 64 KiB"
     )
     for ranks, missing in ((2, {64, 512 << 10}), (4, {64, 1 << 10, 512 << 10, 64 << 20})):
         full, quick = (
@@ -306,7 +306,7 @@ def test_bfloat16_is_measured_where_sums_are_made(num_ranks: int, quick: bool, s
     cells = compare.cells(values.OPERATIONS, [], num_ranks, quick)
     halves = [(cell.operation, cell.num_bytes) for cell in cells if cell.dtype == "bfloat16"]
     assert halves == [(name, size) for name in ("all_reduce", "reduce_scatter", "reduce") for size in sizes]
-    said = "# bfloat16: where sums are made" in report.text(Run(rows=cells), [])
+    said = "# bfloat16: only operations that add" in report.text(Run(rows=cells), [])
     assert said is bool(halves)
 
 

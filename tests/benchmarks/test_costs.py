@@ -110,14 +110,14 @@ def failing(error: Exception) -> Callable[..., dict[str, float]]:
 def test_what_fails_is_absent_and_the_rest_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measuring, "say", lambda _: None)
     monkeypatch.setattr(costs, "late", lambda _: {"late": 0.01})
-    monkeypatch.setattr(costs, "starting", failing(Failed("not all ranks came")))
+    monkeypatch.setattr(costs, "starting", failing(Failed("not all ranks started")))
     monkeypatch.setattr(costs, "protections_of_a_call", failing(RuntimeError("no compiler")))
     monkeypatch.setattr(costs, "communicators", failing(subprocess.TimeoutExpired("communicators.py", 9)))
     run = Run()
     costs.measure(run, tmp_path, (2,), 1)
     assert run.costs == {"late": 0.01}
     text = report.text(run, [goals.outcome(goal, [], run.costs) for goal in goals.GOALS])
-    assert "# absent: costs, start and staging: not all ranks came" in text
+    assert "# absent: costs, start and staging: not all ranks started" in text
     assert "# absent: costs, protections: no compiler" in text
     assert "# absent: costs, communicators: Command 'communicators.py' timed out" in text
 
