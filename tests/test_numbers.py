@@ -44,7 +44,7 @@ SIZES = (8, 64 << 10, 64 << 20)
 
 
 def a_run() -> Run:
-    """Three times as fast as the MPI, but for messages of 8 B."""
+    """A run that is three times as fast as the MPI, except for messages of 8 B."""
     rows = [
         row(operation, size, ranks, hocket=[1.0, 1.0, 1.0], impi=[2.0, 3.0, 4.0], gloo=[7.0, 7.0, 7.0])
         for ranks in (2, 8)
@@ -57,7 +57,7 @@ def a_run() -> Run:
 
 
 def before() -> dict[str, Any]:
-    """The JSON file, if its last run had the cells of this one."""
+    """The JSON file, as if its last run had the cells of this one."""
     ratios = {"all_reduce": [1.0] * 3, "send_recv": [1.0] * 3}
     table = {"run": "compare", "sizes": ["8 B", "64 KiB", "64 MiB"], "ranks": {"2": ratios, "8": ratios}}
     return DATA | {"speed_up_over_fastest_mpi": table}
@@ -73,7 +73,7 @@ def test_every_mark_is_closed_and_none_begins_a_line_of_text() -> None:
     for page in module.PAGES:
         text = page.read_text()
         assert text.count("<!-- numbers:") == len(module.MARKS.findall(text)), page
-        # A line that begins with a comment is HTML: what follows in it is no Markdown.
+        # A line that begins with a comment is HTML: the rest of the line is not Markdown.
         assert not re.search(r"^ *<!-- (?:numbers:\w+|end) -->.", text, re.MULTILINE), page
 
 

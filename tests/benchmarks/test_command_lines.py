@@ -1,4 +1,4 @@
-"""What a user can do wrong with benchmarks/compare.py and communicators.py is one line, before anything is measured."""
+"""Each error of a user of benchmarks/compare.py and communicators.py is one line, before anything is measured."""
 
 import importlib.util
 import json
@@ -167,7 +167,7 @@ def test_the_exit_status_says_whether_ours_failed_somewhere(
     left_out: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = {name: {"touched": [1.0]} for name in ("hocket", "no cma", "impi")}
-    cell = Row("reduce", 8, "bfloat16", 2, times, left_out=left_out)  # of which there is no goal
+    cell = Row("reduce", 8, "bfloat16", 2, times, left_out=left_out)  # no goal is about it
     report.write_json(tmp_path / "result", Run("a machine", [cell]), [])
     monkeypatch.setattr(goals, "GOALS", [])
     monkeypatch.setattr(sys, "argv", ["program", "--read", os.fspath(tmp_path / "result")])
@@ -189,7 +189,7 @@ def test_cells_that_cannot_be_are_left_out_and_named() -> None:
 @pytest.mark.parametrize(("num_ranks", "exact"), [(values.MOST_RANKS_OF_BFLOAT16, True), (10, False)])
 def test_sums_of_bfloat16_are_exact_as_far_as_is_said(num_ranks: int, exact: bool) -> None:
     most = sum(int(values.numbers(rank, "bfloat16").max()) for rank in range(num_ranks))
-    assert (most <= 256) is exact  # of 8 bits, all whole numbers up to there
+    assert (most <= 256) is exact  # all whole numbers up to 256 fit in 8 bits of mantissa
 
 
 def test_a_second_signal_does_not_disturb_the_ending() -> None:

@@ -1,4 +1,4 @@
-"""The costs in benchmarks/compare.py: what is taken of several starts, what protections cost, and what fails."""
+"""The costs in benchmarks/compare.py: the median of several starts, the cost of protections, and failures."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from comparison.results import Run
 
 
 class FakeGroup:
-    """Each start has its time to a first all_reduce."""
+    """Each start takes the next of the given times to the first all_reduce."""
 
     seconds: ClassVar[list[float]] = []
 
@@ -60,7 +60,7 @@ def test_protections_have_goals(
 
 
 class FakePair:
-    """Two ranks whose call takes so long."""
+    """Two ranks whose calls take `seconds` per byte."""
 
     def __init__(self, name: str, seconds: float, asked: list[str]) -> None:
         self.name, self.seconds, self.asked = name, seconds, asked

@@ -1,4 +1,4 @@
-"""What benchmarks/lab/other_calls.py prints is of calls that were made; a peer that cannot be had is left out."""
+"""benchmarks/lab/other_calls.py measures all its calls, and leaves out a peer that is not available."""
 
 import sys
 from pathlib import Path
