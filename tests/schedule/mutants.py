@@ -47,7 +47,7 @@ Mutation = Callable[[list[Step], int, int, Schedule, random.Random], None]
 
 @dataclass
 class Score:
-    """Counts by (kind of mutation, algorithm): broken mutants, caught ones of these; harmless ones, refused of these."""
+    """Counts by (kind of mutation, algorithm): broken mutants, caught ones of them; harmless ones, refused of them."""
 
     broken: Counter[tuple[str, str]] = field(default_factory=Counter)
     caught: Counter[tuple[str, str]] = field(default_factory=Counter)
