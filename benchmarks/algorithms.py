@@ -20,7 +20,7 @@ ROUND_SECONDS = 0.02
 
 
 def measure(algorithms: list[str], sizes: list[int], rounds: int) -> dict[tuple[int, str], list[float]]:
-    """Be one rank: return seconds per call of every round, by size and algorithm."""
+    """Runs one rank: returns the seconds per call of every round, by size and algorithm."""
     found = {}
     with hocket.init() as comm:
         for size in sizes:
@@ -37,7 +37,7 @@ def measure(algorithms: list[str], sizes: list[int], rounds: int) -> dict[tuple[
 
 
 def timed(comm: hocket.Communicator, x: np.ndarray, algorithm: str, num_calls: int) -> float:
-    """Return the seconds per call of the slowest rank: the same number on all ranks."""
+    """Returns the seconds per call of the slowest rank: the same number on all ranks."""
     comm.barrier()
     began = perf_counter()
     for _ in range(num_calls):
@@ -48,7 +48,7 @@ def timed(comm: hocket.Communicator, x: np.ndarray, algorithm: str, num_calls: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("algorithms", nargs="+", metavar="NAME", help="as algorithm= takes it")
+    parser.add_argument("algorithms", nargs="+", metavar="NAME", help="a value of algorithm=, such as ring")
     parser.add_argument("--ranks", type=whole(1), default=4)
     parser.add_argument("--sizes", type=listed(num_bytes), default="8,64K,4M")
     parser.add_argument("--rounds", type=whole(1), default=9)

@@ -1,6 +1,6 @@
-"""One rank of one library making one call, for benchmarks/backends.py; imports nothing but the library that it tries.
+"""Makes one call on one rank of one library, for benchmarks/backends.py; imports only that library.
 
-Values are small whole numbers, exact in every type. `expected` says what has to come out.
+Values are small whole numbers, exact in every type. `expected` returns the right result.
 """
 
 import contextlib
@@ -40,14 +40,14 @@ COLLECTIVES = (
 REDUCED = ([1, 2, 3, 0, 1, 0], [3, 2, 1, 1, 0, 0])  # by rank
 VECTORS = ([1, 2, 3, 4], [10, 20, 30, 40])  # by rank; a collective takes as many elements as it needs
 ROOT = 1
-COUNTS = (1, 3)  # of the uneven ones
-SEND_COUNTS = ((0, 2), (1, 3))  # of all_to_all_v, by sender and receiver
+COUNTS = (1, 3)  # elements by rank, for the uneven collectives
+SEND_COUNTS = ((0, 2), (1, 3))  # for all_to_all_v, by sender and receiver
 FACTOR = 2
-GRACE_SECONDS = 2.0  # for the second rank to tell how it went
+GRACE_SECONDS = 2.0  # until the second rank must have a verdict
 
 
 class Cell(NamedTuple):
-    """What is tried: kind "reduction" (an op of all_reduce) or "collective"."""
+    """One call to try. kind: "reduction" (an op of all_reduce) or "collective"."""
 
     kind: str
     name: str
@@ -55,14 +55,14 @@ class Cell(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How it went, and the words for it."""
+    """The result of a try, and its explanation."""
 
     kind: str
     text: str
 
 
 def expected(cell: Cell) -> list[Any] | None:
-    """What every rank must have, None for a rank that gets nothing; or None if the call has no meaning."""
+    """Returns what each rank must receive (None: nothing), or None if the call has no meaning."""
     if cell.kind == "reduction":
         values = reduced(cell.name, cell.dtype)
         return None if values is None else [values, values]
@@ -93,7 +93,7 @@ def expected(cell: Cell) -> list[Any] | None:
 
 
 def operands(dtype: str) -> tuple[list[Any], list[Any]]:
-    """What the two ranks reduce."""
+    """Returns the inputs of the two ranks."""
     if dtype == "bool":
         return [bool(value) for value in REDUCED[0]], [bool(value) for value in REDUCED[1]]
     if dtype in COMPLEX:
@@ -102,7 +102,7 @@ def operands(dtype: str) -> tuple[list[Any], list[Any]]:
 
 
 def reduced(op: str, dtype: str) -> list[Any] | None:
-    """The result by the meaning of the reduction; None where it has none for the type."""
+    """Returns the result of the reduction, or None if it has no meaning for the type."""
     whole = dtype in INTEGERS or dtype == "bool"
     if (op in ("min", "max") and dtype in COMPLEX) or (op in ("band", "bor", "bxor") and not whole):
         return None
@@ -145,11 +145,11 @@ class Hocket:
         self.rank = self.comm.rank
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leaves the group."""
         self.comm.close()
 
     def array(self, values: Sequence[Any], dtype: str) -> Any:
-        """Return values as what the library takes."""
+        """Returns the values as an array or tensor of the library."""
         import numpy as np
 
         if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
@@ -159,16 +159,16 @@ class Hocket:
         return np.array(values, dtype)
 
     def values(self, array: Any) -> list[Any]:
-        """Return an array as numbers."""
+        """Returns the elements as numbers."""
         return [complex(value) for value in array]
 
     def reduction(self, op: str, x: Any) -> Any:
-        """Return the all_reduce of x."""
+        """Returns the all_reduce of x."""
         made = {"premul_sum": lambda: self.library.premul_sum(FACTOR), "custom": lambda: self.library.op(add)}
         return self.comm.all_reduce(x, op=made[op]() if op in made else op)
 
     def collective(self, name: str, x: Any, empty: Callable[[int], Any]) -> Any:
-        """Return this rank's output of a call; `empty` makes an array of so many elements."""
+        """Returns this rank's output of a call; `empty(count)` makes an array of `count` elements."""
         comm, rank, other = self.comm, self.rank, 1 - self.rank
         if name == "send, recv":
             return comm.send(x, 1) if rank == 0 else comm.recv(empty(4), 0)[0]
@@ -223,22 +223,22 @@ class Gloo:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leaves the group."""
         self.dist.destroy_process_group()
 
     def array(self, values: Sequence[Any], dtype: str) -> Any:
-        """Return values as what the library takes."""
+        """Returns the values as an array or tensor of the library."""
         return self.torch.tensor(values, dtype=self.torch.float64 if dtype in FLOATS else None).to(
             getattr(self.torch, dtype)
         )
 
     def values(self, array: Any) -> list[Any]:
-        """Return an array as numbers."""
+        """Returns the elements as numbers."""
         wide = self.torch.complex128 if array.is_complex() else self.torch.float64
         return [complex(value) for value in array.to(wide).tolist()]
 
     def reduction(self, op: str, x: Any) -> Any:
-        """Return the all_reduce of x."""
+        """Returns the all_reduce of x."""
         kinds = self.dist.ReduceOp
         if op == "premul_sum":
             kind = self.dist._make_nccl_premul_sum(float(FACTOR))
@@ -248,7 +248,7 @@ class Gloo:
         return x
 
     def collective(self, name: str, x: Any, empty: Callable[[int], Any]) -> Any:
-        """Return this rank's output of a call; `empty` makes an array of so many elements."""
+        """Returns this rank's output of a call; `empty(count)` makes an array of `count` elements."""
         dist, rank, other, at_root = self.dist, self.rank, 1 - self.rank, self.rank == ROOT
         out = empty(4)
         if name in ("send, recv", "isend, irecv", "recv from any source"):
@@ -297,7 +297,7 @@ class Gloo:
 
 
 class Mpi:
-    """The calls of mpi4py on NumPy arrays: those with capital letters, which are MPI's own."""
+    """The calls of mpi4py on NumPy arrays: the methods with capital letters, which call MPI directly."""
 
     NAMES = (
         {f"{kind}{bits}": f"{kind.upper()}{bits}_T" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
@@ -313,21 +313,21 @@ class Mpi:
         assert self.comm.Get_size() == 2 and rank in (None, self.rank)
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leaves the group."""
         self.comm.Barrier()
 
     def array(self, values: Sequence[Any], dtype: str) -> Any:
-        """Return values as what the library takes."""
+        """Returns the values as an array or tensor of the library."""
         import numpy as np
 
         return np.array(values, dtype)
 
     def values(self, array: Any) -> list[Any]:
-        """Return an array as numbers."""
+        """Returns the elements as numbers."""
         return [complex(value) for value in array]
 
     def reduction(self, op: str, x: Any) -> Any:
-        """Return the all_reduce of x."""
+        """Returns the all_reduce of x."""
         import numpy as np
 
         out, kind = np.zeros_like(x), getattr(self.mpi, self.NAMES[x.dtype.name])
@@ -340,7 +340,7 @@ class Mpi:
         return out
 
     def collective(self, name: str, x: Any, empty: Callable[[int], Any]) -> Any:
-        """Return this rank's output of a call; `empty` makes an array of so many elements."""
+        """Returns this rank's output of a call; `empty(count)` makes an array of `count` elements."""
         comm, rank, other, at_root = self.comm, self.rank, 1 - self.rank, self.rank == ROOT
         out = empty(4)
         if name in ("send, recv", "recv from any source"):
@@ -387,7 +387,7 @@ LIBRARIES: dict[str, Any] = {"hocket": Hocket, "gloo": Gloo, "mpi": Mpi}
 
 
 def missing(library: str, cell: Cell) -> str:
-    """Why the interface of the library has no words for this; empty if it has."""
+    """Returns why the library's interface cannot express the call; empty if it can."""
     if library == "mpi":
         import mpi4py
 
@@ -423,7 +423,7 @@ def version(library: str) -> str:
 
 
 def prepare(library: str) -> None:
-    """Imports what every rank would import, so that forked ones start at once."""
+    """Imports what every rank would import, so that forked ranks start at once."""
     if library == "gloo":
         import torch
 
@@ -435,7 +435,7 @@ def prepare(library: str) -> None:
 
 
 def run_rank(library: str, cell: Cell, folder: Path, rank: int | None) -> None:
-    """Makes the call and leaves the verdict in the folder."""
+    """Makes the call, and writes the verdict to the folder."""
     member = LIBRARIES[library](rank, folder)
     (folder / f"{member.rank}.segments").write_text("\n".join(segments()))
     verdict = judge(member, cell)
@@ -443,17 +443,17 @@ def run_rank(library: str, cell: Cell, folder: Path, rank: int | None) -> None:
     path.with_suffix(".part").write_text(json.dumps(verdict))
     path.with_suffix(".part").rename(path)
     deadline = time.monotonic() + GRACE_SECONDS
-    while not other.exists() and time.monotonic() < deadline:  # the end of this one must not be the other one's error
+    while not other.exists() and time.monotonic() < deadline:  # this rank's exit must not become the other's error
         time.sleep(0.005)
     if verdict.kind in ("yes", "wrong", "accepted"):
         with contextlib.suppress(Exception):
             member.close()
     else:
-        os._exit(0)  # what a library does at exit after an error is not what is tried here
+        os._exit(0)  # skips what the library does at exit after an error
 
 
 def segments() -> set[str]:
-    """The files of shared memory that this process has mapped."""
+    """Returns the files of shared memory that this process has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {words[5] for words in map(str.split, lines) if len(words) == 6 and words[5].startswith("/dev/shm/")}
 

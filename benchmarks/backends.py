@@ -1,12 +1,11 @@
-"""Tests which library supports which reduction, type and collective, on Hocket, Gloo and MPI.
+"""Tests which reductions, types and collectives Hocket, Gloo and MPI support.
 
     python benchmarks/backends.py [--output docs/reports/backends.md] [--only gloo,mpi] [--limit SECONDS]
 
-Each try is two ranks in processes of their own, with a time limit, and its answer is checked. Peers live in virtual
-environments under build/peers/ that are made on the first run: Gloo inside PyTorch, MPI through mpi4py. A peer that
-cannot be installed or started is said to be absent. Ranks of Hocket and Gloo are forked from a process that has
-imported the library; those of MPI are started by its own mpiexec. What is written depends on the answers only, so that
-it stays the same where nothing changed.
+Each try runs two ranks in two new processes with a time limit, and checks the answer. Peers have virtual environments
+under build/peers/, made on the first run: Gloo inside PyTorch, MPI through mpi4py. A peer that cannot be installed or
+started is absent. Ranks of Hocket and Gloo are forked from a process that has imported the library; mpiexec starts
+those of MPI. The page depends only on the answers, so it stays the same if nothing changed.
 """
 
 import argparse
@@ -32,13 +31,13 @@ from backend_ranks import COLLECTIVES, DTYPES, OPS, Cell, Verdict
 
 ROOT = Path(__file__).parents[1]
 MOST_LETTERS = 140  # of a note
-MOST_HANGS = 10  # that are tried a second time, in case the machine was only busy
-# The other rank's error may end the connection; what is then said of the connection is not what went wrong.
+MOST_HANGS = 10  # so many are tried a second time: the machine may only have been busy
+# The other rank's error may end the connection. A message about the connection is then not the cause.
 CONSEQUENCE = re.compile("connection|closed|reset by peer|peer rank|terminat|abort", re.IGNORECASE)
 TITLES = {"hocket": "Hocket", "gloo": "Gloo (torch.distributed)", "mpi": "MPI (mpi4py)"}
 CELLS = [Cell("reduction", op, dtype) for op in OPS for dtype in DTYPES]
 CELLS += [Cell("collective", name, "float32") for name in COLLECTIVES]
-FIRST = [Cell("collective", "all_reduce", "float32")]  # a library that cannot do this has not been started well
+FIRST = [Cell("collective", "all_reduce", "float32")]  # if this fails, the library was not started correctly
 
 HEAD = """\
 # Which library supports what
@@ -65,7 +64,7 @@ Two ranks on one machine made each call, in two new processes with a limit of {l
 
 
 def interpreter_of(library: str, limit: float) -> Path | None:
-    """The Python that has the library; makes its environment if need be. None where it cannot be had."""
+    """Returns the Python that has the library; makes its environment on first use. None if that fails."""
     if library == "hocket":
         return Path(sys.executable)
 
@@ -85,7 +84,7 @@ def version_of(library: str, python: Path) -> str:
 
 
 def probe_all(library: str, python: Path, limit: float, cells: Sequence[Cell]) -> dict[Cell, Verdict]:
-    """The verdict of every cell, from a process of the library's own interpreter; fewer if that ends early."""
+    """Returns the verdict of every cell, from a process of the library's own interpreter; fewer if it ends early."""
     command = [python, __file__, "--serve", library, "--limit", str(limit), "--cells", json.dumps(cells)]
     found = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -101,7 +100,7 @@ def probe_all(library: str, python: Path, limit: float, cells: Sequence[Cell]) -
 
 
 def serve(library: str, limit: float, cells: Sequence[Cell]) -> None:
-    """Tries every cell, and prints each verdict as a line."""
+    """Tries every cell, and prints a line for each verdict."""
     if library != "mpi":
         backend_ranks.prepare(library)
     num_hangs = 0
@@ -115,12 +114,12 @@ def serve(library: str, limit: float, cells: Sequence[Cell]) -> None:
 
 
 def probe(library: str, cell: Cell, limit: float) -> Verdict:
-    """What two ranks make of a cell within the limit."""
+    """Tries a cell on two ranks within the limit; returns the verdict."""
     with tempfile.TemporaryDirectory(prefix="backends-", ignore_cleanup_errors=True) as folder:
         ended_badly = (run_mpi if library == "mpi" else run_forked)(library, cell, Path(folder), limit)
         told = sorted(Path(folder).glob("?.json"))
         verdicts = [Verdict(*json.loads(path.read_text())) for path in told]
-    verdicts.sort(key=lambda verdict: bool(CONSEQUENCE.search(verdict.text)))  # stable: else by rank
+    verdicts.sort(key=lambda verdict: bool(CONSEQUENCE.search(verdict.text)))  # a stable sort: otherwise by rank
     for kind in ("wrong", "error", "refused", "accepted"):
         for verdict in verdicts:
             if verdict.kind == kind:
@@ -133,14 +132,14 @@ def probe(library: str, cell: Cell, limit: float) -> Verdict:
 
 
 def first_words(text: str) -> str:
-    """An error's beginning, without what differs from run to run or says where the library was built."""
+    """Returns the beginning of an error, without build paths and without what differs between runs."""
     text = re.sub(r"\[/\S*\]|\[\d+\.\d+\.\d+\.\d+\]:\d+|\[[\w.-]+:\d+\]", "", text)
     words = " ".join(text.split())
     return words if len(words) <= MOST_LETTERS else words[:MOST_LETTERS].rsplit(" ", 1)[0] + " ..."
 
 
 def run_forked(library: str, cell: Cell, folder: Path, limit: float) -> str:
-    """Returns how a rank ended that said nothing; empty if it was still running."""
+    """Runs two forked ranks; returns how a rank without a verdict ended, or nothing if it was still running."""
     context = multiprocessing.get_context("fork")
     ranks = [context.Process(target=backend_ranks.run_rank, args=(library, cell, folder, rank)) for rank in range(2)]
     for process in ranks:
@@ -175,7 +174,7 @@ def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
         _, text = process.communicate(timeout=limit)
         return f"mpiexec ended with {ending(process.returncode)}: {text.strip()}" if process.returncode else ""
     except subprocess.TimeoutExpired:
-        process.terminate()  # so that it ends its ranks, which are not in its process group
+        process.terminate()  # not killed: it must end its ranks, which are not in its process group
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=backend_ranks.GRACE_SECONDS)
         return ""
@@ -183,7 +182,7 @@ def run_mpi(library: str, cell: Cell, folder: Path, limit: float) -> str:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        for told in folder.glob("*.segments"):  # MPICH leaves them where a rank ends without its farewell
+        for told in folder.glob("*.segments"):  # MPICH leaves them if a rank ends without MPI_Finalize
             for segment in told.read_text().split():
                 Path(segment).unlink(missing_ok=True)
 
@@ -196,13 +195,13 @@ def ending(code: int) -> str:
 
 
 class Notes:
-    """Numbers for what goes wrong, the same number for the same words."""
+    """The numbers of the notes: one number for each text."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
     def mark(self, verdict: Verdict | None) -> str:
-        """Return the word for a verdict, with the number of its note."""
+        """Returns the word for a verdict, with the number of its note."""
         if verdict is None:
             return "absent"
         if verdict.kind not in ("wrong", "error", "hang", "accepted"):
@@ -210,7 +209,7 @@ class Notes:
         return f"{verdict.kind} [{self.numbers.setdefault(verdict.text, len(self.numbers) + 1)}]"
 
     def text(self) -> str:
-        """Return the notes as a list."""
+        """Returns the notes as a list."""
         return "".join(f"{number}. {text}\n" for text, number in self.numbers.items())
 
 
@@ -257,7 +256,7 @@ def main() -> int:
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank:
-        signal.alarm(round(arguments.limit) + 10)  # ends it if mpiexec was killed and could not
+        signal.alarm(round(arguments.limit) + 10)  # ends this rank if mpiexec was killed
         backend_ranks.run_rank("mpi", Cell(*json.loads(arguments.rank)), Path(os.environ["BACKENDS_FOLDER"]), None)
         return 0
     if arguments.serve:
@@ -266,7 +265,7 @@ def main() -> int:
     results, versions = {}, {}
     for library in arguments.only.split(","):
         python = interpreter_of(library, arguments.limit)
-        absent = f"{TITLES[library]}: cannot be installed or started here"
+        absent = f"{TITLES[library]}: cannot be installed or started on this machine"
         versions[library] = version_of(library, python) if python else absent
         results[library] = probe_all(library, python, arguments.limit, CELLS) if python else {}
         if python and set(results[library]) != set(CELLS):

@@ -6,8 +6,8 @@ For each number of ranks, all processes of this host:
 
 first       milliseconds from hocket.init(), after all imports, until the last rank has finished its first all_reduce;
             warm: the proof is in the cache, cold: the cache is empty. Median of --rounds jobs, and the worst
-communicator  milliseconds for one more (median over --count that are open at the same time, and the worst), and KiB
-            per rank: anonymous memory of the process (smaps_rollup) and blocks of its arena (fstat)
+communicator  milliseconds for one more communicator (median over --count open ones, and the worst), and KiB per rank:
+            anonymous memory of the process (smaps_rollup) and blocks of its arena (fstat)
 staging     KiB of shared memory of a rank after all_reduces of 8 B to 4 MiB of private memory: blocks of its arena,
             without those of the first communicator
 late        milliseconds of CPU (getrusage) that a rank uses while another is one second late for an all_reduce, and
@@ -40,24 +40,24 @@ STAGED_BYTES = (8, 64 << 10, 1 << 20, 4 << 20)
 
 
 def anonymous_bytes() -> int:
-    """Private memory of this process."""
+    """Returns the private memory of this process."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
 
 def arena_bytes() -> int:
-    """Shared memory that this rank has taken."""
+    """Returns the shared memory that this rank has taken."""
     return os.fstat(memory.arena().descriptor).st_blocks * 512
 
 
 def cpu_seconds() -> float:
-    """Of this process so far."""
+    """Returns the CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def first_call(begin: float) -> float:
-    """Seconds from `begin`, a time that all ranks know, to the end of this rank's first all_reduce."""
+    """Returns the seconds from `begin`, a time that all ranks know, to the end of this rank's first all_reduce."""
     x = np.ones(2, np.float32)
     hocket.init  # noqa: B018 - naming it imports what it needs
     if time.monotonic() >= begin:
@@ -70,9 +70,9 @@ def first_call(begin: float) -> float:
 
 
 def communicators(count: int) -> tuple[float, float, float]:
-    """Median and worst seconds for one more, and bytes that each takes of this rank."""
+    """Returns the median and worst seconds for one more communicator, and its bytes on this rank."""
     with hocket.init() as comm:
-        comm.dup().all_reduce(np.ones(1))  # what is made once is not counted
+        comm.dup().all_reduce(np.ones(1))  # objects that are made only once do not count
         before = anonymous_bytes() + arena_bytes()
         parts, seconds = [], []
         for _ in range(count):
@@ -81,13 +81,13 @@ def communicators(count: int) -> tuple[float, float, float]:
             seconds.append(time.perf_counter() - started)
         for part in parts:
             if part.all_reduce(np.ones(1))[0] != comm.size:
-                raise RuntimeError("a communicator computes nonsense")
+                raise RuntimeError("an all_reduce of a new communicator has a wrong result")
         taken = anonymous_bytes() + arena_bytes() - before
         return statistics.median(seconds), max(seconds), taken / count
 
 
 def staging() -> float:
-    """Bytes of this rank's arena that moving private memory has taken."""
+    """Returns the bytes of this rank's arena that calls on private memory take."""
     with hocket.init() as comm:
         before = arena_bytes()
         for num_bytes in STAGED_BYTES:
@@ -97,7 +97,7 @@ def staging() -> float:
 
 
 def late() -> tuple[float, float]:
-    """Seconds of CPU that this rank burns while rank 0 is late: to an all_reduce, to a message."""
+    """Returns the CPU seconds that this rank uses while rank 0 is late: for an all_reduce, and for a message."""
     with hocket.init() as comm:
         x, burnt = np.ones(2, np.float32), []
 
@@ -122,20 +122,20 @@ def late() -> tuple[float, float]:
 
 
 def on_ranks(function: Callable[..., Any], num_ranks: int, *args: Any) -> list[float]:
-    """The worst over the ranks of each number that it returns."""
+    """Returns the maximum over the ranks of each number that `function` returns."""
     found = hocket.run_ranks(function, num_ranks, args=args, kind="process")
     rows = [one if isinstance(one, tuple) else (one,) for one in found]
     return [max(column) for column in zip(*rows, strict=True)]
 
 
 def first_calls(num_ranks: int, rounds: int, imports: float) -> dict[str, list[float]]:
-    """Seconds to the first all_reduce: with an empty cache, and then with the proof in it."""
+    """Returns the seconds to the first all_reduce: with an empty cache, then with the proof in the cache."""
     times: dict[str, list[float]] = {"cold": [], "warm": []}
     kept = os.environ.get("HOCKET_CACHE")
     try:
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as os.environ["HOCKET_CACHE"]:
-                for found in times.values():  # the second one finds what the first has left
+                for found in times.values():  # the second job finds the cache of the first
                     found += on_ranks(first_call, num_ranks, time.monotonic() + imports * max(1.0, num_ranks / 4))
     finally:
         os.environ.pop("HOCKET_CACHE")
@@ -174,7 +174,7 @@ def table_row(words: Iterable[str]) -> str:
 
 
 def line(found: dict[str, Any]) -> str:
-    """One row under COLUMNS; times in milliseconds."""
+    """Returns one row under COLUMNS; times in milliseconds."""
     warm, cold = found["first_seconds"]["warm"], found["first_seconds"]["cold"]
     one, burnt = found["communicator"], found["late_cpu_seconds"]
     words = (
@@ -193,9 +193,9 @@ def line(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     ranks = listed(whole(1))
-    parser.add_argument("--ranks", type=ranks, default="2,4,8,16,32,64", help="as processes (2,4,8,16,32,64)")
+    parser.add_argument("--ranks", type=ranks, default="2,4,8,16,32,64", help="numbers of ranks (2,4,8,16,32,64)")
     parser.add_argument("--count", type=whole(1), default=64, help="communicators that are open at once (64)")
-    parser.add_argument("--rounds", type=whole(1), default=3, help="jobs whose beginning is timed, cold and warm (3)")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="jobs that time the start, cold and warm (3)")
     parser.add_argument("--imports", type=time_limit, default=4.0, help="seconds that 4 ranks may take to import (4)")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write all numbers, in seconds and bytes")
     arguments = parser.parse_args()

@@ -4,17 +4,16 @@
                                  [--peers openmpi,impi] [--settings default,pinned] [--rounds N] [--no-costs]
                                  [--json FILE] [--plot FILE] [--read FILE,FILE] [--table] [--report-only]
 
-Each peer has a virtual environment of its own under build/peers/, made on the first run, and is measured with the best
-of its settings, which a short trial finds for every rank count. All are called from Python, on the same buffers, by the
-protocol of comparison/measuring.py. What counts are ratios within a round: times belong to the machine and the hour.
-So all times of a row are those of one round, the one with the median ratio, and `hop` is the nanoseconds in which two
-cores exchange a line in that round, and the least and most of all rounds: on some machines it changes by the minute.
-Rows marked ! were measured while others used more than 5 % of all cores (the median over rounds; the floor, which is
-measured after each row's others, does not count). The exit status is 0 if all goals hold, and
-Hocket failed in no cell; a goal with a cell in which it did is not reached. bfloat16 is measured where sums are made:
-what an operation only moves is the same bytes in every library, whatever they mean. --read reports on what --json has
-written; of a run that ended early that is what it had measured. oneCCL and DeepSpeed's kernel, which has all_reduce
-alone, are measured where --peers names them; no goal asks for them.
+Each peer has its own virtual environment under build/peers/, made on the first run. A short trial finds its best
+settings for every rank count. All libraries are called from Python on the same buffers, with the protocol of
+comparison/measuring.py. Compare only ratios within a round: times depend on the machine and the hour. All times of a
+row are from one round, the one with the median ratio. `hop` is the nanoseconds in which two cores exchange a cache line
+in that round, with the minimum and maximum of all rounds: on some machines it changes by the minute. A row is marked !
+if others used more than 5 % of all cores (the median over rounds; the floor is measured after the rest of the row, and
+does not count). The exit status is 0 if all goals are reached and Hocket failed in no cell. A goal with a cell in which
+Hocket failed is not reached. bfloat16 is measured only for operations that add: the others move the same bytes for
+every type. --read reports on files of --json, also of runs that ended early. oneCCL and DeepSpeed's kernel, which has
+only all_reduce, are measured if --peers names them; no goal is about them.
 """
 
 import argparse
@@ -41,13 +40,13 @@ from peers import PACKAGES, ROOT, USUAL
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8, 64, KIB, 8 * KIB, 64 * KIB, 512 * KIB, MIB, 16 * MIB, 64 * MIB)
 QUICK_SIZES = (8, KIB, 8 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
-QUICK_SIZES_OF_MORE = (8, 8 * KIB, 64 * KIB, MIB, 16 * MIB)  # of more than two ranks, whose calls are long
+QUICK_SIZES_OF_MORE = (8, 8 * KIB, 64 * KIB, MIB, 16 * MIB)  # for more than two ranks: their calls are long
 QUICK_LARGEST_OF_MORE = ("all_reduce", "reduce_scatter")
-BFLOAT16_OPERATIONS = ("all_reduce", "reduce_scatter", "reduce")  # others move the same bytes, whatever they mean
+BFLOAT16_OPERATIONS = ("all_reduce", "reduce_scatter", "reduce")  # the others move the same bytes for every type
 QUICK_BFLOAT16 = (8, 64 * KIB, 64 * MIB)
 GLOO_QUICK = ("all_reduce",)
 LEAST_ATTACHED = 64 * KIB
-MEASURED = {  # what is measured where the command line does not say
+MEASURED = {  # defaults of the options that say what to measure
     "quick": False,
     "ranks": [2, 4, 8],
     "sizes": [],
@@ -70,7 +69,7 @@ def dtypes(operation: str) -> Sequence[str]:
 
 
 def cells(operations: Sequence[str], asked_sizes: Sequence[int], num_ranks: int, quick: bool) -> list[Row]:
-    """Rows yet without values, of the sizes asked for, or the default ones."""
+    """Returns rows without values, for the given sizes or the default ones."""
     rows = []
     for operation in operations:
         for dtype in dtypes(operation):
@@ -85,7 +84,7 @@ def cells(operations: Sequence[str], asked_sizes: Sequence[int], num_ranks: int,
 
 
 def left_out(operations: Sequence[str], num_ranks: int) -> dict[str, str]:
-    """The cells that there cannot be, and why."""
+    """Returns the cells that cannot exist, and why."""
     return {
         f"{operation} of {dtype}, {num_ranks} ranks": reason
         for operation in operations
@@ -95,31 +94,31 @@ def left_out(operations: Sequence[str], num_ranks: int) -> dict[str, str]:
 
 
 def quick_leaves_out(peers: Sequence[str], asked_sizes: Sequence[int]) -> str:
-    """What --quick says nothing of, goals included."""
+    """Returns in words what --quick does not measure, and so its goals do not cover."""
     words = []
     if not asked_sizes:
-        but_for = f"the last but for {' and '.join(QUICK_LARGEST_OF_MORE)}"
-        for whose, kept, but in (("2 ranks", QUICK_SIZES, ""), ("more", QUICK_SIZES_OF_MORE, f" ({but_for})")):
-            words.append(f"of {whose} {', '.join(size_name(size) for size in SIZES if size not in kept)}{but}")
-    words.append(f"bfloat16 but for {', '.join(map(size_name, QUICK_BFLOAT16))} of 2 ranks")
+        but_for = f"the last one except {' and '.join(QUICK_LARGEST_OF_MORE)}"
+        for whose, kept, but in (("2 ranks", QUICK_SIZES, ""), ("more ranks", QUICK_SIZES_OF_MORE, f" ({but_for})")):
+            words.append(f"{whose}: {', '.join(size_name(size) for size in SIZES if size not in kept)}{but}")
+    words.append(f"bfloat16 except {', '.join(map(size_name, QUICK_BFLOAT16))} with 2 ranks")
     if "gloo" in peers:
-        words.append(f"Gloo but for {' and '.join(GLOO_QUICK)} of 2 ranks")
-    return "; ".join([*words, f"hocket without cross-memory attach under {size_name(LEAST_ATTACHED)}"])
+        words.append(f"Gloo except {' and '.join(GLOO_QUICK)} with 2 ranks")
+    return "; ".join([*words, f"hocket without cross-memory attach below {size_name(LEAST_ATTACHED)}"])
 
 
 def wanted(row: Row, contender: Contender, quick: bool) -> bool:
-    """Whether the contender is measured there: Gloo takes up to a second for what others do in milliseconds."""
+    """Returns whether the contender is measured in this cell. Gloo takes up to 1 s where others take milliseconds."""
     if contender.name == "gloo" and quick:
         return row.operation in GLOO_QUICK and row.num_ranks == 2
     if contender.name == "deepspeed":
-        return row.operation == "all_reduce"  # it has no other
+        return row.operation == "all_reduce"  # its only operation
     if contender.name == "no cma" and quick:
-        return row.num_bytes == 0 or row.num_bytes >= LEAST_ATTACHED  # smaller messages never go that way
+        return row.num_bytes == 0 or row.num_bytes >= LEAST_ATTACHED  # smaller messages never use it
     return True
 
 
 def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
-    """Measure everything asked for, into run.rows."""
+    """Measures everything that was asked for, into run.rows."""
     build = ROOT / "build" / "compare"
     building.touch_module(build)
     floor = building.floor_program(build)
@@ -148,7 +147,7 @@ def compare(arguments: argparse.Namespace, effort: Effort, run: Run) -> None:
 
 
 def was_written(path: Path, write: Callable[[Path], None]) -> bool:
-    """Whether it could be; else says why not, as the report must go on."""
+    """Returns whether the file could be written; if not, prints why, and the report goes on."""
     try:
         write(path)
     except OSError as error:
@@ -158,13 +157,14 @@ def was_written(path: Path, write: Callable[[Path], None]) -> bool:
 
 
 def stop(number: int, _: object) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM):  # a second one must not interrupt the ending; ignored by the system,
-        signal.signal(each, lambda *_: None)  # one that is there already would be told of on standard error
-    sys.exit(128 + number)  # through every `with`, which ends what was started
+    # A second signal must not interrupt the ending. With SIG_IGN, Python would print an error for one that has arrived.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    sys.exit(128 + number)  # leaves every `with`, which ends what was started
 
 
 def parsed() -> argparse.Namespace:
-    """The command line; everything that can be wrong with it is found here, before anything is measured."""
+    """Returns the command line. All its errors are found here, before anything is measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     quick = "fewer sizes and shorter batches: under ten minutes"
     parser.add_argument("--quick", action="store_true", default=None, help=quick)
@@ -174,36 +174,34 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sizes", type=listed(num_bytes), help="bytes of the larger buffer")
     parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), help="(all)")
     parser.add_argument("--peers", type=listed(one_of(tuple(PACKAGES)), 0), help=f"({','.join(USUAL)})")
-    parser.add_argument("--settings", type=listed(one_of(names)), help="of the peers: try these only")
+    parser.add_argument("--settings", type=listed(one_of(names)), help="try only these settings of the peers")
     parser.add_argument("--rounds", type=whole(1), help=f"({FULL.rounds}; quick: {QUICK.rounds})")
-    costs_out = "leave out setting up, memory and waiting"
+    costs_out = "skip the costs of start-up, memory, waiting and protections"
     parser.add_argument("--no-costs", action="store_true", default=None, help=costs_out)
-    parser.add_argument("--read", type=runs, metavar="FILES", help="report on these, of --json; measure nothing")
-    parser.add_argument(
-        "--table", action="store_true", help="print tables of Markdown, as in docs, instead of the report"
-    )
+    parser.add_argument("--read", type=runs, metavar="FILES", help="report on these files of --json; measure nothing")
+    parser.add_argument("--table", action="store_true", help="print Markdown tables, as in docs, instead of the report")
     parser.add_argument("--json", type=new_file, metavar="FILE")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="needs matplotlib, the extra `plot`")
-    parser.add_argument("--report-only", action="store_true", help="exit with 0 whatever was reached")
+    parser.add_argument("--report-only", action="store_true", help="exit with 0 even if a goal is missed")
     arguments = parser.parse_args()
     for name, default in MEASURED.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, default)
         elif arguments.read:
-            parser.error(f"argument --{name.replace('_', '-')}: says what to measure, and --read measures nothing")
+            parser.error(f"argument --{name.replace('_', '-')}: says what to measure, but --read measures nothing")
     if not arguments.read and importlib.util.find_spec("ml_dtypes") is None:
         parser.error(f"{sys.executable} has no ml_dtypes: `make compare` installs what it needs")
     return arguments
 
 
 def judged(run: Run) -> list[Outcome]:
-    """What became of all goals."""
+    """Returns the outcome of every goal."""
     known = goals.across_rows(run.rows) | {name: run.costs[name] for name in run.costs if name != "communicators"}
     return [goals.outcome(goal, run.rows, known) for goal in goals.GOALS]
 
 
 def measured(arguments: argparse.Namespace) -> Run:
-    """What was asked for. Of a run that ends early what there is goes to --json, marked as such."""
+    """Measures what was asked for. If the run ends early, --json gets its results so far, marked as such."""
     effort = QUICK if arguments.quick else FULL
     if arguments.rounds:
         effort = effort.with_rounds(arguments.rounds)

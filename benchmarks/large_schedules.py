@@ -1,9 +1,9 @@
-"""Measures building, proving and lowering of schedules for very many ranks: CPU seconds and memory, a process each.
+"""Measures building, proving and lowering of schedules for very many ranks: CPU seconds and memory, one process each.
 
 python benchmarks/large_schedules.py --ranks 16384
 
-It proves laws 1, 2 and 5, and then makes the plan of one rank in a process that has proved nothing. If there is no such
-schedule, or 8 GiB are too small, the line says so.
+It proves laws 1, 2 and 5, then makes the plan of one rank in a new process. The line says if a schedule does not exist
+or needs more than 8 GiB.
 """
 
 import argparse
@@ -31,7 +31,7 @@ NAMES = [
 
 
 def measure(collective: str, name: str, num_ranks: int, *, plan: bool) -> dict[str, float | str]:
-    """CPU seconds to build, and to prove or to lower; the most memory that this process took, in GiB."""
+    """Returns the CPU seconds to build and to prove or lower, and the peak memory of this process in GiB."""
     algorithm = ALGORITHMS[collective, name]
     size = math.isqrt(num_ranks)
     groups = (size,) * (num_ranks // size) if name == "hierarchical" and num_ranks == size * size else None
@@ -50,7 +50,7 @@ def measure(collective: str, name: str, num_ranks: int, *, plan: bool) -> dict[s
 
 
 def in_a_child(collective: str, name: str, num_ranks: int, *, plan: bool) -> dict[str, float | str]:
-    """The same, measured in a process of its own."""
+    """Measures the same in a new process."""
     what = [sys.executable, __file__, "--ranks", str(num_ranks), "--only", collective, name, *(["--plan"] * plan)]
     child = subprocess.run(what, capture_output=True, text=True, check=False)
     if child.returncode:
@@ -61,8 +61,8 @@ def in_a_child(collective: str, name: str, num_ranks: int, *, plan: bool) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=16384, help="ranks of each schedule (16384)")
-    parser.add_argument("--only", nargs=2, metavar=("COLLECTIVE", "NAME"), help="one algorithm, as JSON")
-    parser.add_argument("--plan", action="store_true", help="with --only: lower it for one rank, and prove nothing")
+    parser.add_argument("--only", nargs=2, metavar=("COLLECTIVE", "NAME"), help="measure one algorithm; print JSON")
+    parser.add_argument("--plan", action="store_true", help="with --only: lower for one rank, do not prove")
     arguments = parser.parse_args()
     if arguments.only:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))

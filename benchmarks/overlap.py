@@ -5,11 +5,11 @@
 Each rank multiplies matrices for as long as the all_reduce takes. `serial`: one after the other. `overlapped`: the
 all_reduce is launched, the matrices are multiplied, then the rank waits for it. `hidden` is (serial - overlapped) /
 communication; `over longer` is overlapped / the longer of the two, 1 if one hides the other, `over sum` is
-overlapped / their sum, 1 if nothing is hidden. CPU seconds are those of both ranks, overlapped.
+overlapped / their sum, 1 if nothing is hidden. `CPU` is the time of both ranks' cores in `overlapped`.
 
-Over a paced link (hocket.testing.paced_link) communicating leaves the cores alone, but for adding up and copying, as
-beside a network card. Through shared memory it is itself the work of a core, and there is nothing to hide it behind,
-unless ranks have cores to spare. All figures are medians over rounds in which programs take turns, of the slower rank.
+Over a paced link (hocket.testing.paced_link), as over a network card, communication uses the cores only for additions
+and copies. Through shared memory, communication is itself work of a core, so nothing is hidden unless ranks have spare
+cores. All numbers are of the slower rank, and medians over rounds in which the programs take turns.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SIDE = 256  # of the matrices
 
 
 def timed(comm: hocket.Communicator, program: Callable[[], None]) -> tuple[float, float]:
-    """Wall seconds of the slower rank, and CPU seconds of both."""
+    """Returns the wall seconds of the slower rank, and the CPU seconds of both."""
     comm.barrier()
     wall, cpu = perf_counter(), process_time()
     program()
@@ -42,7 +42,7 @@ def timed(comm: hocket.Communicator, program: Callable[[], None]) -> tuple[float
 
 
 def measure(num_bytes: int, num_rounds: int) -> list[dict[str, tuple[float, float]]]:
-    """One rank: of each round, seconds as `timed` gives them, of each program."""
+    """Runs one rank: returns the result of `timed` for each round and program."""
     with hocket.init() as comm:
         gradient = hocket.empty(num_bytes // 4, "float32")
         gradient[:] = 0.0
@@ -66,7 +66,7 @@ def measure(num_bytes: int, num_rounds: int) -> list[dict[str, tuple[float, floa
             compute()
             work.wait()
 
-        for _ in range(4):  # from then on computing takes as long; times and so this number are equal on all ranks
+        for _ in range(4):  # then computing takes as long as communicating; the number is the same on all ranks
             pairs = [(timed(comm, communicate)[0], timed(comm, compute)[0]) for _ in range(3)]
             ratio = statistics.median(communication / computing for communication, computing in pairs)
             num_products = max(1, round(num_products * ratio))
@@ -75,7 +75,7 @@ def measure(num_bytes: int, num_rounds: int) -> list[dict[str, tuple[float, floa
 
 
 def row(rounds: list[dict[str, tuple[float, float]]]) -> dict[str, float]:
-    """What the table says of one link."""
+    """Returns the table's numbers for one link."""
 
     def median(figure: Callable[..., float]) -> float:
         return statistics.median(figure(**{name: wall for name, (wall, _) in one.items()}) for one in rounds)

@@ -1,4 +1,4 @@
-"""The other libraries of comparisons: their environments, and the commands that start their ranks.
+"""The libraries that Hocket is compared with, and their virtual environments.
 
 Each library has a virtual environment under build/peers/, made on first use. The mpiexec of the same wheel starts MPI
 ranks.
@@ -32,25 +32,25 @@ USUAL = ("gloo", *MPIS)
 
 
 class Absent(Exception):
-    """A peer that cannot be had, and why."""
+    """A peer cannot be installed or started; the message says why."""
 
 
 def last_line(text: str) -> str:
-    """Of what a program or an error says: mostly why it failed."""
+    """Returns the last line of a text, which mostly says why a program failed."""
     return (text.strip().splitlines() or ["no reason given"])[-1]
 
 
 def run(command: list[str | Path], failure: str) -> None:
-    """Raises Absent where the command fails."""
+    """Runs a command; raises Absent if it fails."""
     found = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if found.returncode:
         raise Absent(f"{failure}: {last_line(found.stdout)}")
 
 
 def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) -> Path:
-    """The Python that has the peer; makes its environment if need be. Raises Absent.
+    """Returns the Python that has the peer; makes its environment on first use. Raises Absent.
 
-    works: is asked once, after the installation, whether the peer can be started.
+    works: called once, after the installation; returns whether the peer can be started.
     """
     folder = ROOT / "build" / "peers" / peer
     python, stamp = folder / "bin" / "python", folder / "installed"
@@ -62,17 +62,20 @@ def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) 
     command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1", *packages]
     run(command, f"{', '.join(packages)} cannot be installed")
     if not works(python):
-        raise Absent("it is installed and cannot be started")
+        raise Absent("it is installed, but cannot be started")
     stamp.touch()
     return python
 
 
 def mpi_environment(folder: Path) -> dict[str, str]:
-    """What mpiexec of any MPI needs to run more ranks than cores, as any user; temporary files go to `folder`."""
+    """Returns the environment with which any mpiexec runs more ranks than cores, as any user.
+
+    folder: for temporary files.
+    """
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_btl_sm_backing_directory": os.fspath(folder),  # not /dev/shm itself: it would outlive a killed rank
+        "OMPI_MCA_btl_sm_backing_directory": os.fspath(folder),  # in /dev/shm itself, files outlive a killed rank
         "TMPDIR": os.fspath(folder),
     }

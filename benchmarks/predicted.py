@@ -38,10 +38,11 @@ _FREE = 1e15  # bytes per second of links that cost nothing
 
 @dataclass(frozen=True)
 class Profile:
-    """One machine. core_bytes_per_second: what a core stages or reads, of data that other cores have in cache.
+    """Constants of one machine. core_bytes_per_second: how fast a core stages or reads data in another core's cache.
 
-    memory_bytes_per_second: of copies by all cores in main memory; cached_bytes: up to so many for each core, they stay
-    in caches. message_seconds: where each rank has a core; turn_seconds: where ranks take turns, for each of them.
+    memory_bytes_per_second: copies by all cores together in main memory; cached_bytes: up to this size, the data of a
+    core stays in its caches; message_seconds: one message if each rank has a core; turn_seconds: one message if ranks
+    take turns on a core, for each of these ranks.
     """
 
     num_cores: int
@@ -54,7 +55,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Row:
-    """One call, in seconds."""
+    """The measured and the predicted seconds of one call."""
 
     collective: str
     algorithm: str
@@ -65,12 +66,12 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Predicted against measured: above 0, too slow."""
+        """Returns the relative error: above 0, the prediction is too slow."""
         return self.predicted / self.measured - 1
 
 
 def profile(costs: machine_costs.MachineCosts, seconds: float) -> Profile:
-    """Measures what the machine's costs do not say."""
+    """Measures the constants that `costs` does not have."""
     pair = _measured(
         2, [TimedJob("all_reduce", (_SMALL, _EXCHANGED), ("direct_two_shot",), ("direct_two_shot",) * 2)], seconds
     )
@@ -80,16 +81,16 @@ def profile(costs: machine_costs.MachineCosts, seconds: float) -> Profile:
     copies = costs.bytes_per_second["copy"]
     return Profile(
         num_cores=costs.num_cores,
-        core_bytes_per_second=2 * _EXCHANGED / (large - small),  # half is staged and half read, in either of two steps
+        core_bytes_per_second=2 * _EXCHANGED / (large - small),  # each of two steps stages half and reads half
         memory_bytes_per_second=costs.together_bytes_per_second["copy"],
         cached_bytes=max(size for size, rate in copies.items() if rate > max(copies.values()) / 3),
-        message_seconds=small / 4,  # two steps, in each a message into a slot and one out of it
+        message_seconds=small / 4,  # two steps, each with a message into a slot and one out of it
         turn_seconds=turns["all_gather", "direct", _SMALL] / crowd / (crowd / costs.num_cores),
     )
 
 
 def predict(this: Profile, collective: str, algorithm: str, num_ranks: int, num_bytes: int) -> float:
-    """Seconds of one of many calls back to back."""
+    """Returns the predicted seconds of one of many calls back to back."""
     schedule = staged(ALGORITHMS[collective, algorithm].build(num_ranks))
     crowded = num_ranks > this.num_cores
     each = this.turn_seconds * num_ranks / this.num_cores if crowded else this.message_seconds
@@ -99,16 +100,16 @@ def predict(this: Profile, collective: str, algorithm: str, num_ranks: int, num_
 
 
 def _arrays(collective: str, num_ranks: int) -> float:
-    """What a rank touches, in units of its largest array: input and output, or one where they are the same."""
+    """Returns how much a rank touches, relative to its largest array: input plus output, or 1 if they are the same."""
     kind = find_collective(collective)
     lengths = [int(of(num_ranks).max()) for of in (kind.num_input_blocks, kind.num_output_blocks)]
     return 1.0 if collective == "all_reduce" else sum(lengths) / max(lengths)
 
 
 def host(this: Profile, num_ranks: int, *, cached: bool) -> Topology:
-    """The machine: ranks and their slots, cores with a way in and a way out, memory likewise.
+    """Returns the machine as a network: ranks, their slots, and cores and memory, each with a way in and a way out.
 
-    Where everything stays in caches, memory is no link that matters.
+    If all data stays in caches, the link of memory costs nothing.
     """
     ranks = [f"rank{rank}" for rank in range(num_ranks)]
     slots = [f"slot{rank}" for rank in range(num_ranks)]
@@ -143,10 +144,10 @@ def host(this: Profile, num_ranks: int, *, cached: bool) -> Topology:
 
 
 def staged(schedule: Schedule) -> Schedule:
-    """What the same sends by way of slots: rank p + r is rank r's. In each step all is staged first, and then read.
+    """Returns the schedule with slots: rank p + r is the slot of rank r. Each step stages everything, then reads.
 
-    Where a rank's own block has to get from its input to its output, it is staged as well, which costs as much. The
-    result is about one vector, whatever the collective: only what is sent counts.
+    If a rank's own block goes from its input to its output, it is staged too, because that costs as much. The result
+    is always an all_reduce of one vector: only the sends matter.
     """
     p, repeats = schedule.num_ranks, list[Repeat]()
     moves_own = schedule.collective in ("all_gather", "all_to_all")
@@ -163,10 +164,10 @@ def staged(schedule: Schedule) -> Schedule:
 
 
 def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:
-    """Measures every job, so many seconds for each rank count, and predicts it.
+    """Measures every call, for `seconds` per rank count, and predicts it.
 
-    The machine may be quicker in one minute than in the next, so its profile is the median of several: one is taken
-    before each rank count.
+    The machine may be faster in one minute than in the next, so its profile is the median of several: one before each
+    rank count.
     """
     costs = machine_costs.load() or machine_costs.measure()
     profiles, found = [], {}
@@ -183,7 +184,7 @@ def compare(counts: list[int], seconds: float) -> tuple[Profile, list[Row]]:
 
 
 def _measured(num_ranks: int, jobs: list[TimedJob], seconds: float) -> dict[tuple[str, str, int], float]:
-    """Seconds per call, the median of all rounds."""
+    """Returns the seconds per call: the median over all rounds."""
     found = time_algorithms(num_ranks, jobs, seconds, screen=False)
     return {
         (collective, name, size): statistics.median(rounds)
@@ -193,7 +194,7 @@ def _measured(num_ranks: int, jobs: list[TimedJob], seconds: float) -> dict[tupl
 
 
 def report(this: Profile, rows: list[Row]) -> None:
-    """A line for each call, and the median of the errors, over all and by rank count."""
+    """Prints a line for each call, and the median error by rank count and over all calls."""
     print(f"# {this}")
     print(f"{'collective':>14} {'algorithm':>16} ranks {'bytes':>9} {'measured us':>12} {'predicted us':>12}  error")
     for row in rows:

@@ -2,14 +2,15 @@
 
     python benchmarks/protections.py [--starts 9]
 
-Builds the core once more under build/protections/, from a copy of csrc/ without them, and compares the two:
+Builds the core a second time under build/protections/, from a copy of csrc/ without protections, and compares both
+builds:
 
-- instructions of one all_reduce of 8 bytes of one rank, counted by Valgrind where it is installed: exact, but without
-  the wire, and so without the comparison of a tag for each message, which is one instruction and a jump;
-- the time of all_reduce of 8 bytes and of 1 MiB between two ranks, the two cores taking turns: the median of the
-  differences, and their quartiles. Pairs of ranks are started anew now and then, as each has its luck with memory.
+- instructions of one all_reduce of 8 bytes on one rank, counted by Valgrind if it is installed: exact, but without
+  messages, so without the check of each message's tag, which is one instruction and a jump;
+- the time of all_reduce of 8 bytes and of 1 MiB between two ranks, where the builds take turns: the median and the
+  quartiles of the differences. Pairs of ranks are started several times, because each start places memory differently.
 
-Do not use this copy for anything but this measurement.
+Use this copy only for this measurement.
 """
 
 import argparse
@@ -34,9 +35,9 @@ from comparison.results import Row, size_name
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "protections"
 SIZES = (8, 1 << 20)
-TURNS = 20  # of each start
+TURNS = 20  # per start
 
-# File, what goes, and what comes instead. Each stands there once.
+# File, text to remove, replacement. Each text occurs exactly once in its file.
 REMOVED = (
     ("communicator.cpp", "    own().in_call.store(sequence_ + 1, std::memory_order_seq_cst);\n", ""),
     (
@@ -82,14 +83,14 @@ REMOVED = (
         "    if (false) {\n",
     ),
     ("communicator.cpp", "    own().in_call.store(0, std::memory_order_release);\n", ""),
-    # Nobody says any more which calls it has made, so nobody can wait for them.
+    # Ranks no longer publish their calls, so no rank can wait for them.
     ("communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
     ("executor.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{peer};\n", ""),
     ("executor.cpp", "    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};\n", ""),
     ("executor_order.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};\n", ""),
 )
 
-# Imported by each Python before all else; hocket then finds the other core.
+# Each Python imports this first, so that hocket loads the core without protections.
 REPLACE = """
 import os, sys
 from importlib.util import spec_from_file_location
@@ -104,7 +105,7 @@ sys.meta_path.insert(0, Finder)
 
 
 def without_protections(name: str, text: str) -> str:
-    """The source file of this name without them; raises RuntimeError where it is not as it was."""
+    """Returns a source file without protections; raises RuntimeError if a text to remove is not there exactly once."""
     for file, old, new in REMOVED:
         if file == name:
             if text.count(old) != 1:
@@ -114,7 +115,7 @@ def without_protections(name: str, text: str) -> str:
 
 
 def copy_source(source: Path) -> None:
-    """csrc/ without protections; files keep their times, so that only what changed is compiled again."""
+    """Copies csrc/ without protections. Files keep their times, so that only changed files are compiled again."""
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(ROOT / "csrc", source / "csrc")
     shutil.copy2(ROOT / "CMakeLists.txt", source)
@@ -126,11 +127,11 @@ def copy_source(source: Path) -> None:
 
 
 def build() -> dict[str, str]:
-    """The environment in which hocket runs without protections. Raises RuntimeError where the core cannot be built."""
+    """Returns the environment that runs hocket without protections. Raises RuntimeError if the core cannot be built."""
     try:
         import nanobind
 
-        measuring.say("building the core without protections, in a minute or two unless it is there")
+        measuring.say("building the core without protections: a minute or two on the first run")
         copy_source(BUILD / "source")
         bin_folder, made = Path(sys.executable).parent, BUILD / "made"
         found = [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]
@@ -149,14 +150,14 @@ def build() -> dict[str, str]:
 
 
 class Cost(NamedTuple):
-    """Seconds of a call, and how many of them are protections, turn by turn."""
+    """Seconds of a call, and the seconds of its protections, for each turn."""
 
     safe: list[float]
     more: list[float]
 
 
 def timed(without: Mapping[str, str], touch: Path, starts: int, turns: int = TURNS) -> dict[int, Cost]:
-    """By bytes. without: of build(); touch: the folder of building.touch_module. Raises groups.Failed."""
+    """Returns the costs by bytes. without: from build(); touch: from building.touch_module. Raises groups.Failed."""
     found = {num_bytes: Cost([], []) for num_bytes in SIZES}
     for _ in range(starts):
         with contextlib.ExitStack() as ending:
@@ -169,7 +170,7 @@ def timed(without: Mapping[str, str], touch: Path, starts: int, turns: int = TUR
 
 
 def take_turns(pairs: list[Group], turns: int, found: dict[int, Cost]) -> None:
-    """pairs: with protections, and without."""
+    """Adds `turns` measurements to `found`. pairs: ranks with protections, then ranks without."""
     rows = [Row("all_reduce", num_bytes, "float32", 2) for num_bytes in SIZES]
     most, effort = max(SIZES), measuring.TRIAL_EFFORT
     batches = [measuring.batches_for(pairs[0], row, "private", most, effort)._replace(num_batches=1) for row in rows]
@@ -195,8 +196,8 @@ def called(num_calls: int) -> None:
 
 
 def instructions(environment: dict[str, str]) -> float:
-    """Of one call, as what more calls take more."""
-    totals, counts = [], (1000, 41_000)  # what starting takes differs a little
+    """Returns the instructions of one call: the difference between many and few calls, divided by their number."""
+    totals, counts = [], (1000, 41_000)  # far apart, because the start varies a little
     for count in counts:
         command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__]
         command += ["--count", str(count)]
@@ -211,7 +212,7 @@ def instructions(environment: dict[str, str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--starts", type=whole(1), default=9, help="of pairs of ranks (9)")
+    parser.add_argument("--starts", type=whole(1), default=9, help="how often the pairs of ranks are started (9)")
     parser.add_argument("--count", type=whole(1), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.count:
@@ -225,7 +226,7 @@ def main() -> None:
         safe = statistics.median(cost.safe) * 1e9
         least, median, most = (seconds * 1e9 for seconds in statistics.quantiles(cost.more, n=4))
         print(
-            f"all_reduce of {size_name(num_bytes)}, two ranks: {safe:.0f} ns, of which protections {median:.0f} ns "
+            f"all_reduce of {size_name(num_bytes)}, two ranks: {safe:.0f} ns; protections: {median:.0f} ns "
             f"({least:.0f}..{most:.0f}), {median / safe:.1%}"
         )
     return None

@@ -1,11 +1,11 @@
-"""Measures simulations of very many ranks: CPU seconds and memory, a process each, on one core.
+"""Measures simulations of very many ranks: CPU seconds and memory. Each runs in its own process, on one core.
 
 python benchmarks/simulator.py
 
-The goals: max-min fair rates of 131,072 flows on a fat tree < 1 s; on such a tree halving and doubling among 131,072
-ranks < 15 s, and a ring < 5 s; 1,024 ranks with any algorithm < 2 s; less than 4 GB; the worst cut of 128 H100 < 2 s; a
-ring of 1,024 ranks whose 8 million pieces contend, as neighbours hang on different switches < 1 s.
-The time to build the schedule and the network is shown separately; each kind of network is built once.
+The goals: max-min fair rates of 131,072 flows on a fat tree < 1 s; halving and doubling of 131,072 ranks on that tree
+< 15 s, a ring < 5 s; 1,024 ranks with any algorithm < 2 s; less than 4 GB; the worst cut of 128 H100 < 2 s; a ring of
+1,024 ranks < 1 s, whose 8 million pieces contend because neighbours are on different switches.
+The table shows the time to build the schedule and the network separately. Each process builds its network once.
 """
 
 import argparse
@@ -36,14 +36,14 @@ FLOWS = {
 
 
 def seconds_of(what: Callable[[], object]) -> float:
-    """CPU seconds that something takes."""
+    """Returns the CPU seconds that a call takes."""
     started = time.process_time()
     what()
     return time.process_time() - started
 
 
 def share_links(topology: Topology, pattern: str) -> dict[str, float]:
-    """Rates of a flow from every rank, its way through the network told apart."""
+    """Returns the seconds to find the paths of one flow from each rank, and to compute the rates of the flows."""
     rank = np.arange(topology.num_ranks)
     began = time.process_time()
     paths = topology.paths(rank, FLOWS[pattern](rank))
@@ -53,13 +53,13 @@ def share_links(topology: Topology, pattern: str) -> dict[str, float]:
 
 
 def transposed(topology: Topology) -> Topology:
-    """The same network with each rank under another switch than the one before it."""
+    """Returns the same network with each rank under another switch than the rank before it."""
     side = math.isqrt(topology.num_ranks)
     return topology.place(np.arange(topology.num_ranks).reshape(side, side).T.ravel().tolist())
 
 
 def simulated(topology: Topology, collective: str, name: str, num_bytes: float = NUM_BYTES) -> dict[str, float]:
-    """One call, or a barrier."""
+    """Simulates one call, or a barrier; returns the CPU seconds and the result."""
     began = time.process_time()
     schedule = ALGORITHMS[collective, name].build(topology.num_ranks)
     built = time.process_time() - began
@@ -70,7 +70,7 @@ def simulated(topology: Topology, collective: str, name: str, num_bytes: float =
 
 
 def measure(kind: str, what: list[str]) -> dict[str, float]:
-    """What a line of the table says, measured in this process."""
+    """Measures one line of the table in this process."""
     began = time.process_time()
     topology = parse(kind)
     made = time.process_time() - began
@@ -85,7 +85,7 @@ def measure(kind: str, what: list[str]) -> dict[str, float]:
 
 
 def line(kind: str, what: list[str], limit: float) -> bool:
-    """Prints one line, measured in a process of its own on one core; whether it keeps the limit."""
+    """Measures one line in a new process on one core, and prints it; returns whether it reaches its goal."""
     command = [sys.executable, __file__, "--only", kind, *what]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     title = f"{f'{kind:<15} ' + ' '.join(what):<60}"
@@ -105,7 +105,7 @@ def line(kind: str, what: list[str], limit: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="WHAT", help="one line, as JSON")
+    parser.add_argument("--only", nargs="+", metavar="WHAT", help="measure one line; print JSON")
     arguments = parser.parse_args()
     if arguments.only:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
@@ -118,7 +118,7 @@ def main() -> None:
     kept.append(line(NARROW, ["transposed ring"], 1))
     num_ranks = int(SOME.partition(":")[2])
     kept += [line(SOME, list(key), 2) for key, one in ALGORITHMS.items() if one.allows(num_ranks)]
-    print(f"{sum(kept)} of {len(kept)} lines keep their goals")
+    print(f"{sum(kept)} of {len(kept)} lines reach their goals")
     sys.exit(not all(kept))
 
 

@@ -2,14 +2,14 @@
 
     .venv/bin/python benchmarks/torch_backend.py
     .venv/bin/python benchmarks/torch_backend.py --ranks 4 --rounds 3
-    .venv/bin/python benchmarks/torch_backend.py --threads 2 # of PyTorch in each rank: more than cores
+    .venv/bin/python benchmarks/torch_backend.py --threads 2 # PyTorch threads per rank: more threads than cores
 
-Each row: the median over rounds of the time of a call, as the slowest rank sees it, and Gloo's over Hocket's. In a
-round both backends take their turn within milliseconds, so that a change of the machine's speed meets both.
+Each row shows the time of a call on the slowest rank, the median over rounds, and the ratio Gloo / Hocket. In a round
+the backends take turns within milliseconds, so a change of the machine's speed affects both.
 
-The DDP model is bound by communication, and its gradients lie in DDP's buckets; the row below it is the same step with
-a hook that communicates nothing, which no backend can be faster than. Before all, on one rank: what dist.all_reduce
-costs above the communicator's own call, and what it costs on a group whose methods do nothing.
+The DDP model is bound by communication, and its gradients lie in DDP's buckets. The row below it is the same step with
+a hook that communicates nothing: no backend can be faster. The first line is for one rank: how much longer
+dist.all_reduce takes than the communicator's own call, on Hocket and on a group whose methods do nothing.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import torch.multiprocessing as mp
 from hocket.torch_backend.handles import FinishedWork
 
 SIZES = [8, 64 << 10, 1 << 20, 64 << 20]  # bytes
-SECONDS = 0.2  # of one backend in one round, about
+SECONDS = 0.2  # about, per backend and round
 BACKENDS = ("hocket", "gloo")
 
 
@@ -45,7 +45,7 @@ def operations(num_bytes: int, size: int, group: Any) -> dict[str, Callable[[], 
 
 
 def training_step(group: Any, hook: Callable[..., Any] | None = None) -> Callable[[], object]:
-    """A step of DDP with much to communicate and little to compute."""
+    """Returns a step of DDP with much communication and little computation."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8)))
     parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
@@ -61,26 +61,26 @@ def training_step(group: Any, hook: Callable[..., Any] | None = None) -> Callabl
 
 
 def no_communication(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A hook of DDP."""
+    """A DDP hook that communicates nothing."""
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
 
 
 class IdleGroup(dist.ProcessGroup):
-    """One rank's group in Python that does nothing: what is left is PyTorch's own way to it."""
+    """A group of one rank whose methods do nothing: a call costs only PyTorch's own time."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)
         self.work = FinishedWork()
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Nothing."""
+        """Does nothing."""
         return self.work
 
 
 def show_overhead(num_rounds: int) -> None:
-    """One float on one rank: dist.all_reduce above the communicator's own call."""
+    """Prints how much longer dist.all_reduce of one float on one rank takes than the communicator's own call."""
     hocket = dist.group.WORLD
     dist.Backend.register_backend("idle", lambda *_: IdleGroup(), extended_api=True, devices=["cpu"])
     idle = dist.new_group(backend="idle")
@@ -92,7 +92,7 @@ def show_overhead(num_rounds: int) -> None:
     }
     found = compare(calls, num_rounds)
     hocket_us, idle_us = ((found[name] - found["core"]) * 1e6 for name in ("hocket", "idle"))
-    print(f"one rank, 4 B: dist.all_reduce {hocket_us:.2f} us above the core's call; does nothing: {idle_us:.2f} us")
+    print(f"one rank, 4 B: dist.all_reduce adds {hocket_us:.2f} us to the core's call; an idle group: {idle_us:.2f} us")
 
 
 def seconds_of(call: Callable[[], object], num_calls: int) -> float:
@@ -106,7 +106,7 @@ def seconds_of(call: Callable[[], object], num_calls: int) -> float:
 
 
 def compare(calls: dict[str, Callable[[], object]], num_rounds: int) -> dict[str, float]:
-    """The median time of a call of each backend."""
+    """Returns the median seconds of a call of each backend."""
     number = {}
     for name, call in calls.items():
         call()  # plans, connections, buffers

@@ -1,4 +1,4 @@
-"""What holds for all tests: their rings, and what `--quick` leaves of the first one."""
+"""Settings of all tests: their rings, and the tests of ring 1 that `--quick` runs."""
 
 import multiprocessing.process
 import os
@@ -23,12 +23,12 @@ FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders
 MAX_QUICK_CASES = 2
 """So many cases of a parametrized test does `--quick` run: the first, and others at equal distances."""
 
-# Examples must not fail for being slow on a busy machine: pytest's time-out is the limit, and it names the test.
+# Examples must not fail because a busy machine is slow: pytest's timeout is the limit, and it names the test.
 hypothesis.settings.register_profile("hocket", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("hocket"), max_examples=20)
 hypothesis.settings.load_profile("hocket")
 
-# A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that the tests interrupt.
+# Background jobs of a shell ignore Ctrl-C, and so would the programs that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test gets the ring of its folder, unless it is marked with another one; then the quick ones are chosen."""
+    """Marks each test with the ring of its folder, unless it has another one; then selects the quick tests."""
     here = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def quick(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of ring 1 what is not slow, and of each test at most MAX_QUICK_CASES cases."""
+    """Returns the tests of ring 1 that are not slow, with at most MAX_QUICK_CASES cases of each."""
     first = [item for item in items if item.get_closest_marker("ring1") and not item.get_closest_marker("slow")]
     names = [item.nodeid.partition("[")[0] for item in first]
     number, at = Counter(names), Counter[str]()
@@ -70,7 +70,7 @@ def quick(items: list[pytest.Item]) -> set[pytest.Item]:
 
 @pytest.fixture(autouse=True)
 def registry_as_before() -> Iterator[None]:
-    """What a test registers, also by loading a file, is not there for the next."""
+    """Removes after each test what it has registered, also by loading a file."""
     before = dict(ALGORITHMS)
     yield
     ALGORITHMS.clear()
@@ -79,7 +79,7 @@ def registry_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With `--quick`, whatever starts a process fails."""
+    """With `--quick`, starting a process fails."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a quick test starts no process: mark this one ring2")

@@ -112,7 +112,7 @@ def test_every_public_name_resolves() -> None:
 
 
 def test_nothing_is_left_unfinished() -> None:
-    # Put together here, so that this file does not find itself.
+    # Joined here, so that this file does not match itself.
     marks = ["TO" + "DO", "FIX" + "ME", "X" + "XX", "NotImplemented" + "Error", "pragma: no " + "cover"]
     words = re.compile("|".join(rf"\b{mark}\b" for mark in marks))
     found = [
@@ -168,12 +168,12 @@ def test_rooms_and_files_are_small_enough_to_take_in() -> None:
 
 
 def test_documents_are_short_enough_to_be_read() -> None:
-    generated = "docs/from-row-to-plan.md"  # beside what docs/reports has, and the tables that docs/numbers.py writes
+    generated = "docs/from-row-to-plan.md"  # like docs/reports, and the tables of docs/numbers.py
     counts = {}
     for document in DOCUMENTS:
         if "/reports/" not in document and document != generated:
             text = re.sub(r"<!-- numbers:.*?<!-- end -->", "", (ROOT / document).read_text(), flags=re.DOTALL)
-            counts[document] = sum(any(map(str.isalnum, word)) for word in text.split())  # bars of tables are no words
+            counts[document] = sum(any(map(str.isalnum, word)) for word in text.split())  # bars of tables are not words
     assert sum(counts.values()) <= MAX_WORDS, counts
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 300

@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 # errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- hocket <- training
 #        <- view <- { cli, explorer }
-# Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open; it
-# stands below training, which is written against it as a user's program is.
+# Layers of the same level do not import each other. "hocket" is the package's own __init__, the door for users. It is
+# below training, which uses it like a user's program.
 LEVELS = {
     "errors": 0,
     "lazy": 0,
@@ -31,13 +31,13 @@ LEVELS = {
     "explorer": 8,
     "__main__": 9,
 }
-# Compiled modules and packages that only these layers may import. Whatever is not named here is for all.
+# Compiled modules and packages that only these layers may import. All layers may import everything else.
 ONLY_IN = {
     "hocket._core": {"runtime"},
     "hocket._simulator": {"network"},
     "torch": {"torch_backend", "training"},
     "ml_dtypes": {"schedule"},
-    "argparse": {"cli", "explorer", "__main__"},  # a view serves notebooks too
+    "argparse": {"cli", "explorer", "__main__"},  # a view also runs in notebooks
     "rich": {"view", "cli", "explorer"},
     "matplotlib": {"view"},
     "joblib": {"cli"},
@@ -49,13 +49,13 @@ THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch", "matplotlib", "
 
 
 def layer_of(module: str) -> str:
-    """Return the layer that a module of ours belongs to: the name below the package, or "hocket" for the door."""
+    """Return the layer of a module of Hocket: the name below the package, or "hocket" for the door."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "hocket"
 
 
 def is_module(name: str) -> bool:
-    """Say whether a dotted name of ours is a module, compiled ones included, and not something inside one."""
+    """Return whether a dotted name of Hocket is a module, compiled or not, rather than a name inside a module."""
     path = SOURCE.joinpath(*name.split("."))
     return name in ONLY_IN or path.is_dir() or path.with_suffix(".py").is_file()
 
@@ -73,7 +73,7 @@ def imports_of(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[tupl
             for alias in node.names:
                 below = f"{source}.{alias.name}"
                 if below == "hocket.__version__":
-                    continue  # a constant of the door that all may read
+                    continue  # a constant of the door, which all may read
                 yield node.lineno, below if source.startswith("hocket") and is_module(below) else source
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -129,7 +129,7 @@ def test_module_keeps_the_law(module: str, path: Path) -> None:
         ("hocket.schedule.ir", "import hocket"),
         ("hocket.schedule.ir", "from ..algorithms import registry"),  # relative
         ("hocket.schedule.ir", "from .. import algorithms"),
-        ("hocket.algorithms.programs.ring", "from hocket.network import cost"),  # a brother
+        ("hocket.algorithms.programs.ring", "from hocket.network import cost"),  # the same level
         ("hocket.runtime.choice.select", "def late():\n    from hocket.training import data"),  # inside a function
         ("hocket.runtime.choice.select", "import importlib\nimportlib.import_module('hocket.cli.demo')"),
         ("hocket.runtime.choice.select", "__import__('hocket.cli')"),
@@ -186,7 +186,7 @@ LAZY_FACES = ("hocket", "hocket.schedule", "hocket.network", "hocket.runtime", "
 
 
 def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
-    """Return, by name, (module, name there): as type checkers read the face of a package, and as it is loaded."""
+    """Return (module, name there) by name, for a package's face: as type checkers read it, and as it is loaded."""
     tree = ast.parse((SOURCE.joinpath(*package.split(".")) / "__init__.py").read_text())
     read, loaded = {}, {}
     for node in ast.walk(tree):
@@ -206,7 +206,7 @@ def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[s
 def test_a_face_loads_what_type_checkers_read(package: str) -> None:
     read, loaded = face_of(package)
     assert read == loaded and len(loaded) > 3
-    # Importing a file sets its name in the package, in place of what the face would load.
+    # Importing a file sets the file's name in the package, and so hides a name of the face.
     assert [name for name in loaded if is_module(f"{package}.{name}")] == []
     face = importlib.import_module(package)
     for name in loaded:
@@ -216,9 +216,9 @@ def test_a_face_loads_what_type_checkers_read(package: str) -> None:
 
 
 def names_taken_past_a_face(text: str, module: str, *, is_package: bool) -> list[str]:
-    """Return one line for each name that this source takes out of a file of another layer.
+    """Return one line for each name that this source imports from a file of another layer.
 
-    Another layer's face gives names, and its rooms give modules as a whole; files below belong to the layer.
+    It may import names from another layer's face, and whole modules from its rooms; other files belong to the layer.
     """
     layer, found = layer_of(module), []
     for node in ast.walk(ast.parse(text)):
@@ -265,7 +265,7 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
 
 
 def test_no_circle_inside_a_layer() -> None:
-    # Files only: a face hands names on, and which file it loads for a name is that file's arrow, not its own.
+    # Files only: a face passes names on, so an import through it is an arrow to a file, not to the face.
     faces = {name for name, path in modules() if path.name == "__init__.py"}
     arrows: dict[str, set[str]] = {}
     for name, path in modules():

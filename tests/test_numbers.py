@@ -44,7 +44,7 @@ SIZES = (8, 64 << 10, 64 << 20)
 
 
 def a_run() -> Run:
-    """Three times as fast as the MPI, but for messages of 8 B."""
+    """A run that is three times as fast as the MPI, except for messages of 8 B."""
     rows = [
         row(operation, size, ranks, hocket=[1.0, 1.0, 1.0], impi=[2.0, 3.0, 4.0], gloo=[7.0, 7.0, 7.0])
         for ranks in (2, 8)
@@ -57,7 +57,7 @@ def a_run() -> Run:
 
 
 def before() -> dict[str, Any]:
-    """The JSON file, if its last run had the cells of this one."""
+    """The JSON file, as if its last run had the cells of this one."""
     ratios = {"all_reduce": [1.0] * 3, "send_recv": [1.0] * 3}
     table = {"run": "compare", "sizes": ["8 B", "64 KiB", "64 MiB"], "ranks": {"2": ratios, "8": ratios}}
     return DATA | {"speed_up_over_fastest_mpi": table}
@@ -73,7 +73,7 @@ def test_every_mark_is_closed_and_none_begins_a_line_of_text() -> None:
     for page in module.PAGES:
         text = page.read_text()
         assert text.count("<!-- numbers:") == len(module.MARKS.findall(text)), page
-        # A line that begins with a comment is HTML: what follows in it is no Markdown.
+        # A line that begins with a comment is HTML: the rest of the line is not Markdown.
         assert not re.search(r"^ *<!-- (?:numbers:\w+|end) -->.", text, re.MULTILINE), page
 
 
@@ -125,10 +125,10 @@ def test_a_result_of_compare_replaces_speed_ups_and_goals(tmp_path: Path) -> Non
 def test_a_part_of_a_run_replaces_nothing(tmp_path: Path) -> None:
     file, run = tmp_path / "result.json", a_run()
     report.write_json(file, Run(MACHINE, run.rows[1:]), [])
-    with pytest.raises(ValueError, match="a part of a full one"):
+    with pytest.raises(ValueError, match="a part of a full run"):
         published.taken(str(file), before())
     report.write_json(file, Run(MACHINE.replace("5 rounds", "ended early, 5 rounds"), run.rows), [])
-    with pytest.raises(ValueError, match="not of one whole run"):
+    with pytest.raises(ValueError, match="not from one whole run"):
         published.taken(str(file), before())
 
 

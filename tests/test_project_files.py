@@ -105,7 +105,7 @@ def test_tidy_looks_at_changed_files_only(tmp_path: Path) -> None:
     write(tmp_path, "csrc/a.h", "// changed")
     write(tmp_path, "tests/core/new.h", "")
     (tmp_path / "csrc/c.cpp").unlink()
-    expected = {"csrc/b.cpp", "csrc/a.cpp", "tests/core/new.h"}  # a.cpp includes a.h, and nothing new.h
+    expected = {"csrc/b.cpp", "csrc/a.cpp", "tests/core/new.h"}  # a.cpp includes a.h; no file includes new.h
     assert tidied(tmp_path) == expected  # committed or not
 
     git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD~1")

@@ -12,11 +12,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.001)  # between two looks
+        time.sleep(0.001)  # between two checks
 
 
 def state_of(process: int) -> str:
-    """What the kernel says of a process: R runs, S sleeps, T is stopped, Z has ended; "" if there is none."""
+    """Return the kernel's state of a process: R runs, S sleeps, T is stopped, Z has ended; "" if there is none."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -24,23 +24,23 @@ def state_of(process: int) -> str:
 
 
 def wait_for_end(process: int) -> None:
-    """Return when there is no such process, or nothing but its entry is left."""
+    """Return when the process has ended."""
     wait_until(lambda: state_of(process) in ("", "Z"))
 
 
 def wait_for_sleep(process: int) -> None:
-    """Return when the process waits for something."""
+    """Return when the process sleeps."""
     wait_until(lambda: state_of(process) == "S")
 
 
 def wait_for_files(folder: Path, names: Iterable[object]) -> None:
-    """Return when the folder has all of them."""
+    """Return when the folder has all these files."""
     paths = [folder / str(name) for name in names]
     wait_until(lambda: all(path.exists() for path in paths))
 
 
 def numbers_left(folder: Path, names: Iterable[object]) -> list[int]:
-    """The process numbers that were left in files of these names, as soon as all are there."""
+    """Return the process numbers that processes wrote to these files, as soon as all files exist."""
     names = list(names)
     wait_for_files(folder, names)
     return [int((folder / str(name)).read_text()) for name in names]

@@ -1,1 +1,1 @@
-"""Hocket beside other libraries, on the same buffers with the same protocol: the parts of benchmarks/compare.py."""
+"""The parts of benchmarks/compare.py, which compares libraries on the same buffers with the same protocol."""

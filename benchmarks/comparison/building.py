@@ -10,7 +10,7 @@ COMPILE = ("g++", "-std=c++20", "-O3", "-march=native", "-Wall", "-Wextra")
 
 
 def compiled(source: Path, target: Path, *flags: str) -> Path:
-    """The target, made again where the source or a header is newer. Raises subprocess.CalledProcessError."""
+    """Returns the target, compiled again if the source or a header is newer. Raises subprocess.CalledProcessError."""
     newest = max(path.stat().st_mtime for path in (source, *SOURCES.glob("comparison/*.h"), *LAB.glob("floor/*.h")))
     if not target.exists() or target.stat().st_mtime < newest:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -19,7 +19,7 @@ def compiled(source: Path, target: Path, *flags: str) -> Path:
 
 
 def touch_module(build: Path) -> Path:
-    """The folder that holds the module `touch`."""
+    """Returns the folder with the module `touch`."""
     include = sysconfig.get_path("include")
     compiled(SOURCES / "comparison" / "touch.cpp", build / "touch.so", "-shared", "-fPIC", "-I", include)
     return build

@@ -1,4 +1,4 @@
-"""Who is compared, with which settings each may be tried, and how its ranks are started."""
+"""The compared libraries, the settings to try for each, and the commands that start their ranks."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ class Setting:
 
 DEFAULT = Setting("default")
 EXTENSIONS = peers.ROOT / "build" / "peers" / "extensions"  # what DeepSpeed compiles
-OF_ONECCL = {  # of which no mpiexec starts the ranks; it finds its own libraries by this path only
+OF_ONECCL = {  # no mpiexec starts its ranks; it finds its own libraries only through LD_LIBRARY_PATH
     "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
     "CCL_ATL_TRANSPORT": "ofi",
     "LD_LIBRARY_PATH": os.fspath(peers.ROOT / "build" / "peers" / "oneccl" / "lib"),
@@ -62,7 +62,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A column of the table: which library with which memory; those of one `group` share their processes."""
+    """One column of the table: a library with a kind of memory. Contenders of one `group` share their processes."""
 
     name: str
     group: str
@@ -87,7 +87,7 @@ OWN_ENVIRONMENT = {"hocket": {}, "hocket without cma": {"HOCKET_CMA": "0"}}
 
 
 def settings(group: str, tried: Collection[str] = ()) -> list[Setting]:
-    """What the group is tried with before it is measured; only those of these names, if there are names."""
+    """Returns the settings to try for the group: those in `tried`, else the first one; all if `tried` is empty."""
     known = SETTINGS.get(group, (DEFAULT,))
     return [each for each in known if each.name in tried] or list(known if not tried else known[:1])
 
@@ -95,7 +95,7 @@ def settings(group: str, tried: Collection[str] = ()) -> list[Setting]:
 def commands(
     group: str, setting: Setting, num_ranks: int, address: Path, place: str, python: Path
 ) -> tuple[list[list[str]], dict[str, str]]:
-    """The processes to start, and their environment. `place`: where ranks meet that no mpiexec brings together."""
+    """Returns the processes to start, and their environment. `place`: where ranks meet without an mpiexec."""
     library = "mpi" if group in peers.MPIS else group.split()[0]
     rank = [os.fspath(python), "-m", "comparison.rank", library, os.fspath(address)]
     environment = {**OWN_ENVIRONMENT.get(group, {}), **setting.environment}
@@ -109,14 +109,14 @@ def commands(
 
 
 def with_compiler(python: Path) -> dict[str, str]:
-    """Where DeepSpeed finds what it has compiled, and the ninja of its environment, for which each rank looks."""
+    """Returns the variables with which each rank finds DeepSpeed's compiled kernel, and ninja."""
     path = os.pathsep.join([os.fspath(python.parent), os.environ.get("PATH", os.defpath)])
     return {"TORCH_EXTENSIONS_DIR": os.fspath(EXTENSIONS), "PATH": path}
 
 
 def compiles(python: Path) -> bool:
-    """Whether DeepSpeed's kernel can be compiled: once, as ranks that have to are not waited for so long."""
-    shutil.rmtree(EXTENSIONS, ignore_errors=True)  # with the lock of a compilation that was killed
+    """Compiles DeepSpeed's kernel, which takes longer than ranks may take to start; returns whether it worked."""
+    shutil.rmtree(EXTENSIONS, ignore_errors=True)  # also the lock of a killed compilation
     command = [python, "-c", "from comparison.libraries import DeepSpeed; DeepSpeed.load()"]
     environment = os.environ | with_compiler(python)
     done = subprocess.run(command, check=False, cwd=BENCHMARKS, env=environment, stdout=sys.stderr)
@@ -124,7 +124,7 @@ def compiles(python: Path) -> bool:
 
 
 def interpreter(group: str) -> Path:
-    """The Python of the group; raises peers.Absent."""
+    """Returns the Python of the group; raises peers.Absent."""
     if group in OWN_ENVIRONMENT:
         return Path(sys.executable)
     return peers.interpreter(group, compiles) if group == "deepspeed" else peers.interpreter(group)

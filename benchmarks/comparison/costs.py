@@ -1,4 +1,4 @@
-"""What it costs to exist: setting up, memory, waiting; and what the protections of a call cost."""
+"""Measures the costs apart from moving data: start-up, memory, waiting, and the protections of a call."""
 
 import statistics
 import subprocess
@@ -18,16 +18,16 @@ from comparison.results import Run
 
 MIB = 1 << 20
 STARTS = 3  # with everything cached
-PROTECTION_STARTS = 7  # in some 12 seconds
+PROTECTION_STARTS = 7  # take about 12 seconds
 RANK_COUNTS = (2, 4, 8, 16, 32, 64)
 QUICK_RANK_COUNTS = (2, 8)
 LATE_SECONDS = 1.0
-IMPORTS = 2.0  # seconds for which four ranks wait until all have imported; with more in proportion
-COMMUNICATORS_SECONDS = 3600.0  # of which 64 ranks wait half a minute, six times
+IMPORTS = 2.0  # seconds that four ranks may take to import; more ranks in proportion
+COMMUNICATORS_SECONDS = 3600.0  # limit; 64 ranks wait half a minute, six times
 
 
 def late(build: Path) -> dict[str, float]:
-    """CPU seconds for each second that a rank waits in an all_reduce."""
+    """Returns the CPU seconds for each second that a rank waits in an all_reduce."""
     group = Group("hocket", DEFAULT, 2, build)
     try:
         first, _ = group.ask("late", seconds=LATE_SECONDS)
@@ -37,7 +37,7 @@ def late(build: Path) -> dict[str, float]:
 
 
 def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
-    """Seconds from hocket.init to the end of the first all_reduce, and bytes that a rank's arena takes in use."""
+    """Returns the seconds from hocket.init to the end of the first all_reduce, and the bytes of a rank's arena."""
     found = {}
     with tempfile.TemporaryDirectory() as cache:
         setting = Setting("cold", environment={"HOCKET_CACHE": cache})
@@ -54,7 +54,7 @@ def starting(build: Path, num_ranks: int = 8) -> dict[str, float]:
 
 
 def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
-    """What benchmarks/communicators.py says of one more communicator."""
+    """Returns the table of benchmarks/communicators.py."""
     command = [sys.executable, BENCHMARKS / "communicators.py", "--ranks", ",".join(map(str, rank_counts))]
     command += ["--rounds", str(rounds), "--imports", str(IMPORTS)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMUNICATORS_SECONDS)
@@ -63,7 +63,7 @@ def communicators(rank_counts: tuple[int, ...], rounds: int) -> str:
 
 
 def protections_of_a_call(build: Path) -> dict[str, float]:
-    """Seconds of a call of 8 bytes that are protections, and the part of the time of a large one."""
+    """Returns the seconds that protections take in a call of 8 bytes, and their fraction of a large call."""
     small, large = protections.timed(protections.build(), build, PROTECTION_STARTS).values()
     return {
         "protections": statistics.median(small.more),
@@ -72,11 +72,11 @@ def protections_of_a_call(build: Path) -> dict[str, float]:
 
 
 def measure(run: Run, build: Path, rank_counts: tuple[int, ...], rounds: int) -> None:
-    """All of them, into run.costs, by the names that goals use; what fails is absent, as the rest stays true.
+    """Measures all costs into run.costs, by the names that goals use. A part that fails is absent; the rest is valid.
 
-    `communicators` is text, of so many rounds for each rank count.
+    `communicators` is text, with `rounds` rounds for each rank count.
     """
-    say("costs of existing")
+    say("costs apart from moving data")
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "waiting": lambda: late(build),
         "start and staging": lambda: starting(build),

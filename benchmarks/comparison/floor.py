@@ -1,4 +1,4 @@
-"""The floor of each cell that has one, measured by benchmarks/lab/floor.cpp, without Python: measuring.py adds that."""
+"""Measures the floor of a cell with benchmarks/lab/floor.cpp, without Python's time, which measuring.py adds."""
 
 import subprocess
 from collections.abc import Collection
@@ -9,25 +9,25 @@ from comparison import results, values
 from comparison.results import Row
 
 SECONDS = 30.0  # floor.cpp itself gives up after 20
-EXCHANGE = "lined:taker:64:8192:1:p"  # one line there and one back, looked at again and again
+EXCHANGE = "lined:taker:64:8192:1:p"  # one cache line there and back, polled
 MEMORIES = ("private", "staged", "registered", "turns")
 
 
 class Found(NamedTuple):
-    """Seconds of a call by protocol, and the variants that were measured for it, the best first."""
+    """The seconds of a call by protocol, and the measured variants, best first."""
 
     seconds: dict[str, float]
     variants: list[str]
 
     def attaches(self) -> bool:
-        """Whether the best one reads or writes the memory of another process by the kernel."""
+        """Returns whether the best variant reads or writes another process's memory through the kernel."""
         return any(best.startswith(("attached", "fetched")) for best in self.variants[:1])
 
 
 def measure(
     program: Path, row: Row, memory: str, batch_seconds: float, batches: int, variants: Collection[str] = ()
 ) -> Found | None:
-    """None where there is no such floor on this machine, or not in time. variants: of Found; only these are tried."""
+    """Returns the floor, or None if there is none, or not in time. variants: of an earlier Found, to try only these."""
     operation = "turns" if memory == "turns" else row.operation
     arguments = [operation, memory, row.num_ranks, row.num_bytes, batch_seconds, batches, *variants]
     command = [program, *map(str, arguments)]
@@ -43,13 +43,13 @@ def measure(
 
 
 def exchange(program: Path) -> list[float]:
-    """Seconds in which two cores exchange a line of cache, if it can be measured: whether they share a cache now."""
+    """Returns the seconds in which two cores exchange a cache line: they show whether the cores share a cache now."""
     found = measure(program, Row("all_reduce", 8, "float32", 2), "private", 0.001, 5, [EXCHANGE])
     return [found.seconds["untouched"]] if found else []
 
 
 def has(row: Row, memory: str) -> bool:
-    """Every operation, in both kinds of memory; of more than two ranks in shared memory a bound, and turns of all."""
+    """Returns whether the cell has a floor. With more than two ranks, `registered` and `turns` are bounds."""
     if memory == "turns":
         return row.num_ranks > 2 and row.operation in results.WAIT_FOR_ALL
     if row.dtype != "float32":

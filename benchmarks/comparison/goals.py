@@ -1,6 +1,6 @@
-"""What has to be reached, as data, and whether it is.
+"""The goals as data, and the check whether a run reaches them.
 
-Ratios are against the best MPI of each cell, by medians over rounds of the touched protocol; float32 unless said.
+Ratios are against the best MPI of each cell: medians over rounds of the touched protocol; float32 unless stated.
 """
 
 import statistics
@@ -20,7 +20,7 @@ ANY = 1 << 60
 
 @dataclass(frozen=True)
 class Cells:
-    """Which rows a goal is about; sizes from `least` to `most` bytes."""
+    """The rows that a goal is about; sizes from `least` to `most` bytes."""
 
     ranks: tuple[int, ...]
     operations: tuple[str, ...] = MESSAGES
@@ -30,7 +30,7 @@ class Cells:
     dtype: str = "float32"
 
     def has(self, row: Row) -> bool:
-        """Whether the goal is about this cell."""
+        """Returns whether the goal is about this cell."""
         if row.num_ranks not in self.ranks or row.operation not in self.operations or row.dtype != self.dtype:
             return False
         return row.num_bytes in self.sizes if self.sizes else self.least <= row.num_bytes <= self.most
@@ -38,19 +38,19 @@ class Cells:
 
 @dataclass(frozen=True)
 class Faster:
-    """How many times faster ours is than the best MPI, or the peer."""
+    """How many times faster `ours` is than `peer`, or else the best MPI."""
 
     ours: str
     peer: str | None = None
 
     def __call__(self, row: Row) -> float | None:
-        """What was measured; None where it was not."""
+        """Returns the measured value, or None."""
         return row.ratio(self.ours, self.peer)
 
     def at_most(self, row: Row) -> float | None:
-        """What hand-written code reaches in that cell, or ours or the best MPI where that is more.
+        """Returns the highest known value of this cell: that of hand-written code, of `ours` or of the best MPI.
 
-        MPIs attach to each other's memory: what they reach is no proof for code that does without.
+        The best MPI does not count for "no cma", because it may attach to the memory of other ranks.
         """
         measured, bound = self(row), row.at_most(self.ours, self.peer)
         reached = 1.0 if self.peer is None and self.ours != "no cma" else 0.0
@@ -59,31 +59,31 @@ class Faster:
 
 @dataclass(frozen=True)
 class OverFloor:
-    """Ours over the floor of registered memory, of the same rounds."""
+    """The time of `ours` over the floor of registered memory, in the same rounds."""
 
     ours: str
 
     def __call__(self, row: Row) -> float | None:
-        """What was measured; None where it was not."""
+        """Returns the measured value, or None."""
         return row.ratio("floor registered", self.ours)
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a call of ours takes."""
+    """The seconds of a call of `ours`."""
 
     ours: str
 
     def __call__(self, row: Row) -> float | None:
-        """What was measured; None where it was not."""
+        """Returns the measured value, or None."""
         return row.typical(self.ours)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """`value` of each cell, put together by `aggregate` ("worst" or "mean"), must be at least or at most the limit.
+    """The "worst" or "mean" (`aggregate`) of `value` over the cells must be at least, or `at_most`, the limit.
 
-    Without cells, `value` names one of the values that `outcome` is given.
+    Without cells, `value` names one of the costs that `outcome` gets.
     """
 
     name: str
@@ -93,21 +93,21 @@ class Goal:
     aggregate: str = "worst"
     at_most: bool = False
     unit: str = "x"
-    scale: float = 1.0  # from the value to what is printed
+    scale: float = 1.0  # printed value / value
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a goal; value None: not measured in all cells."""
+    """The result of a goal. value: None if it was not measured in all cells."""
 
     goal: Goal
     value: float | None
     worst: str
-    beyond: str = ""  # what of a missed goal is out of reach
+    beyond: str = ""  # which part of a missed goal is out of reach
 
     @property
     def reached(self) -> bool:
-        """What was not measured is not reached."""
+        """Whether the goal is reached; it is not if it was not measured."""
         if self.value is None:
             return False
         return self.value <= self.goal.limit if self.goal.at_most else self.value >= self.goal.limit
@@ -176,14 +176,14 @@ GOALS = [
 
 
 def across_rows(rows: Sequence[Row]) -> dict[str, float]:
-    """The values that compare cells with each other, by rounds, where both were measured in every round.
+    """Returns the values that compare two cells round by round, if both were measured in every round.
 
-    `reduce_scatter`: seconds over those of all_reduce, 4 ranks, registered. `bfloat16`: elements a second of all_reduce
-    over those of float32, the least of all numbers of ranks that have both.
+    `reduce_scatter`: its seconds over those of all_reduce, 4 ranks, registered. `bfloat16`: elements per second of
+    all_reduce over those of float32, the minimum over the rank counts that have both.
     """
 
     def times(operation: str, num_ranks: int, contender: str, dtype: str = "float32") -> list[float] | None:
-        """By round; empty where some is missing, None where there is no such cell."""
+        """Returns the seconds by round; empty if a round is missing, None if there is no such cell."""
         for row in rows:
             if (row.operation, row.num_bytes, row.num_ranks, row.dtype) == (operation, 64 * MIB, num_ranks, dtype):
                 return [] if row.lacks(contender) else row.times(contender)
@@ -197,14 +197,14 @@ def across_rows(rows: Sequence[Row]) -> dict[str, float]:
     for num_ranks in (2, 4, 8):
         floats, halves = (times("all_reduce", num_ranks, "hocket", dtype) for dtype in ("float32", "bfloat16"))
         if floats is not None and halves is not None:
-            rates.append([2 * one / other for one, other in zip(floats, halves, strict=False)])  # half the bytes each
+            rates.append([2 * one / other for one, other in zip(floats, halves, strict=False)])  # twice the elements
     if rates and all(rates):
         values["bfloat16"] = min(map(statistics.median, rates))
     return values
 
 
 def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcome:
-    """What became of the goal; without ours in one of its cells, nothing. costs: the values of goals without cells."""
+    """Returns the result of the goal: no value if `ours` is missing in a cell. costs: values of goals without cells."""
     if goal.cells is None:
         value = costs.get(str(goal.value))
         return Outcome(goal, value, "" if value is not None else "not measured")
@@ -224,9 +224,9 @@ def outcome(goal: Goal, rows: Sequence[Row], costs: Mapping[str, Any]) -> Outcom
 
 
 def beyond(goal: Goal, cells: Sequence[Row]) -> str:
-    """What of the goal not even hand-written code reaches, in words; nothing of a goal that is reached.
+    """Returns in words which part of the goal even hand-written code misses; empty if the goal is reached.
 
-    Of a "worst" goal, how many of the cells below the limit; of a "mean" goal, the mean that such code has.
+    For a "worst" goal: how many of the cells below the limit. For a "mean" goal: the mean of hand-written code.
     """
     if not isinstance(goal.value, Faster):
         return ""
@@ -249,7 +249,7 @@ def beyond(goal: Goal, cells: Sequence[Row]) -> str:
 
 
 def price_without_cma(rows: Sequence[Row]) -> dict[int, list[tuple[float, str]]]:
-    """By number of ranks: how many times as long calls take without cross-memory attach, the worst cell last."""
+    """Returns by rank count how many times longer calls take without cross-memory attach; the worst cell is last."""
     prices: dict[int, list[tuple[float, str]]] = {}
     for row in rows:
         if (price := row.ratio("hocket", "no cma")) is not None:
@@ -258,7 +258,7 @@ def price_without_cma(rows: Sequence[Row]) -> dict[int, list[tuple[float, str]]]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """The last line: private memory against the best MPI of each cell; where ours failed, it is not ahead."""
+    """Returns the last line: private memory against the best MPI of each cell. A failed cell is not ahead."""
     found, lacking = [], []
     for row in rows:
         if row.lacks("hocket"):

@@ -1,4 +1,4 @@
-"""The processes of one contender: started, asked, ended. Between tasks they sleep."""
+"""Starts, asks and ends the processes of one contender, which sleep between tasks."""
 
 import contextlib
 import itertools
@@ -25,7 +25,7 @@ MEMORY_FOLDER = Path("/dev/shm")
 
 
 class Failed(Exception):
-    """A group that could not be started, gave a wrong result, or gave none in time. It has been ended."""
+    """A group did not start, gave a wrong result, or gave none in time. Its processes have been ended."""
 
 
 class Unsupported(Exception):
@@ -37,14 +37,14 @@ class Group:
 
     def __init__(self, group: str, setting: Setting, num_ranks: int, build: Path) -> None:
         self.name, self.setting, self.num_ranks = f"{group} ({setting.name})", setting, num_ranks
-        where = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None  # Open MPI's memory is a file in this folder
+        where = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None  # Open MPI shares memory through a file in it
         self._folder = Path(tempfile.mkdtemp(prefix="compare-", dir=where))
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._sockets: list[socket.socket] = []
         self._connections: dict[int, Connection] = {}
         self._segments: list[str] = []
         self.processes: list[int] = []
-        self.first_seconds = 0.0  # from the moment that all have loaded the library to the end of a first all_reduce
+        self.first_seconds = 0.0  # from when all have loaded the library to the end of the first all_reduce
         try:
             self._start(group, build)
         except BaseException:
@@ -64,7 +64,7 @@ class Group:
         paths = [*filter(None, [environment.get("PYTHONPATH")]), *map(os.fspath, (contenders.BENCHMARKS, build))]
         with (self._folder / "log").open("wb") as log:
             for rank, line in enumerate(lines):
-                # As `hocket run` starts them; those of MPI are started by their mpiexec, all others as by torchrun.
+                # Hocket's ranks start as with `hocket run`, those of MPI with mpiexec, all others as with torchrun.
                 with bound(rank, self.num_ranks) if ours else contextlib.nullcontext():
                     process = subprocess.Popen(
                         line,
@@ -72,8 +72,8 @@ class Group:
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        # In this session, as those of most mpiexec share one: the scheduler may divide cores among
-                        # sessions first, and then who yields makes no room for a rank of another session.
+                        # In one session, as with most mpiexecs: the scheduler may divide cores among sessions
+                        # first, and then a rank that yields makes no room for a rank of another session.
                         process_group=0,
                     )
                 self._launchers.append(process)
@@ -104,7 +104,7 @@ class Group:
                 break
             except TimeoutError:
                 if time.monotonic() > deadline or any(each.poll() is not None for each in self._launchers):
-                    raise Failed(f"{self.name}: not all ranks came: {self._last_words()}") from None
+                    raise Failed(f"{self.name}: not all ranks started: {self._last_words()}") from None
         peer.settimeout(START_SECONDS)
         return peer
 
@@ -113,7 +113,7 @@ class Group:
         return " / ".join(lines[-6:]) or "no output"
 
     def ask(self, task: str, **arguments: Any) -> list[Any]:
-        """What each rank answers. Raises Failed, after which there is no group, or Unsupported."""
+        """Returns the answer of each rank. Raises Unsupported, or Failed, after which the group has ended."""
         for connection in self._connections.values():
             with contextlib.suppress(BrokenPipeError):
                 connection.send({"task": task, **arguments})
@@ -141,7 +141,7 @@ class Group:
         return answer
 
     def close(self) -> None:
-        """Let the ranks say farewell; kill what has not ended then."""
+        """Lets the ranks end; kills those that do not end in time."""
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 connection.send(None)
@@ -151,12 +151,12 @@ class Group:
         self.kill()
 
     def kill(self) -> None:
-        """End every process at once, and remove what they left."""
+        """Ends every process at once, and removes the files that they left."""
         for process in self._launchers:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
         for each in itertools.chain(self._sockets, self._connections.values()):
-            each.close()  # ranks that no signal reaches see this, and end
+            each.close()  # a rank that no signal reaches ends when it sees this
         for process in self._launchers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)

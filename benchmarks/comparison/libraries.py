@@ -1,8 +1,8 @@
-"""How each library joins, gets memory, and makes the calls that are compared; nothing else is imported in a rank.
+"""How each library starts a rank, allocates memory, and makes the compared calls. A rank imports only its library.
 
-A call is bound to its buffers once and then made without arguments. `x` is what a rank gives, `y` what it gets:
-all_reduce, broadcast and reduce (on the root) work in place on x, all others from x into y. bfloat16 stands in NumPy
-arrays as uint16. The root is rank 0; messages go between ranks 2k and 2k + 1, there and back.
+A call is bound to its buffers once, then made without arguments. `x` is the input of a rank, `y` its output:
+all_reduce, broadcast and reduce (on the root) work in place on x, all others from x into y. NumPy arrays hold bfloat16
+as uint16. The root is rank 0. Messages go from rank 2k to rank 2k + 1 and back.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ def there_and_back(send: Call, recv: Call, first: bool) -> Call:
 
 
 def bound(comm: Any, rank: int, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-    """A call of Hocket's, or of touch.Nothing, which has methods of the same names."""
+    """Returns a call of Hocket, or of touch.Nothing, which has methods of the same names."""
     peer = rank ^ 1
     if operation == "barrier":
         return comm.barrier
@@ -46,7 +46,7 @@ def bound(comm: Any, rank: int, operation: str, x: np.ndarray, y: np.ndarray) ->
     if operation in ("all_reduce", "broadcast", "reduce"):
         return partial(call, x)
 
-    def into() -> None:  # a partial with a keyword copies a dictionary each time, which no program does
+    def into() -> None:  # not a partial: with a keyword, each call would copy a dictionary, as no program does
         call(x, out=y)
 
     return into
@@ -57,7 +57,7 @@ class Hocket:
 
     @staticmethod
     def load() -> None:
-        """Imports what joining needs."""
+        """Imports what `__init__` needs."""
         import ml_dtypes  # noqa: F401
 
         import hocket.runtime.communicator.communicator  # noqa: F401
@@ -74,22 +74,22 @@ class Hocket:
         self.close: Call = self.comm.close
 
     def memory(self, num_bytes: int, kind: str) -> np.ndarray:
-        """Uninitialised memory of a kind; raises Unsupported."""
+        """Returns uninitialised memory of a kind; raises Unsupported."""
         return self._empty(num_bytes, "uint8") if kind == "registered" else np.empty(num_bytes, np.uint8)
 
     def bind(self, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-        """The call on these buffers; raises Unsupported."""
+        """Returns the call on these buffers; raises Unsupported."""
         if x.dtype == np.uint16:
             x, y = x.view(self._bfloat16), y.view(self._bfloat16)
         return bound(self.comm, self.rank, operation, x, y)
 
 
 class Mpi:
-    """Any MPI through mpi4py, whose buffers are described to the last detail, which is the fastest way."""
+    """Any MPI through mpi4py, with complete descriptions of the buffers, which is fastest."""
 
     @staticmethod
     def load() -> None:
-        """Not before the ranks are started together: importing it joins."""
+        """Imports nothing: importing MPI waits for the other ranks."""
 
     def __init__(self, *_: object) -> None:
         from mpi4py import MPI
@@ -100,13 +100,13 @@ class Mpi:
         self.close: Call = MPI.Finalize
 
     def memory(self, num_bytes: int, kind: str) -> np.ndarray:
-        """Uninitialised memory of a kind; raises Unsupported."""
+        """Returns uninitialised memory of a kind; raises Unsupported."""
         if kind != "private":
             raise Unsupported(f"{kind} memory")
         return np.empty(num_bytes, np.uint8)
 
     def bind(self, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-        """The call on these buffers; raises Unsupported."""
+        """Returns the call on these buffers; raises Unsupported."""
         mpi, comm, peer = self._mpi, self.comm, self.rank ^ 1
         dtype = mpi.FLOAT if x.dtype == np.float32 else mpi.BFLOAT16_T
         if dtype == mpi.DATATYPE_NULL:
@@ -135,11 +135,11 @@ class Mpi:
 
 
 class Gloo:
-    """Gloo inside torch.distributed; tensors lie in NumPy's memory."""
+    """Gloo inside torch.distributed; its tensors use the memory of NumPy arrays."""
 
     @staticmethod
     def load() -> None:
-        """Imports what joining needs."""
+        """Imports what `__init__` needs."""
         import torch.distributed  # noqa: F401
 
     def __init__(self, rank: int, size: int, place: str) -> None:
@@ -157,7 +157,7 @@ class Gloo:
     memory = Mpi.memory
 
     def bind(self, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-        """The call on these buffers; raises Unsupported."""
+        """Returns the call on these buffers; raises Unsupported."""
         torch, dist, peer = self._torch, self._dist, self.rank ^ 1
         if x.dtype == np.uint16:
             give, take = (torch.from_numpy(each.view(np.int16)).view(torch.bfloat16) for each in (x, y))
@@ -184,11 +184,11 @@ class Gloo:
 
 
 class DeepSpeed:
-    """DeepSpeed's kernel for tensors in shared memory, which it compiles on the first start; it can only all_reduce."""
+    """DeepSpeed's kernel for tensors in shared memory, which it compiles on the first start; it has only all_reduce."""
 
     @staticmethod
     def load() -> None:
-        """Imports what joining needs."""
+        """Imports what `__init__` needs."""
         from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 
         DeepSpeed.kernel = ShareMemCommBuilder().load(verbose=False)
@@ -200,22 +200,22 @@ class DeepSpeed:
 
         torch.set_num_threads(1)
         self._torch, self.rank, self.size = torch, rank, size
-        # The names of its shared memory are made of these; it looks for no other rank's address.
+        # DeepSpeed only makes the names of its shared memory from these; it connects to no address.
         name = Path(place).parent.name
         os.environ |= {"LOCAL_SIZE": str(size), "MASTER_ADDR": name, "MASTER_PORT": "0"}
         self.kernel.initialize(size, rank)
         self.barrier: Call = partial(torch.ops.deepspeed.inference_all_reduce_, torch.zeros(1))
-        self.barrier()  # all have mapped that of all, which it never removes
+        self.barrier()  # now all ranks have mapped all segments, which DeepSpeed never removes
         for file in Path("/dev/shm").glob(f"*_{name}_0_{rank}"):
             file.unlink()
 
     memory = Mpi.memory
 
     def close(self) -> None:
-        """It has no end of its own."""
+        """Does nothing: the kernel has no call for it."""
 
     def bind(self, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-        """The call on these buffers; raises Unsupported."""
+        """Returns the call on these buffers; raises Unsupported."""
         if operation != "all_reduce":
             raise Unsupported(operation)
         tensor = self._torch.from_numpy(x.view(np.int16) if x.dtype == np.uint16 else x)
@@ -224,10 +224,10 @@ class DeepSpeed:
 
 
 class OneCcl:
-    """oneCCL through its C interface, by ctypes, which adds about a microsecond to a call."""
+    """oneCCL through its C interface with ctypes, which adds about a microsecond to a call."""
 
     class Id(ctypes.Structure):
-        """By which ranks find each other: rank 0's, which the others read from a file."""
+        """The address of the group: rank 0 writes it to a file, and the others read it."""
 
         _fields_ = (("data", ctypes.c_char * 4096),)
 
@@ -246,7 +246,7 @@ class OneCcl:
             self._checked("GetUniqueId", ctypes.byref(found))
             file.with_suffix(".new").write_bytes(bytes(found))
             file.with_suffix(".new").rename(file)
-        while not file.exists():  # the parent ends this rank if that never comes
+        while not file.exists():  # the parent ends this rank if the file never comes
             time.sleep(0.001)
         found = self.Id.from_buffer_copy(file.read_bytes())
         self._checked("CommInitRank", ctypes.byref(self._comm), ctypes.c_size_t(size), found, rank)
@@ -260,11 +260,11 @@ class OneCcl:
             raise RuntimeError(f"oneccl{name}: result {result}")
 
     def close(self) -> None:
-        """Leaves."""
+        """Leaves the group."""
         self._checked("CommDestroy", self._comm)
 
     def bind(self, operation: str, x: np.ndarray, y: np.ndarray) -> Call:
-        """The call on these buffers; raises Unsupported."""
+        """Returns the call on these buffers; raises Unsupported."""
         kind = self.FLOAT32 if x.dtype == np.float32 else self.BFLOAT16
         give, take = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
         count, part = ctypes.c_size_t(x.size), ctypes.c_size_t(y.size)
@@ -291,7 +291,7 @@ class OneCcl:
         return self._bound(name, (x, y), *given)
 
     def _bound(self, name: str, held: object, *given: Any) -> Call:
-        """held: the memory whose addresses are given."""
+        """Returns the call. held: keeps the memory alive whose addresses are passed."""
         call, arguments = getattr(self.library, f"oneccl{name}"), (*given, self._comm, None)
 
         def checked() -> object:

@@ -1,4 +1,4 @@
-"""What was measured, on what and how, in words: a figure without them belongs to no machine."""
+"""Describes processor, system, command and versions: without them a number has no meaning."""
 
 import os
 import platform
@@ -12,13 +12,13 @@ import peers
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# What kernels are chosen by, and what peers may use: "AMD EPYC" is Zen 1 as well as Zen 5.
+# Flags that select kernels, and that peers may use: "AMD EPYC" alone may be Zen 1 or Zen 5.
 FLAGS = ("avx2", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "amx_bf16", "sve", "asimd", "bf16")
 OURS = ("hocket", "numpy", "ml_dtypes")
 
 
 def processor(cpuinfo: str) -> str:
-    """Name, numbers and the flags that matter of the first core; what cpuinfo does not say is left out."""
+    """Returns name, model and relevant flags of the first core; leaves out what cpuinfo does not have."""
     pairs = [line.split(":", 1) for line in cpuinfo.split("\n\n", 1)[0].splitlines() if ":" in line]
     said = {name.strip(): value.strip() for name, value in pairs}
     words = [
@@ -34,7 +34,7 @@ def processor(cpuinfo: str) -> str:
 
 
 def caches(folder: Path) -> str:
-    """The data caches of a core: L1 32K, L2 1024K, L3 32768K of cores 0-1."""
+    """Returns the data caches of a core, such as "L1 32K, L2 1024K, L3 32768K of cores 0-1"."""
     found = []
     for cache in sorted(folder.glob("index*")):
         said = {name: (cache / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")}
@@ -46,20 +46,20 @@ def caches(folder: Path) -> str:
 
 
 def versions(packages: Iterable[str], path: Sequence[str]) -> str:
-    """As installed in these folders: mpi4py 4.1.2, openmpi 5.0.8."""
+    """Returns the versions installed in these folders, such as "mpi4py 4.1.2, openmpi 5.0.8"."""
     found = {each.name.lower(): each.version for each in metadata.distributions(path=list(path))}
     names = [package.split("==")[0] for package in packages]
     return ", ".join(f"{name} {found[name]}" for name in names if name in found)
 
 
 def of_peer(peer: str) -> str:
-    """The versions in its own environment."""
+    """Returns the versions in the peer's own environment."""
     folders = peers.interpreter(peer).parents[1].glob("lib/python*/site-packages")
     return f"{peers.TITLES[peer]} ({versions(peers.PACKAGES[peer], list(map(os.fspath, folders)))})"
 
 
 def description(measured_peers: Iterable[str]) -> str:
-    """Processor, caches, system, command and versions, in a line."""
+    """Returns processor, caches, system, command and versions on one line."""
     cpuinfo = CPUINFO.read_text() if CPUINFO.exists() else ""
     system = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
     command = shlex.join(["benchmarks/compare.py", *sys.argv[1:]])

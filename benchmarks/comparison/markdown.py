@@ -10,7 +10,7 @@ from comparison.results import Row, Run, size_name
 
 
 def tables(run: Run) -> str:
-    """Where and how it was measured, the ratios by number of ranks, of bfloat16 to Gloo, and the cost of existing."""
+    """Returns machine and command, the ratios by rank count, bfloat16 against Gloo, and the costs of communicators."""
     parts = [run.machine]
     if any(row.is_busy() and (beside_mpis(row) or beside_gloo(row)) for row in run.rows):
         parts.append(f"Cells marked ! were measured while others used more than {QUIET:.0%} of all cores.")
@@ -32,21 +32,22 @@ def of_type(row: Row) -> str:
 
 
 def beside_mpis(row: Row) -> str:
-    """Of the best MPI of the cell; empty where none was measured."""
+    """Returns the ratios to the best MPI of the cell; empty if none was measured."""
     return cell(row, row.best_mpi())
 
 
 def beside_gloo(row: Row) -> str:
-    """Of Gloo, of bfloat16, which no MPI has; empty of other types, and where it was not measured."""
+    """Returns the ratios to Gloo for bfloat16; empty for other types, and if Gloo was not measured."""
     return cell(row, "gloo") if row.dtype == "bfloat16" else ""
 
 
 def table(
     rows: Sequence[Row], words_of: Callable[[Row], str] = beside_mpis, name_of: Callable[[Row], str] = of_type
 ) -> str:
-    """How many times faster: ordinary memory (least..greatest round) / registered.
+    """Returns a table of how many times faster Hocket is: ordinary memory (range over rounds) / registered memory.
 
-    Operations down, sizes across; a barrier stands in the first column. Of a cell measured twice, the last counts.
+    Operations are rows, sizes are columns; a barrier is in the first column. If a cell was measured twice, the last
+    one counts.
     """
     sizes = sorted({row.num_bytes for row in rows if row.num_bytes}) or [0]
     found: dict[str, dict[int, str]] = {}
@@ -67,7 +68,7 @@ def times(ratio: float) -> str:
 
 
 def cell(row: Row, peer: str | None) -> str:
-    """Medians over rounds; empty where there is no peer. A barrier has no memory. !: others used the cores."""
+    """Returns medians over rounds; empty without a peer. A barrier has no memory. !: others used the cores."""
     private, registered = row.ratios("hocket", peer), row.ratio("registered", peer)
     words = [f"{times(statistics.median(private))} ({times(min(private))}..{times(max(private))})"] if private else []
     if row.num_bytes and registered is not None:

@@ -1,26 +1,26 @@
-"""The order of measurements, and what a time is.
+"""Defines the order of measurements, and what counts as the time of a call.
 
-**One batch** is some thousand calls (fewer for large messages), begun together after a barrier. It is made in two ways.
+**One batch** is several thousand calls (fewer for large messages), started together after a barrier, in two ways.
 *touched*: between two calls every rank reads its last result, one word of each cache line, and rewrites its input, as a
-program would. The same loop without the calls is timed beside it on all ranks at once, with the same buffers, and
-subtracted; so the touching itself is not counted, but what a library did to the caches is: lines that it left with
-another core have to be fetched by whoever touches them, and that is part of the price of the call. Of all ranks the
-slowest counts, before the subtraction, because a call that synchronises waits for it. Before the touched loop a call is
-made and before the other one the buffers are touched, uncounted: else in batches of one call the touching alone would
-pay for what the call left, and be subtracted. *untouched*: calls alone.
+program would. The same loop without the calls is also timed, on all ranks at once with the same buffers, and
+subtracted. So the touching does not count, but the effect of a library on the caches does: if it leaves a line with
+another core, the next touch must fetch that line. The slowest rank counts, before the subtraction, because a
+synchronising call waits for it. Before the touched loop comes one call, and before the touching alone comes one touch;
+neither counts. Otherwise, in batches of one call, the touching alone would pay for what the call left. *untouched*:
+calls alone.
 
-**One round** visits all cells, and in each all contenders, in an order that turns; a value is the median of its
-batches. So each ratio compares what ran within a second, and its spread shows what the machine did meanwhile.
+**One round** visits all cells, and in each cell all contenders, in rotating order. A value is the median of its
+batches. So each ratio compares times within the same second, and its spread shows how the machine changed.
 
-Of send_recv a call is a message there and one back, and half of its time is reported.
+A call of send_recv is a message there and one back; half of its time is reported.
 
-**The floor** of two ranks is the best hand-written code for the cell (floor.cpp, the same protocol) and, as all are
-called from Python, calls of functions that do nothing, bound and counted as Hocket's are: less than both together no
-library can take. Of more ranks it is such code for private memory, and for registered memory a bound (see results.py);
-its ways are chosen in the first round. Where the best way of private memory is by the kernel, the best one without it
-is measured, too, for what does without cross-memory attach.
+**The floor** of two ranks is the best hand-written code for the cell (floor.cpp, the same protocol), plus calls of
+functions that do nothing, bound and counted like Hocket's, because all libraries are called from Python. No library can
+be faster than this sum. For more ranks, the floor is such code for private memory, and a bound for registered memory
+(see results.py); its ways are chosen in the first round. If the best way for private memory uses the kernel, the best
+way without the kernel is measured too, for contenders without cross-memory attach.
 
-Every result is checked: of each call by a checksum over its lines, of each batch bit for bit.
+Every result is checked: each call by a checksum over its cache lines, each batch bit for bit.
 """
 
 import itertools
@@ -44,8 +44,8 @@ from comparison.results import Row, Run
 MOST_CALLS = 20_000
 MOST_TRIES = 3
 EMPTY_BATCHES = 3
-FIRST_BATCHES = 3  # of which the median says how many calls a batch has
-LEAST_BATCHES = 2  # one alone, of one call, is noise where ranks share cores
+FIRST_BATCHES = 3  # their median determines how many calls a batch has
+LEAST_BATCHES = 2  # one batch of one call is noise if ranks share cores
 TRIAL = [(operation, size) for operation in ("all_reduce", "all_gather") for size in (8, 64 << 10, 1 << 20, 16 << 20)]
 
 
@@ -59,11 +59,11 @@ class Effort:
     cell_seconds: float  # of a contender in a round: long calls get fewer batches
     untouched_rounds: int
     long_seconds: float  # a cell that took longer in a round is visited in two rounds only
-    long_trial_seconds: float  # a floor that took longer keeps its ways, and of more than two ranks its time
-    hopeless: float  # an MPI that took so many times as long as the best one is not measured in that cell again
+    long_trial_seconds: float  # a floor that took longer keeps its ways, and with more than two ranks its time
+    hopeless: float  # an MPI this many times slower than the best one is not measured in that cell again
 
     def with_rounds(self, rounds: int) -> "Effort":
-        """The same with another number of rounds."""
+        """Returns the same effort with another number of rounds."""
         return replace(self, rounds=rounds)
 
 
@@ -77,20 +77,20 @@ def say(text: str) -> None:
 
 
 class Batches(NamedTuple):
-    """What a rank is asked for."""
+    """The calls and batches that a rank is asked for."""
 
     num_calls: int
     num_batches: int
 
 
 def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, untouched: bool) -> dict[str, float]:
-    """Seconds of a call in each protocol; "loop": of a call with its touching."""
+    """Returns the seconds of a call in each protocol; "loop": of a call with its touching."""
     for _ in range(MOST_TRIES):
         found = slowest_of(group, row, memory, most, batches, untouched)
         loop = statistics.median(found["touched"])
         call = statistics.median(both - alone for both, alone in zip(found["touched"], found["touch"], strict=True))
         if call > loop / 100:
-            break  # else the touching alone was disturbed, or the call is too short to be seen
+            break  # otherwise the touching alone was disturbed, or the call is too short to measure
     seconds = {"touched": max(call, loop / 100)}
     if untouched:
         seconds["untouched"] = statistics.median(found["untouched"])
@@ -100,7 +100,7 @@ def values_of(group: Group, row: Row, memory: str, most: int, batches: Batches, 
 def slowest_of(
     group: Group, row: Row, memory: str, most: int, batches: Batches, untouched: bool
 ) -> dict[str, list[float]]:
-    """Seconds of a call of the slowest rank, by loop and batch."""
+    """Returns the seconds of a call on the slowest rank, by loop and batch."""
     ranks = group.ask(
         "measure",
         operation=row.operation,
@@ -119,20 +119,21 @@ def slowest_of(
 
 
 def seconds_of_empty_calls(group: Group, operation: str) -> float:
-    """What Python takes of a call: of each batch the quickest rank, as none can do with less."""
+    """Returns Python's seconds of a call: the median over batches of the fastest rank, because no call takes less."""
     found = group.ask("empty_calls", operation=operation, num_calls=MOST_CALLS, num_batches=EMPTY_BATCHES)
     quickest = [min(of_ranks) / MOST_CALLS for of_ranks in zip(*found, strict=True)]
     return max(0.0, statistics.median(quickest)) / values.ways(operation)
 
 
 def batches_for(group: Group, row: Row, memory: str, most: int, effort: Effort) -> Batches:
-    """So many calls that a batch is as long as it should be."""
+    """Returns how many calls give a batch the intended length, and the number of batches."""
     num_calls = 1
     for num_batches in (1, FIRST_BATCHES, FIRST_BATCHES):
         seconds = values_of(group, row, memory, most, Batches(num_calls, num_batches), untouched=False)["loop"]
         if num_calls > 1 or seconds > effort.batch_seconds:
             break
-        # A first call may have waited for a rank that slept: batches of a few calls would be such waits in all rounds.
+        # The first call may have waited for a sleeping rank. With batches of few calls, every round would measure such
+        # waits.
         if seconds * 20 < effort.batch_seconds:
             num_calls = 50
     num_calls = max(1, min(MOST_CALLS, round(effort.batch_seconds / seconds)))
@@ -154,7 +155,7 @@ class Comparison:
         floor_program: Path | None = None,
         tried: Collection[str] = (),
     ) -> None:
-        """names: of CONTENDERS; most: bytes of the largest message; tried: names of settings, else all are."""
+        """names: of CONTENDERS; most: bytes of the largest message; tried: names of settings, empty for all."""
         self._run, self._num_ranks, self._most, self._effort, self._build = run, num_ranks, most, effort, build
         self._floor, self._tried = floor_program, tried
         self.groups: dict[str, Group] = {}
@@ -162,8 +163,8 @@ class Comparison:
         self._batches: dict[tuple[str, str], Batches] = {}
         self._spent: dict[str, float] = {}  # seconds of each row's contenders in the last round
         self._empty_calls: dict[str, float] = {}  # seconds by operation, in this round
-        self._ways: dict[tuple[str, str], list[str]] = {}  # of the floor, by row and memory
-        self._ended_floors: set[tuple[str, str]] = set()  # which are not measured again: long, or there is none
+        self._ways: dict[tuple[str, str], list[str]] = {}  # ways of the floor, by row and memory
+        self._ended_floors: set[tuple[str, str]] = set()  # not measured again: too long, or none exists
 
     def __enter__(self) -> "Comparison":
         try:
@@ -181,7 +182,7 @@ class Comparison:
         self.groups.clear()
 
     def _begin(self, name: str) -> None:
-        """Start the group with the best of its settings."""
+        """Starts the group with its best setting."""
         try:
             contenders.interpreter(name)
         except peers.Absent as error:
@@ -217,7 +218,7 @@ class Comparison:
         self._run.settings.setdefault(self._num_ranks, {})[name] = best.setting.name
 
     def _trial(self, group: Group) -> float:
-        """The geometric mean of the times of some calls."""
+        """Returns the geometric mean of the times of some calls."""
         times = []
         for operation, size in TRIAL:
             row = Row(operation, min(size, self._most), "float32", self._num_ranks)
@@ -226,7 +227,7 @@ class Comparison:
         return results.geometric_mean(times)
 
     def round(self, number: int, rows: Sequence[Row]) -> None:
-        """Measure every cell once more."""
+        """Measures every cell once more."""
         self._empty_calls.clear()
         for place, row in enumerate(rows):
             if number > 1 and self._spent.get(row.name(), 0.0) > self._effort.long_seconds:
@@ -281,17 +282,17 @@ class Comparison:
                 of_private = found
             for protocol, seconds in (found.seconds if found else {}).items():
                 least = seconds
-                if is_pair and memory == "registered" and of_private:  # where what is done with private memory can be
+                if is_pair and memory == "registered" and of_private:  # every way for private memory works here
                     least = min(seconds, of_private.seconds[protocol])
-                is_part = memory == "registered" and not is_pair  # of the bound: what taking turns takes has Python's
+                is_part = memory == "registered" and not is_pair  # of a bound, whose other part has Python's time
                 row.note(f"floor {memory}", protocol, least if is_part else least + python)
 
     def _floor_of(self, program: Path, row: Row, memory: str) -> floor.Found | None:
-        """None where there is none, or where it is not measured again."""
+        """Returns the measured floor; None if there is none, or if it is not measured again."""
         key, began = (row.name(), memory), time.monotonic()
         if not floor.has(row, memory) or key in self._ended_floors:
             return None
-        batch_seconds = self._effort.batch_seconds / 2  # of two variants or three
+        batch_seconds = self._effort.batch_seconds / 2  # for each of two or three variants
         known = self._ways.get(key, [])
         found = floor.measure(program, row, memory, batch_seconds, self._effort.batches, known)
         is_long = time.monotonic() - began > self._effort.long_trial_seconds
@@ -302,7 +303,7 @@ class Comparison:
         return found
 
     def _python(self, row: Row) -> float:
-        """Seconds of a call that are Python's own; noted in the row."""
+        """Returns Python's own seconds of a call, and notes them in the row."""
         if row.operation not in self._empty_calls:
             self._empty_calls[row.operation] = seconds_of_empty_calls(self.groups["hocket"], row.operation)
         row.note("empty calls", "touched", self._empty_calls[row.operation])

@@ -1,4 +1,4 @@
-"""What docs/numbers.json takes over from a result of compare.py: speed-ups, missed goals, date, machine and command."""
+"""Turns a result of compare.py into parts of docs/numbers.json: speed-ups, missed goals, date, machine and command."""
 
 import json
 import re
@@ -10,22 +10,23 @@ from comparison.results import Row, size_name
 
 
 def taken(file: str, before: dict[str, Any]) -> dict[str, Any]:
-    """The parts of docs/numbers.json, which was `before`, that this result replaces.
+    """Returns the parts of docs/numbers.json that this result replaces. before: the content of docs/numbers.json.
 
-    ValueError where one whole run of compare.py did not measure it; argparse.ArgumentTypeError where it is no result.
+    Raises ValueError if the file is not from one whole run of compare.py; argparse.ArgumentTypeError if it is no
+    result.
     """
     run = report.read_json(file)
     found = re.fullmatch(r"([\d-]+), \d+ rounds, \d+ s, (.*?); `(.*?)`; .*", run.machine)
     if found is None:
         raise ValueError(
-            f"{file!r} is not of one whole run: expected its date, machine and command; found {run.machine!r}"
+            f"{file!r} is not from one whole run: expected its date, machine and command; found {run.machine!r}"
         )
     date, machine, command = found.groups()
     machine = re.sub(r"(\([^;)]*); [^)]*\)", r"\1)", machine)  # without the flags of the processor
     rows = [row for row in run.rows if row.dtype == "float32"]
     measured = speed_ups(rows)
     if cells_of(measured) != cells_of(before["speed_up_over_fastest_mpi"]):
-        raise ValueError(f"{file!r} has other cells than the pages: it is of a quick run, or of a part of a full one")
+        raise ValueError(f"{file!r} has other cells than the pages: it is from a quick run, or a part of a full run")
     gloo = {
         str(row.num_ranks): round(ratio, 1)
         for row in rows
@@ -44,7 +45,7 @@ def taken(file: str, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def speed_ups(rows: list[Row]) -> dict[str, Any]:
-    """The sizes, and by rank count and operation the medians over rounds."""
+    """Returns the sizes, and the median ratios by rank count and operation."""
     sizes = sorted({row.num_bytes for row in rows if row.num_bytes})
     ranks: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: (row.num_ranks, row.num_bytes)):
@@ -54,13 +55,13 @@ def speed_ups(rows: list[Row]) -> dict[str, Any]:
 
 
 def cells_of(table: dict[str, Any]) -> dict[str, Any]:
-    """The sizes, and how many of them each operation has; of a barrier one."""
+    """Returns the sizes, and how many of them each operation has; a barrier has one."""
     counts = {ranks: {name: len(found) for name, found in of.items()} for ranks, of in table["ranks"].items()}
     return {"sizes": table["sizes"], "counts": counts}
 
 
 def missed_goal(goal: Goal, rows: list[Row], known: dict[str, Any]) -> dict[str, Any] | None:
-    """The goal, what was measured, and how many of its cells miss it; None where the run reached it."""
+    """Returns the goal, its measured value, and how many cells miss it; None if the run reached it."""
     outcome = goals.outcome(goal, rows, known)
     if outcome.reached or outcome.value is None:
         return None
@@ -76,7 +77,7 @@ def missed_goal(goal: Goal, rows: list[Row], known: dict[str, Any]) -> dict[str,
 
 
 def text(data: dict[str, Any]) -> str:
-    """The JSON, with lists of numbers and words in one line."""
+    """Returns the JSON, with each list of numbers or words on one line."""
     lines = json.dumps(data, indent=1, ensure_ascii=False)
     flat = r"\[\n\s+([^][{}]*?)\n\s+\]"
     return re.sub(flat, lambda found: "[" + re.sub(r",\n\s+", ", ", found[1]) + "]", lines) + "\n"

@@ -1,9 +1,9 @@
-"""One rank of one contender: joins, then does what it is asked until its parent is gone. See measuring.py for why.
+"""Runs one rank of one contender: joins, then does its tasks until its parent ends. measuring.py says why.
 
     python -m comparison.rank LIBRARY ADDRESS RANK SIZE PLACE      (MPI ranks know RANK and SIZE themselves)
 
-Asleep between tasks. Two connections: tasks come over the first; the second only tells that the parent ended, even
-while this rank is inside a call that never returns.
+The rank sleeps between tasks. It has two connections: the first brings tasks; the second only shows that the parent
+ended, even while this rank is in a call that never returns.
 """
 
 import os
@@ -45,7 +45,7 @@ def touched(num_calls: int, call: Call, touch: Call) -> float:
 
 
 class Rank:
-    """One member of the group, its buffers, and what it can be asked."""
+    """One member of the group, its buffers, and its tasks."""
 
     def __init__(self, library: str, rank: int, size: int, place: str) -> None:
         self.library = LIBRARIES[library](rank, size, place)
@@ -53,11 +53,11 @@ class Rank:
         self._buffers: dict[tuple[str, int], np.ndarray] = {}
 
     def _array(self, memory: str, which: int, count: int, dtype: str, most: int) -> np.ndarray:
-        """Part of a buffer that is used for all sizes, so that no cell pays for new pages."""
+        """Returns a part of a buffer that all sizes share, so that no cell pays for new pages."""
         kept = self._buffers.get((memory, which))
-        num_bytes = count * values.ITEM_BYTES[dtype]  # more than `most` where ranks get an element each of a few bytes
+        num_bytes = count * values.ITEM_BYTES[dtype]  # above `most` if few bytes become an element per rank
         if kept is None or kept.nbytes < max(most, num_bytes):
-            # Of short arrays alone the pages would be other ones than beside long ones, and than those of the floor.
+            # Short arrays alone would get other pages than together with long ones, and than in the floor.
             least = values.LONGEST_BUFFER if memory == "private" else 0
             kept = self.library.memory(max(most, num_bytes, least), memory)
             kept[: max(most, num_bytes)] = 0
@@ -76,9 +76,9 @@ class Rank:
         num_batches: int,
         untouched: bool,
     ) -> dict[str, list[float]]:
-        """Seconds of each batch of `num_calls`, in both protocols; "touch" is the touching alone.
+        """Returns the seconds of each batch of `num_calls`, in both protocols; "touch" is the touching alone.
 
-        memory: of the buffers, as long as the longest of all cells, `most` bytes, or longer. Raises RuntimeError for a
+        memory: the kind of the buffers; most: their minimum bytes, the largest of all cells. Raises RuntimeError for a
         wrong result.
         """
         shape = values.shape(operation, num_bytes, dtype, self.size)
@@ -102,7 +102,7 @@ class Rank:
         toucher.learn()
         seconds: dict[str, list[float]] = {"touched": [], "touch": [], "untouched": []}
         for _ in range(num_batches):
-            # A batch may be one call: its touching has to find what a call leaves, and the touching alone must not.
+            # A batch may be one call. Its touching must find what a call leaves; the touching alone must not.
             toucher.touch()
             call()
             barrier()
@@ -116,18 +116,18 @@ class Rank:
                 barrier()
                 seconds["untouched"].append(repeated(num_calls, call))
             once()
-            toucher.num_wrong()  # in place, the result was gone
+            toucher.num_wrong()  # resets the count: in place, the last loop overwrote the result
         return seconds
 
     def empty_calls(self, operation: str, num_calls: int, num_batches: int) -> list[float]:
-        """The seconds of a core, by batch, that Python alone takes of `measure` with all ranks that share the core.
+        """Returns the seconds of a core, by batch, that Python takes in `measure` for all ranks that share the core.
 
-        Found by calls of functions in C that do nothing, with the same arguments. Where ranks share a core and wait
-        for each other in a call, it is a turn of the others, after which Python's code comes back to a core that did
-        something else; as many turns without Python are taken off.
+        It calls C functions that do nothing, with the same arguments. If ranks share a core and wait for each other in
+        a call, the function yields to the others, so Python returns to caches that they have used. The time of as many
+        yields without Python is subtracted.
         """
         ranks_per_core = max(1.0, self.size / (os.cpu_count() or 1))
-        takes_turns = ranks_per_core > 1 and operation not in ("broadcast", "reduce")  # there ranks may run ahead
+        takes_turns = ranks_per_core > 1 and operation not in ("broadcast", "reduce")  # in these, ranks may run ahead
         x = np.zeros(2, np.float32)
         call = bound(touch.Nothing(takes_turns), self.rank, operation, x, x)
         nothing = touch.Touch(None, x, None).touch
@@ -147,7 +147,7 @@ class Rank:
         return seconds
 
     def late(self, seconds: float) -> dict[str, float]:
-        """The CPU seconds that this rank burns in an all_reduce to which the last rank comes `seconds` late."""
+        """Returns the CPU seconds that this rank uses in an all_reduce that the last rank enters `seconds` late."""
         x = np.zeros(1, np.float32)
         call = self.library.bind("all_reduce", x, x)
         call()
@@ -162,7 +162,7 @@ class Rank:
         return {"burnt": burnt, "waited": perf_counter() - began}
 
     def staging(self, num_bytes: int) -> int:
-        """The bytes of shared memory that this rank of Hocket takes for calls of all collectives, of this size."""
+        """Returns the bytes of shared memory that this rank of Hocket takes for all collectives with this size."""
         from hocket.runtime import memory
 
         def taken() -> int:
@@ -177,7 +177,7 @@ class Rank:
 
 
 def segments() -> list[str]:
-    """The files of shared memory that this process has mapped, which outlive it where it is killed."""
+    """Returns the files of shared memory that this process has mapped; they outlive it if it is killed."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return sorted({words[5] for words in map(str.split, lines) if len(words) == 6 and words[5].startswith("/dev/shm/")})
 
@@ -188,7 +188,7 @@ def end_with(parent: socket.socket) -> None:
 
 
 def answer(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
-    """What the task returns, or why not. A rank that failed has left its group; the parent ends it."""
+    """Returns the result of the task, or why there is none. The parent ends a rank that failed."""
     arguments = dict(task)
     try:
         return {"value": getattr(rank, arguments.pop("task"))(**arguments)}
@@ -207,7 +207,7 @@ def main() -> None:
     LIBRARIES[library].load()
     connection: Connection = Client(address, family="AF_UNIX")
     os.write(connection.fileno(), b"t")
-    began = connection.recv()  # all are loaded; the clock is the same for all processes
+    began = connection.recv()  # all ranks are loaded; all processes share this clock
     rank = Rank(library, int(place[0]), int(place[1]), place[2])
     x = np.zeros(2, np.float32)
     rank.library.bind("all_reduce", x, x)()

@@ -1,4 +1,4 @@
-"""What a person reads of a run: tables, goals, the plot; and what a program reads."""
+"""The report of a run: tables, goals and a plot for people, JSON for programs."""
 
 import argparse
 import json
@@ -32,16 +32,16 @@ COLUMNS = (
 
 
 def lacks_ours(row: Row) -> bool:
-    """Whether ours failed there, with one memory or another, or was not measured yet."""
+    """Returns whether Hocket, with any kind of memory, failed in this cell or was not measured yet."""
     return any(row.lacks(name) for name in OURS)
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Microseconds of the touched protocol; ratios of the best MPI over ours, with the least and greatest round.
+    """Returns the table: microseconds of the touched protocol, and ratios best MPI / Hocket with the range over rounds.
 
-    All microseconds of a row are those of one round, whose ratio is the median; so is `hop`, the nanoseconds in which
-    two cores exchange a line; a library that was not measured in that round has a dash. `at most`: the same ratio, by
-    medians over rounds, of the floor.
+    All microseconds of a row are from the round with the median ratio, and so is `hop`, the nanoseconds in which two
+    cores exchange a cache line. A dash: not measured in that round. `at most`: the ratio best MPI / floor, the median
+    over rounds.
     """
     shown = [name for name in COLUMNS if any(row.times(name) for row in rows)]
     ours = [name for name in OURS if name in shown]
@@ -57,7 +57,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def aligned(words: Sequence[str], num_times: int, num_ratios: int) -> str:
-    """In columns, which stay apart where a word is longer than its column."""
+    """Returns the words in columns, with a space between them even if a word is longer than its column."""
     widths = [12] * num_times + [23] * num_ratios + [15, 15, 15, 11]
     return f"{words[0]:<36}" + "".join(f" {word:>{width}}" for word, width in zip(words[1:], widths, strict=True))
 
@@ -67,12 +67,12 @@ def spread(ratios: Sequence[float]) -> str:
 
 
 def at_most(row: Row) -> str:
-    """How many times faster than the best MPI the floor is, for private and for registered memory."""
+    """Returns how many times faster than the best MPI the floor is, for private and registered memory."""
     return of_both([row.at_most(name) for name in MEMORIES])
 
 
 def untouched(row: Row) -> str:
-    """The ratios of calls alone, whose buffers nobody touches, for private and for registered memory."""
+    """Returns the ratios of calls whose buffers are not touched in between, for private and registered memory."""
     return of_both([row.ratio(name, protocol="untouched") for name in MEMORIES])
 
 
@@ -81,7 +81,7 @@ def of_both(ratios: Sequence[float | None]) -> str:
 
 
 def hop(row: Row) -> str:
-    """Nanoseconds in the typical round, and of all rounds the least and the greatest."""
+    """Returns the nanoseconds in the typical round, with the minimum and maximum of all rounds."""
     found, place = [seconds * 1e9 for seconds in row.hops], row.typical_round()
     return f"{found[place]:.0f} ({min(found):.0f}..{max(found):.0f})" if place < len(found) else "-"
 
@@ -102,11 +102,11 @@ def goal_lines(outcomes: Sequence[Outcome]) -> str:
 
 
 def price_lines(rows: Sequence[Row]) -> list[str]:
-    """What going without cross-memory attach costs, for each number of ranks."""
+    """Returns for each rank count how much slower calls are without cross-memory attach."""
     lines = []
     for num_ranks, found in price_without_cma(rows).items():
         mean, (worst, name) = geometric_mean(price for price, _ in found), found[-1]
-        what = f"{num_ranks} ranks, without cross-memory attach over with it"
+        what = f"{num_ranks} ranks, time without / with cross-memory attach"
         lines.append(
             f"{'price':<8} {what:<66} {'mean, times':<20} {mean:>8.3g}  worst {worst:.3g}: {name}, of {len(found)}"
         )
@@ -114,14 +114,14 @@ def price_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def text(run: Run, outcomes: Sequence[Outcome]) -> str:
-    """All that a person reads, but for the last line."""
+    """Returns the report, except the last line."""
     lines = [f"# {run.machine}"]
     for num_ranks, chosen in run.settings.items():
         names = ", ".join(f"{TITLES.get(name, name)} {how}" for name, how in chosen.items())
         lines.append(f"# {num_ranks} ranks: {names}")
     lines += [f"# absent: {what}: {last_line(why)}" for what, why in run.absent.items()]
     if any(row.dtype == "bfloat16" for row in run.rows):
-        lines.append("# bfloat16: where sums are made; what only moves is the same bytes in every library, of any type")
+        lines.append("# bfloat16: only operations that add; the others move the same bytes for every type")
     lines.append(table(run.rows))
     if "first cold" in run.costs:
         lines.append(f"# first all_reduce of 8 ranks with nothing cached: {run.costs['first cold'] * 1e3:.0f} ms")
@@ -130,7 +130,7 @@ def text(run: Run, outcomes: Sequence[Outcome]) -> str:
 
 
 def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
-    """Everything measured, and what became of the goals."""
+    """Writes all measurements, and the outcomes of the goals."""
     reached = [
         {"goal": each.goal.name, "limit": each.goal.limit, "value": each.value, "reached": each.reached}
         | {"worst": each.worst, "beyond": each.beyond}
@@ -140,9 +140,9 @@ def write_json(path: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
 
 
 def row_of(found: dict[str, Any]) -> Row:
-    """As written by write_json; raises what Python does where it is something else."""
+    """Returns a row from write_json; raises Python's own errors if it is something else."""
     row = Row(**found)
-    if "left_out" not in found:  # of a version that did not tell
+    if "left_out" not in found:  # from an older version
         row.left_out = [name for name in OURS if name not in row.seconds]
     row.seconds = {
         name: {protocol: list(map(float, times)) for protocol, times in of_name.items()}
@@ -153,7 +153,7 @@ def row_of(found: dict[str, Any]) -> Row:
 
 
 def read_json(text: str) -> Run:
-    """What write_json has written to that path; raises argparse.ArgumentTypeError."""
+    """Returns the run that write_json wrote to this path; raises argparse.ArgumentTypeError."""
     try:
         found = json.loads(Path(text).read_text())
         rows = [row_of(row) for row in found["rows"]]
@@ -162,11 +162,11 @@ def read_json(text: str) -> Run:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no result of --json") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a result of --json") from None
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:
-    """Seconds, medians over rounds, against bytes, one picture for each operation and rank count.
+    """Plots median seconds over bytes, with one panel for each operation and rank count.
 
     Needs matplotlib (the extra `plot`).
     """

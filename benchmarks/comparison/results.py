@@ -1,4 +1,4 @@
-"""What was measured, and the ratios in it."""
+"""The measured times of a run, and their ratios."""
 
 import math
 import statistics
@@ -15,65 +15,67 @@ WAIT_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "bar
 
 @dataclass
 class Row:
-    """One cell: by contender and protocol, seconds of a call, one value a round."""
+    """One cell. seconds: of a call, by contender and protocol, one value per round."""
 
     operation: str
     num_bytes: int
     dtype: str
     num_ranks: int
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    loads: list[float] = field(default_factory=list)  # of all cores, what others used and the host stole, by round
-    hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a line, by round
-    left_out: list[str] = field(default_factory=list)  # contenders that are not to be measured here
+    loads: list[float] = field(
+        default_factory=list
+    )  # fraction of all cores that others used or the host stole, by round
+    hops: list[float] = field(default_factory=list)  # seconds in which two cores exchange a cache line, by round
+    left_out: list[str] = field(default_factory=list)  # contenders that are not measured in this cell
 
     def note(self, contender: str, protocol: str, seconds: float) -> None:
-        """Of one more round."""
+        """Adds the seconds of one more round."""
         self.seconds.setdefault(contender, {}).setdefault(protocol, []).append(seconds)
 
     def times(self, contender: str, protocol: str = "touched") -> list[float]:
-        """Seconds by round; empty where this contender was not measured."""
+        """Returns the seconds by round; empty if this contender was not measured."""
         return self.seconds.get(contender, {}).get(protocol, [])
 
     def lacks(self, contender: str) -> bool:
-        """Whether it was to be measured and was not, or not in every round: it failed, or no round came here."""
+        """Returns whether rounds of the contender are missing: it failed, or no round reached this cell."""
         rounds = max(1, len(self.loads), *(len(self.times(name)) for name in self.seconds))
         return contender not in self.left_out and len(self.times(contender)) < rounds
 
     def load(self) -> float:
-        """Of all cores' time what went elsewhere, the median over rounds."""
+        """Returns the fraction of all cores that others used: the median over rounds."""
         return statistics.median(self.loads) if self.loads else 0.0
 
     def is_busy(self) -> bool:
-        """Whether that is so much that the row is marked."""
+        """Returns whether others used so much that the row is marked."""
         return self.load() > QUIET
 
     def best_mpi(self, protocol: str = "touched") -> str | None:
-        """The MPI with the least median."""
+        """Returns the MPI with the smallest median."""
         present = [name for name in peers.MPIS if self.times(name, protocol)]
         return min(present, key=lambda name: statistics.median(self.times(name, protocol)), default=None)
 
     def trails(self, contender: str, factor: float) -> bool:
-        """Whether it is an MPI that took more than `factor` times as long in the first round as the best one there."""
+        """Returns whether this is an MPI that took over `factor` times as long as the best MPI in the first round."""
         first = {name: times[0] for name in peers.MPIS if (times := self.times(name))}
         return contender in first and first[contender] > factor * min(first.values())
 
     def ratios(self, ours: str, peer: str | None, protocol: str = "touched") -> list[float]:
-        """How many times faster ours was than the peer, by round."""
+        """Returns how many times faster `ours` was than `peer`, by round."""
         theirs = self.times(peer, protocol) if peer else []
         return [their / our for their, our in zip(theirs, self.times(ours, protocol), strict=False)]
 
     def ratio(self, ours: str, peer: str | None = None, protocol: str = "touched") -> float | None:
-        """The median over rounds, against the best MPI unless a peer is given."""
+        """Returns the median ratio over rounds, against `peer`, or else the best MPI."""
         found = self.ratios(ours, peer or self.best_mpi(protocol), protocol)
         return statistics.median(found) if found else None
 
     def floor(self, contender: str) -> list[float]:
-        """Seconds by round below which no code is known to get; empty where that was not measured.
+        """Returns the seconds by round that no known code beats; empty if they were not measured.
 
-        Of two ranks, hand-written code for the contender's memory, or for what it may do with it, and calls from
-        Python that do nothing. Of more, such code and calls for private memory. For registered memory, and where there
-        is no such code, a bound: what taking turns takes where all wait for all, and what copies and additions in
-        shared memory do. Both take the cores' time, so that is their sum, but no more than private memory needs.
+        For two ranks, and for private memory of more ranks: hand-written code for that memory ("no cma": code without
+        cross-memory attach), plus empty calls from Python. Otherwise a bound: taking turns, if all ranks wait for all,
+        plus the copies and additions in shared memory, because both need the cores; but at most the time of private
+        memory.
         """
         private, shared = self.times("floor private"), self.times("floor registered")
         if contender == "no cma" and (staged := self.times("floor staged")):
@@ -87,43 +89,43 @@ class Row:
         return [min(of_round) for of_round in zip(*filter(None, (bounds, private)), strict=False)]
 
     def at_most(self, contender: str, peer: str | None = None) -> float | None:
-        """How many times faster than the best MPI, or the peer, the floor is: the median over rounds."""
+        """Returns how many times faster than `peer`, or else the best MPI, the floor is: the median over rounds."""
         peer = peer or self.best_mpi()
         theirs = self.times(peer) if peer else []
         found = [their / least for their, least in zip(theirs, self.floor(contender), strict=False)]
         return statistics.median(found) if found else None
 
     def typical_round(self) -> int:
-        """The round with the median ratio, of two the one with the lower.
+        """Returns the round with the median ratio; of two, the one with the lower ratio.
 
-        What it measured belongs together, while a median of times over rounds would mix the modes of the machine.
+        Times of one round belong together. Medians of times over rounds would mix the modes of the machine.
         """
         found = self.ratios("hocket", self.best_mpi()) or self.times("hocket")
         return found.index(statistics.median_low(found)) if found else 0
 
     def typical(self, contender: str) -> float | None:
-        """Seconds in that round."""
+        """Returns the seconds in the typical round."""
         return next(iter(self.times(contender)[self.typical_round() :]), None)
 
     def name(self) -> str:
-        """The cell in words."""
+        """Returns the cell in words."""
         text = f"{self.operation} {size_name(self.num_bytes)}" if self.num_bytes else self.operation
         return f"{text} {self.num_ranks} ranks" + ("" if self.dtype == "float32" else f" {self.dtype}")
 
 
 @dataclass
 class Run:
-    """All that one run found out."""
+    """All results of one run."""
 
     machine: str = ""
     rows: list[Row] = field(default_factory=list)
     settings: dict[int, dict[str, str]] = field(default_factory=dict)  # rank count -> group -> name of its setting
     absent: dict[str, str] = field(default_factory=dict)  # group, or group and cell -> why
-    costs: dict[str, Any] = field(default_factory=dict)  # of costs.measure
+    costs: dict[str, Any] = field(default_factory=dict)  # from costs.measure
 
 
 def together(runs: Iterable[Run]) -> Run:
-    """Several runs as one; a cell that is in two of them stays two rows."""
+    """Returns several runs as one; a cell that is in two runs stays two rows."""
     all_of = Run()
     for run in runs:
         all_of.machine = "; ".join(filter(None, [all_of.machine, run.machine]))
@@ -142,6 +144,6 @@ def size_name(num_bytes: int) -> str:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive values; at least one."""
+    """Returns the geometric mean of positive values, at least one."""
     logarithms = [math.log(value) for value in values]
     return math.exp(sum(logarithms) / len(logarithms))

@@ -1,6 +1,5 @@
-// A Python module with which the ranks of every contender touch their buffers between calls: alike, and for a few
-// nanoseconds more than the memory itself costs; and calls that do nothing, or only let other ranks run, to see what
-// Python itself takes.
+// A Python module that touches buffers between calls, in the same way for every contender, and only a few nanoseconds
+// slower than the memory itself. It also has calls that do nothing, or only yield, to measure Python's own time.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -108,13 +107,13 @@ PyObject *module_differs(PyObject *, PyObject *arguments) {
 
 PyMethodDef touch_methods[] = {
     {"touch", touch_touch, METH_NOARGS, "Reads the output, compares it with what learn() saw, then writes the input."},
-    {"learn", touch_learn, METH_NOARGS, "Takes the present output for right, and forgets what was wrong."},
-    {"num_wrong", touch_num_wrong, METH_NOARGS, "How many outputs were not as learnt since this was asked last."},
+    {"learn", touch_learn, METH_NOARGS, "Takes the present output as right, and resets the count of wrong ones."},
+    {"num_wrong", touch_num_wrong, METH_NOARGS, "Returns how many outputs were wrong since the last num_wrong()."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot touch_slots[] = {
-    {Py_tp_doc, const_cast<char *>("Touch(input or None, table, output or None): what is touched between calls.")},
+    {Py_tp_doc, const_cast<char *>("Touch(input or None, table, output or None): the buffers to touch between calls.")},
     {Py_tp_init, reinterpret_cast<void *>(touch_init)},
     {Py_tp_dealloc, reinterpret_cast<void *>(touch_free)},
     {Py_tp_methods, touch_methods},
@@ -140,12 +139,12 @@ PyObject *turn_call(PyObject *object, PyObject *const *, Py_ssize_t, PyObject *)
 }
 
 PyMethodDef nothing_method(const char *name, _PyCFunctionFastWithKeywords call) {
-    // As CPython itself has it: the flags say which signature is called.
+    // The same cast as in CPython: the flags say which signature is called.
     return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)), METH_FASTCALL | METH_KEYWORDS,
-            "Does nothing, or lets the next rank run, with any arguments."};
+            "Takes any arguments; does nothing, or yields to the next rank."};
 }
 
-// Those that need not wait for another rank never take a turn.
+// Calls that need not wait for another rank never yield.
 PyMethodDef nothing_methods[] = {
     nothing_method("all_reduce", turn_call), nothing_method("reduce_scatter", turn_call),
     nothing_method("reduce", nothing_call),  nothing_method("broadcast", nothing_call),
@@ -156,8 +155,8 @@ PyMethodDef nothing_methods[] = {
 
 PyType_Slot nothing_slots[] = {
     {Py_tp_doc,
-     const_cast<char *>("Nothing(takes turns): a communicator whose calls return at once, the least a call can "
-                        "take; or do so after a turn of each other rank on the core.")},
+     const_cast<char *>("Nothing(takes turns): a communicator whose calls return at once, the minimum of a call, or "
+                        "after they yield to the other ranks on the core.")},
     {Py_tp_init, reinterpret_cast<void *>(nothing_init)},
     {Py_tp_methods, nothing_methods},
     {0, nullptr},
@@ -173,8 +172,8 @@ PyObject *module_turns(PyObject *, PyObject *number) {
 }
 
 PyMethodDef module_methods[] = {
-    {"differs", module_differs, METH_VARARGS, "differs(array, table, offset): is it not the repetition of table?"},
-    {"turns", module_turns, METH_O, "turns(number): lets the next rank run so often, without Python in between."},
+    {"differs", module_differs, METH_VARARGS, "differs(array, table, offset): does it differ from the repeated table?"},
+    {"turns", module_turns, METH_O, "turns(number): yields so many times, without Python in between."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,5 +1,5 @@
-// What a program does between two collectives: it reads the last result and writes the next input. For touch.cpp and
-// floor.cpp, so that it is the same work everywhere.
+// The work of a program between two collectives: it reads the last result and writes the next input. touch.cpp and
+// floor.cpp share it.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace touching {
 
 inline constexpr std::size_t line_bytes = 64;
 
-/// Calls use(part of `whole`, the part of `table` that belongs there) along all of `whole`, which begins at `offset` of
-/// the endless repetition of `table`; stops where it returns false.
+/// Calls use(part, source) for each part of `whole`. `source` is the matching part of `table`, which repeats, beginning
+/// at `offset`. Stops if `use` returns false.
 template <class Use>
 void along(std::span<std::byte> whole, std::span<const std::byte> table, std::size_t offset, Use use) {
     std::size_t done = 0;
@@ -25,8 +25,7 @@ void along(std::span<std::byte> whole, std::span<const std::byte> table, std::si
     }
 }
 
-/// An input is a table of a few KiB, repeated: that stays in the first-level cache, so only the input is memory
-/// traffic.
+/// Fills an input with a table of a few KiB, which stays in the first-level cache: only the input is memory traffic.
 inline void write(std::span<std::byte> input, std::span<const std::byte> table) {
     along(input, table, 0, [](std::span<std::byte> part, std::span<const std::byte> from) {
         std::memcpy(part.data(), from.data(), part.size());
@@ -34,7 +33,7 @@ inline void write(std::span<std::byte> input, std::span<const std::byte> table) 
     });
 }
 
-/// Of an output one word of each cache line is read: whoever wants it must get the line.
+/// Reads one word of each cache line of an output, so that the core must fetch every line.
 inline std::uint64_t sum_of_lines(std::span<const std::byte> output) {
     std::uint64_t sum = 0;
     std::size_t place = 0;

@@ -1,17 +1,17 @@
-"""What ranks give, and what must come out: small whole numbers, exact in bfloat16, however they are added.
+"""Inputs and expected outputs of ranks: small whole numbers, whose sums are exact in bfloat16 in any order.
 
-An input is a table repeated without end; its length is no power of two, so that a block in a wrong place is noticed.
+An input repeats a table. Its length is not a power of two, so that a block in a wrong place is noticed.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-TABLE_BYTES = 65 * 64  # of a table: in the first-level cache
+TABLE_BYTES = 65 * 64  # of a table: fits in the first-level cache
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-MOST_RANKS = 64  # as many as floor.cpp takes
+MOST_RANKS = 64  # the limit of floor.cpp
 LONGEST_BUFFER = 64 << 20  # as in floor/memory.h
-MOST_RANKS_OF_BFLOAT16 = 9  # more, and sums are not exact: see `numbers`
+MOST_RANKS_OF_BFLOAT16 = 9  # with more ranks, sums are not exact: see `numbers`
 OPERATIONS = (
     "all_reduce",
     "reduce_scatter",
@@ -25,7 +25,7 @@ OPERATIONS = (
 
 
 class Shape(NamedTuple):
-    """Elements that a rank gives and gets; `in_place`: both are the same memory."""
+    """Number of input and output elements of a rank; `in_place`: both are the same memory."""
 
     given: int
     got: int
@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A part of what a rank gets: `count` elements from `start` on are `table`, repeated, from element `offset` on."""
+    """A part of an output: `count` elements from `start` on repeat `table`, beginning at its element `offset`."""
 
     start: int
     count: int
@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
 
 def shape(operation: str, num_bytes: int, dtype: str, num_ranks: int) -> Shape:
-    """num_bytes is the size of the larger buffer, as in nccl-tests, rounded up to whole elements for every rank."""
+    """Returns the shape. num_bytes: of the larger buffer, as in nccl-tests; rounded up to elements for every rank."""
     if operation == "barrier":
         return Shape(0, 0, True)
     count = num_bytes // ITEM_BYTES[dtype]
@@ -54,7 +54,7 @@ def shape(operation: str, num_bytes: int, dtype: str, num_ranks: int) -> Shape:
 
 
 def undefined(operation: str, dtype: str, num_ranks: int) -> str:
-    """Why there is no such cell; nothing if there is."""
+    """Returns why there is no such cell; empty if there is."""
     if operation == "send_recv" and num_ranks % 2:
         return "the last rank has no peer"
     if dtype == "bfloat16" and num_ranks > MOST_RANKS_OF_BFLOAT16:
@@ -63,18 +63,18 @@ def undefined(operation: str, dtype: str, num_ranks: int) -> str:
 
 
 def ways(operation: str) -> int:
-    """Of a call's time what part counts: half of a message there and one back, else all."""
+    """Returns by what a call's time is divided: 2 for a message there and one back, else 1."""
     return 2 if operation == "send_recv" else 1
 
 
 def encode(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Small whole numbers as float32, or as the upper half of it, which is bfloat16."""
+    """Returns small whole numbers as float32, or as its upper half, which is bfloat16."""
     floats = values.astype(np.float32)
     return floats if dtype == "float32" else (floats.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def numbers(rank: int, dtype: str) -> np.ndarray:
-    """The table of a rank, as integers: at most 22 + rank, so that sums of 9 ranks stay below 256."""
+    """Returns the table of a rank as integers: at most 22 + rank, so that sums of 9 ranks stay below 256."""
     length = TABLE_BYTES // ITEM_BYTES[dtype]
     return np.random.default_rng(7).integers(0, 23, length) + rank
 
@@ -84,7 +84,7 @@ def table(rank: int, dtype: str) -> np.ndarray:
 
 
 def expected(operation: str, shape: Shape, dtype: str, rank: int, num_ranks: int) -> list[Block]:
-    """What the rank must have got; empty if it gets nothing."""
+    """Returns what the rank must receive; empty if it receives nothing."""
     total = encode(sum(numbers(each, dtype) for each in range(num_ranks)), dtype)
     tables = [table(each, dtype) for each in range(num_ranks)]
     part = shape.got // num_ranks

@@ -27,11 +27,11 @@ from hocket import _core
 
 Call = Callable[[], Any]
 Times = tuple[float, float]
-"""Nanoseconds per call of the best batch, and of the median one."""
+"""Nanoseconds per call: of the fastest batch, and of the median batch."""
 
 
 def calls_of(comm: hocket.Communicator, by_python: bool) -> dict[str, Call]:
-    """Every rank's block has 8 bytes. `by_python`: as the first call of its kind goes, to the Python method."""
+    """Returns the calls by name; blocks have 8 bytes. `by_python`: through the Python method, like a first call."""
     x, all_blocks, others = np.zeros(2, "f4"), np.zeros(2 * comm.size, "f4"), np.zeros(2 * comm.size, "f4")
 
     def method(name: str) -> Callable[..., Any]:
@@ -71,8 +71,8 @@ def measure(shape: list[int], by_python: bool = False) -> dict[str, Times]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=5000, help="of one batch (5000)")
-    parser.add_argument("--batches", type=int, default=21, help="(21)")
+    parser.add_argument("--calls", type=int, default=5000, help="calls per batch (5000)")
+    parser.add_argument("--batches", type=int, default=21, help="number of batches (21)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     shape = [arguments.calls, arguments.batches]

@@ -1,23 +1,23 @@
-// How fast this machine can be with code that knows its task: written by hand, without Python, checks, or a schedule.
+// Measures how fast hand-written code is on this machine: it knows its task, and has no Python, checks or schedule.
 // The protocol is that of comparison/measuring.py.
 //
 //     floor OPERATION MEMORY RANKS BYTES SECONDS BATCHES [VARIANT...]
 //
-// prints seconds of a call, touched and untouched, and the variants that were measured for it, the best first.
-// Of all ways, sizes of pieces and kinds of stores a trial finds the best for the task and the moment, or of the
-// VARIANTs, which are such as were printed before.
+// prints the seconds of a call, touched and untouched, and the measured variants, best first. A trial finds the best
+// way, piece size and kind of stores for the task at this moment, or the best of the given VARIANTs, which an earlier
+// run has printed.
 //
-// Two ranks are processes, one a core, that spin.
-// MEMORY private: each rank's buffers are its own, and what travels passes through shared memory or the kernel.
-// MEMORY staged: the same, but nobody reads or writes the memory of others by the kernel, as where that is forbidden.
-// MEMORY registered: all buffers are shared, and read and written where they lie. What does better for private memory
-// does so for this, too: the lesser time of both is the floor.
+// Two ranks are processes that spin, each on its own core.
+// MEMORY private: each rank has its own buffers, and data passes through shared memory or the kernel.
+// MEMORY staged: the same, but no rank reads or writes another's memory through the kernel, which may be forbidden.
+// MEMORY registered: all buffers are shared, and are read and written in place. The ways for private memory work here,
+// too, so the floor is the shorter time of both.
 //
-// More ranks with private or staged memory are processes, too, of which several share a core and yield where they wait:
-// crowd.h. With registered memory as many processes as cores do the work of all ranks: copies and additions alone, each
-// once. No memory lets ranks do with less, so that is a bound, and not what is known to be reached.
-// OPERATION turns: each rank writes a line and waits for those of all others. What taking turns alone costs is a bound
-// of whatever makes each rank wait for all.
+// More ranks with private or staged memory are processes, too. Several share a core, and yield when they wait: see
+// crowd.h. With registered memory, one process per core does the work of all ranks: only copies and additions, each
+// once. Ranks cannot do less with any memory, so this is a bound; no code is known to reach it.
+// OPERATION turns: each rank writes a line and waits for the lines of all others. The time of taking turns alone is a
+// bound for every operation in which each rank waits for all.
 
 #include "../comparison/touching.h"
 #include "floor/choosing.h"
@@ -38,16 +38,16 @@ using namespace hand_written;
 constexpr std::size_t table_bytes = 65 * 64;
 constexpr unsigned most_seconds = 20;
 constexpr int trial_batches = 3;
-constexpr double hopeless = 1.3;    // so many times the best one's time, and a variant is not timed again
-constexpr double short_call = 1e-3; // seconds, of which there is time for some more
-constexpr double long_call = 20e-3; // of many ranks, of which there is time for the least that will do
+constexpr double hopeless = 1.3;    // a variant this many times slower than the best one is not timed again
+constexpr double short_call = 1e-3; // seconds: then there is time for more variants
+constexpr double long_call = 20e-3; // of many ranks: then there is time for the minimum only
 constexpr std::size_t most_calls = 20'000;
 constexpr const char *operations[] = {"all_reduce", "reduce_scatter", "reduce",  "broadcast", "all_gather",
                                       "all_to_all", "send_recv",      "barrier", "turns"};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// What each rank gives: whole numbers; and their sum.
+// The input of each rank, in whole numbers, and then their sum.
 std::vector<std::vector<float>> tables_of(std::size_t num_ranks) {
     const std::size_t length = table_bytes / sizeof(float);
     std::vector<std::vector<float>> tables(num_ranks + 1, std::vector<float>(length));
@@ -72,7 +72,7 @@ template <class Code> class Measurement {
         }
     }
 
-    // Into shared.loops: of each of the best variants the loops touched, touching alone, untouched.
+    // Writes to shared.loops, for each of the best variants: touched, touching alone, untouched.
     void run(const std::vector<Variant> &known) {
         for (const std::size_t rank : mine_) { // no variant pays for new pages
             for (const Bytes memory : {buffers_[rank].given, buffers_[rank].got}) {
@@ -97,7 +97,7 @@ template <class Code> class Measurement {
                     calls[place] = calls_in(task_.seconds, agreed(timed(2, both)) / 2);
                     check_results();
                 }
-                both(); // a batch may be one call: it has to find what a call leaves, and the touching alone must not
+                both(); // a batch may be one call: it must find what a call leaves; the touching alone must not
                 const double touched = timed(calls[place], both);
                 touch();
                 const double found[] = {touched, timed(calls[place], touch), timed(calls[place], call)};
@@ -106,7 +106,7 @@ template <class Code> class Measurement {
                 }
             }
         }
-        asm volatile("" : : "r"(seen_)); // what was read counts as used
+        asm volatile("" : : "r"(seen_)); // the compiler must not drop the reads
     }
 
   private:
@@ -125,7 +125,7 @@ template <class Code> class Measurement {
         return now() - began;
     }
 
-    // Of the slowest process, so that all decide alike.
+    // The value of the slowest process, so that all decide alike.
     double agreed(double own) {
         shared_.spent[index_] = own;
         worker_.barrier();
@@ -138,10 +138,10 @@ template <class Code> class Measurement {
         return std::clamp<std::size_t>(static_cast<std::size_t>(seconds / of_one), 1, most_calls);
     }
 
-    // The variant with the least time, and the best that goes another way: the machine may change before it is
-    // measured. Where ranks share cores, times vary more, and the next best comes, too.
+    // The fastest variant, and the fastest one of another way, because the machine may change before the measurement.
+    // If ranks share cores, times vary more, so the second best is measured, too.
     std::vector<Variant> choose() {
-        std::size_t bytes = 0; // that go one way
+        std::size_t bytes = 0; // that go in one direction
         for (const Buffers &each : buffers_) { bytes = std::max(bytes, std::min(each.given.size(), each.got.size())); }
         if (task_.operation == "all_to_all") { bytes /= task_.num_ranks; }
         std::vector<std::pair<double, Variant>> tried;
@@ -170,7 +170,7 @@ template <class Code> class Measurement {
         return found;
     }
 
-    // Of a call with its touching; its result is checked. known: of another variant.
+    // Seconds of a call with its touching; checks its result. known: the seconds of another variant.
     double seconds_of(const Variant &variant, double known) {
         const auto body = [&] {
             touch();
@@ -180,7 +180,7 @@ template <class Code> class Measurement {
         std::size_t calls = calls_in(task_.seconds / 40, least);
         const bool is_out = is_crowd(task_) && least > short_call && least > hopeless * hopeless * known;
         const int batches = is_out ? 0 : is_crowd(task_) && least > long_call ? 1 : trial_batches;
-        for (int batch = 0; batch < batches; ++batch) { // the least, as others disturb some of them
+        for (int batch = 0; batch < batches; ++batch) { // the minimum, because other processes disturb some
             const double spent = agreed(timed(calls, body)) / static_cast<double>(calls);
             calls = calls_in(task_.seconds / 10, spent);
             least = std::min(least, spent);
@@ -222,7 +222,7 @@ std::size_t num_cores() {
     return static_cast<std::size_t>(known ? CPU_COUNT(&allowed) : sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// To the index-th core of those that this process may use: two that spin must not share one.
+// Moves this process to the index-th core that it may use: two spinning processes must not share one.
 void stay_on_core(std::size_t index) {
     cpu_set_t allowed, one;
     CPU_ZERO(&one);
@@ -230,7 +230,7 @@ void stay_on_core(std::size_t index) {
     for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
         if (CPU_ISSET(core, &allowed) && index-- == 0) {
             CPU_SET(core, &one);
-            sched_setaffinity(0, sizeof(one), &one); // refused: the scheduler places it
+            sched_setaffinity(0, sizeof(one), &one); // if refused, the scheduler places it
             return;
         }
     }
@@ -242,7 +242,7 @@ double median_of(std::vector<double> values) {
     return *middle;
 }
 
-// Of each batch the slowest process.
+// The slowest process of each batch.
 std::vector<double> slowest_of(const Shared &shared, const Task &task, std::size_t num_workers, std::size_t place,
                                std::size_t loop) {
     std::vector<double> slowest(task.batches);
@@ -254,7 +254,7 @@ std::vector<double> slowest_of(const Shared &shared, const Task &task, std::size
     return slowest;
 }
 
-// Of the variant whose touched loop was the quickest: differences of loops are too uncertain to choose by.
+// Prints the variant whose touched loop was fastest: differences of loops are too uncertain to choose by.
 void print(const Shared &shared, const Task &task, std::size_t num_workers) {
     std::vector<std::pair<double, std::size_t>> found;
     for (std::size_t place = 0; place == 0 || (place < most_finalists && *shared.ways[place] != 0); ++place) {
@@ -310,10 +310,10 @@ int main(int count, char **words) {
     for (std::size_t index = 0; index < num_workers; ++index) {
         const pid_t child = fork();
         if (child == 0) {
-            alarm(most_seconds); // spinning alone cannot go on for ever
+            alarm(most_seconds); // a process alone must not spin forever
             shared.processes[index] = getpid();
-            stay_on_core(crowd ? index * cores / task.num_ranks : index); // neighbours share one, as Hocket's do
-            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);           // so that the other may attach
+            stay_on_core(crowd ? index * cores / task.num_ranks : index); // neighbours share one, as in Hocket
+            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);           // so that others may attach
             if (crowd) {
                 Crowd code(shared, task, buffers, desks, index, cores);
                 Measurement(shared, task, index, num_workers, buffers, code).run(variants);

@@ -23,11 +23,11 @@ from hocket.schedule import DTYPES, REDUCTIONS, numpy_dtype
 Array = npt.NDArray[np.uint8]
 NUM_SOURCES, SIZES = (2, 4, 8), {"64 KiB": 64 << 10, "16 MiB": 16 << 20}
 Case = tuple[str, int, str]
-"""dtype, or "copy" of one source; sources; size"""
+"""dtype or "copy"; number of sources; size"""
 
 
 def time_of(call: Callable[[], object], seconds: float) -> float:
-    """Seconds of a call: the mean of as many as fit into about so many seconds, one at least."""
+    """Returns the mean seconds of the calls that fit into about `seconds`, at least one."""
     call()
     started, calls = time.perf_counter(), 0
     while calls == 0 or time.perf_counter() - started < seconds:
@@ -37,7 +37,7 @@ def time_of(call: Callable[[], object], seconds: float) -> float:
 
 
 def measure(dtypes: list[str], op: str, kernel_set: int, rounds: int, seconds: float) -> dict[Case, list[float]]:
-    """GB/s of each case in each round."""
+    """Returns the GB/s of each case in each round."""
     number, found = REDUCTIONS.index(op), dict[Case, list[float]]()
     # NumPy's large arrays begin 16 bytes into a cache line; pages are touched before the clock runs.
     arrays = [np.full(max(SIZES.values()) + 64, i % 3, np.uint8) for i in range(max(NUM_SOURCES) + 1)]
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--op", default="sum", help="reduction (sum)")
     parser.add_argument("--kernels", choices=_core.KERNEL_SETS, default=_core.KERNEL_SETS[0], help="set of kernels")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
-    parser.add_argument("--seconds", type=float, default=0.01, help="of each case in each round (0.01)")
+    parser.add_argument("--seconds", type=float, default=0.01, help="per case and round (0.01)")
     given = parser.parse_args()
     dtypes = list(dict.fromkeys(["float32", *given.dtypes.split(",")]))
     found = measure(dtypes, given.op, _core.KERNEL_SETS.index(given.kernels), given.rounds, given.seconds)

@@ -1,20 +1,20 @@
-"""Calls that compare.py does not measure, beside Open MPI and Intel MPI: exchanges, messages at once, counts, works.
+"""Compares what compare.py does not, with Open MPI and Intel MPI: exchanges, many messages, counts, works.
 
     python benchmarks/lab/other_calls.py [--ranks 2] [--sizes 64,4K,64K,1M] [--rounds 3] [--peers openmpi,impi]
 
-Microseconds of one call, at rank 0: the median of batches of four calls, and of that the median over rounds, in each of
-which every library is started anew. The last column is the best of the MPIs over Hocket. Nothing is rewritten between
-the calls. The size is that of the larger buffer of a rank, of messages that of one:
+The table shows microseconds of one call on rank 0: the median over batches of four calls, then the median over rounds.
+Each round starts every library again. The last column is the fastest MPI over Hocket. Buffers are not rewritten between
+calls. The size is that of a rank's larger buffer, or of one message:
 
 - `exchange`: sendrecv with one other rank;
 - `8 messages each way`: irecv and isend, and a wait for all;
-- `batch of the same`: of Hocket `batch`, of the MPIs what is above;
-- `all_gather_v`, `reduce_scatter_v`, `all_to_all_v`: each time with the same counts, equal ones;
-- `all_reduce, as a work`: begun, and waited for at once;
-- `all_gather, to a new array`: of Hocket without `out`, of the MPIs with what `numpy.empty` has just made.
+- `batch of the same`: Hocket with `batch`, the MPIs as above;
+- `all_gather_v`, `reduce_scatter_v`, `all_to_all_v`: always with the same counts, all equal;
+- `all_reduce, as a work`: started asynchronously, and waited for at once;
+- `all_gather, to a new array`: Hocket without `out`, the MPIs with a new `numpy.empty`.
 
-The peers live in virtual environments under build/peers/ that are made on the first run, and are measured as they are
-by default; where there are more ranks than cores, Intel MPI yields.
+The peers have virtual environments under build/peers/, made on the first run, and their default settings. With more
+ranks than cores, Intel MPI yields.
 """
 
 import argparse
@@ -36,12 +36,12 @@ from arguments import listed, num_bytes, one_of, whole
 
 NUM_MESSAGES = 8
 CALLS, BATCHES, BATCHES_OF_LONG, LONG = 4, 60, 15, 2 << 20
-SECONDS = 300  # that a start may take
+SECONDS = 300  # limit for one run of a library
 Calls = dict[str, Callable[[], object]]
 
 
 class Buffers:
-    """What the calls of a rank use."""
+    """The buffers of a rank's calls."""
 
     def __init__(self, rank: int, size: int, nbytes: int) -> None:
         part = max(1, nbytes // 4 // size)
@@ -54,7 +54,7 @@ class Buffers:
 
 
 def hocket_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
-    """The rank, its barrier, and its calls for a size."""
+    """Returns the rank, its barrier, and its calls for a size."""
     import hocket
 
     comm = hocket.init()
@@ -87,7 +87,7 @@ def hocket_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
 
 
 def mpi_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
-    """The same of an MPI."""
+    """Returns the same for an MPI."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -115,7 +115,7 @@ def mpi_calls() -> tuple[int, Callable[[], object], Callable[[int], Calls]]:
 
 
 def measure(library: str, sizes: list[int]) -> None:
-    """As one rank: what calls of it take; rank 0 prints that."""
+    """Runs one rank: measures its calls; rank 0 prints the results."""
     rank, barrier, calls_of = hocket_calls() if library == "hocket" else mpi_calls()
     found = []
     for nbytes in sizes:
@@ -135,7 +135,7 @@ def measure(library: str, sizes: list[int]) -> None:
 
 
 def start(library: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int], float]:
-    """Microseconds by call and size. Raises peers.Absent where the library cannot be had or fails."""
+    """Returns microseconds by call and size. Raises peers.Absent if the library is not there or fails."""
     python = Path(sys.executable) if library == "hocket" else peers.interpreter(library)
     launcher = [python.with_name("hocket"), "run"] if library == "hocket" else [python.with_name("mpiexec")]
     script = [__file__, "--measure", library, "--sizes", ",".join(map(str, sizes))]
@@ -150,7 +150,7 @@ def start(library: str, ranks: int, sizes: list[int]) -> dict[tuple[str, int], f
             try:
                 out, err = launched.communicate(timeout=SECONDS)
             except BaseException as error:
-                launched.terminate()  # not killed: it ends its ranks, which would outlive it
+                launched.terminate()  # not killed: it must end its ranks, which would outlive it
                 launched.communicate()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--measure", choices=("hocket", *peers.MPIS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ranks % 2:
-        parser.error("--ranks: each rank needs another one: an even number")
+        parser.error("--ranks: expected an even number, because each rank needs a peer")
     if options.measure:
         return measure(options.measure, options.sizes)
     names = ["hocket", *options.peers]

@@ -2,14 +2,14 @@
 
     python benchmarks/lab/streams.py [--calls 2000] [--batches 21] [--json]
 
-Least and median over batches:
+The table shows the minimum and the median over batches:
 
 - `round trip`: submit a function that does nothing, and wait until it is done;
-- `in a row`: the same, where one waits for all of a batch at the end;
-- `record, idle`, `record, busy`: an event on a stream that has nothing to do, and behind what it has;
-- `wait`: a stream is told to wait for an event that is not over;
-- `hand over`: one stream does nothing, another waits for its event and does nothing, and so on to and fro;
-- `8 B all_reduce`: of one rank, as the host, and launched in a stream, from launch to end.
+- `in a row`: the same, but with one wait at the end of a batch;
+- `record, idle`, `record, busy`: record an event on an idle stream, and on a busy one;
+- `wait`: make a stream wait for an event that is not complete;
+- `hand over`: two streams take turns: each waits for the event of the other, then does nothing;
+- `8 B all_reduce`: on one rank, on the host, and in a stream from launch to end.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import hocket
 
 
 def nothing() -> None:
-    """What is submitted."""
+    """Does nothing; streams run it."""
 
 
 def round_trip(num_calls: int) -> int:
@@ -64,7 +64,7 @@ def wait(num_calls: int) -> int:
 
 
 def behind_a_gate(num_calls: int, act: Callable[[hocket.Stream, hocket.Event], None]) -> int:
-    """`act` on a stream that is held up."""
+    """Times `act` on a stream that is blocked."""
     s, other, gate = hocket.Stream(), hocket.Stream(), threading.Event()
     for one in (s, other):
         one.submit(gate.wait)
@@ -119,8 +119,8 @@ CASES: dict[str, Callable[[int], int]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=2000, help="of one batch (2000)")
-    parser.add_argument("--batches", type=int, default=21, help="(21)")
+    parser.add_argument("--calls", type=int, default=2000, help="calls per batch (2000)")
+    parser.add_argument("--batches", type=int, default=21, help="number of batches (21)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}

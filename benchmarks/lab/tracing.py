@@ -2,11 +2,11 @@
 
     python benchmarks/lab/tracing.py [--rounds 1000] [--calls 50] [--json]
 
-A round has three short batches of the same calls, in changing order: one is traced, two are not. Neighbours in time
-see the same machine, so each gives a ratio: traced by not traced, and, of the two that are alike, what the measurement
-itself makes of nothing. Printed are the medians over rounds with their 95 % confidence, the quartiles of the rounds,
-and the medians of the times in microseconds. Then, where Valgrind is installed, the instructions of one call of 8 bytes
-on one rank, not traced and traced.
+A round has three short batches of the same calls, in changing order: one is traced, two are not. Batches of a round see
+the same machine, so each round gives two ratios: traced / not traced, and, as the error of the measurement, not traced
+/ not traced. The output shows the medians over rounds with 95 % confidence limits, the quartiles of the rounds, and the
+median times in microseconds. If Valgrind is installed, it also shows the instructions of one call of 8 bytes on one
+rank, not traced and traced.
 """
 
 import argparse
@@ -41,7 +41,7 @@ for _ in range(int(sys.argv[1])):
 
 
 def measure(rounds: int, calls: int, steps: bool) -> dict[str, list[dict[str, float]]]:
-    """Microseconds per call of each batch of each round, by size."""
+    """Returns the microseconds per call of each batch of each round, by size."""
     with hocket.init() as comm:
         return {name: list(times(comm, hocket.empty(count), rounds, calls, steps)) for name, count in SIZES.items()}
 
@@ -71,7 +71,7 @@ def times(comm: hocket.Communicator, x: Any, rounds: int, calls: int, steps: boo
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """The median, between which limits it lies with 95 % confidence, and the quartiles."""
+    """Returns the median, its 95 % confidence limits, and the quartiles."""
     ordered = sorted(values)
     half, away = len(ordered) / 2, 0.98 * math.sqrt(len(ordered))
     low, high = ordered[max(0, math.floor(half - away))], ordered[min(len(ordered) - 1, math.ceil(half + away))]
@@ -80,7 +80,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def instructions(how: str) -> float:
-    """Of one call."""
+    """Returns the instructions of one call."""
 
     def counted(calls: int) -> int:
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
@@ -95,8 +95,8 @@ def instructions(how: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1000, help="(1000)")
-    parser.add_argument("--calls", type=int, default=50, help="of one batch (50)")
+    parser.add_argument("--rounds", type=int, default=1000, help="number of rounds (1000)")
+    parser.add_argument("--calls", type=int, default=50, help="calls per batch (50)")
     parser.add_argument("--steps", action="store_true", help="trace steps, too")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()

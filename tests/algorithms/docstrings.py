@@ -1,4 +1,4 @@
-"""What an algorithm's docstring says, field by field.
+"""Reads an algorithm's docstring, field by field.
 
     Idea in one to four sentences.
 
@@ -8,8 +8,8 @@
 
     Remarks, if there are any.
 
-N is the size of the whole vector; for all_to_all, of all blocks that one rank gives. A field goes on in the next line
-where that is indented. A user's algorithm may leave fields out.
+N is the size of the whole vector; for all_to_all, of all blocks of one rank's input. A field continues in the next line
+if that is indented. A user's algorithm may leave fields out.
 """
 
 import inspect
@@ -23,7 +23,7 @@ _FIELD = re.compile(rf"({'|'.join(FIELDS)}): *(.*)")
 
 @dataclass(frozen=True)
 class Description:
-    """A docstring in parts, each in one line; empty where it says nothing. best: where to use the algorithm."""
+    """The parts of a docstring, each on one line; a missing part is empty. best: where to use the algorithm."""
 
     idea: str
     best: str = ""
@@ -33,7 +33,7 @@ class Description:
 
 
 def describe(doc: str) -> Description:
-    """The parts of a docstring. The first paragraph is the idea; fields are a paragraph of their own."""
+    """Returns the parts of a docstring. The first paragraph is the idea; the fields are another paragraph."""
     first, *others = re.split(r"\n\s*\n", inspect.cleandoc(doc))
     fields: dict[str, str] = {}
     remarks = []
@@ -46,7 +46,7 @@ def describe(doc: str) -> Description:
 
 
 def _fields(paragraph: str) -> dict[str, str]:
-    """The fields of a paragraph that has nothing else, else {}."""
+    """Returns the fields of a paragraph that has only fields, else {}."""
     found: dict[str, str] = {}
     name = ""
     for line in paragraph.splitlines():

@@ -1,7 +1,7 @@
-"""Replays docs/algorithms.md: writes its programs, makes its changes, runs its commands, one after the other.
+"""Replays docs/algorithms.md in order: writes its programs, makes its changes, runs its commands.
 
-A python block begins with `# FILE.py` and is that file; a diff block changes the file before it; in a console block
-what follows `$ COMMAND` is what the command prints.
+A python block begins with `# FILE.py` and is that file. A diff block changes the last file. In a console block,
+`$ COMMAND` is followed by the output of the command.
 """
 
 import os
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def replayed(document: str, folder: Path) -> str:
-    """The document as its commands print today, run in this empty folder; what was measured stays as it was."""
+    """Returns the document with today's outputs of its commands, run in this empty folder; old measurements stay."""
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
     current = folder / "none.py"
 
@@ -37,7 +37,7 @@ def replayed(document: str, folder: Path) -> str:
 
 
 def changed(program: str, difference: str) -> str:
-    """The program with the lines of every run of - lines replaced by the + lines after it."""
+    """Returns the program with each block of - lines replaced by the + lines after it."""
     for old, new in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)*)", difference, re.MULTILINE):
         before, after = (re.sub(r"^[-+]", "", lines, flags=re.MULTILINE) for lines in (old, new))
         assert program.count(before) == 1, f"expected {before!r} once in {program!r}"
@@ -46,7 +46,7 @@ def changed(program: str, difference: str) -> str:
 
 
 def ran(shown: str, folder: Path) -> str:
-    """A command and what it prints; as shown, if that differs in times only."""
+    """Returns a command and its output; the output that the document shows, if only times differ."""
     line = shown.partition("\n")[0]
     program, *arguments = shlex.split(line.removeprefix("$ "))
     measures = arguments[0].startswith("benchmarks/")

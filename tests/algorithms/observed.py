@@ -1,4 +1,4 @@
-"""What is seen of a schedule step by step: who holds which chunks, and how many everyone sends and receives."""
+"""Observes a schedule step by step: which chunks each rank holds, and how many it sends and receives."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from hocket.schedule import Schedule
 
 
 def holdings(schedule: Schedule) -> Iterator[np.ndarray]:
-    """Which chunks each rank holds before the first step, and after every step: bool[ranks, chunks]. Copies only."""
+    """Returns which chunks each rank holds at first and after every step: bool[ranks, chunks]. For copies only."""
     p, k = schedule.num_ranks, schedule.chunks_per_block
     held = np.zeros((p, schedule.num_chunks), bool)
     for rank in range(p):
@@ -25,7 +25,7 @@ def holdings(schedule: Schedule) -> Iterator[np.ndarray]:
 
 
 def moved(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks that each rank sends, and receives, in each step: int[steps, ranks] twice."""
+    """Returns the number of chunks that each rank sends, and receives, in each step: int[steps, ranks] twice."""
     sent: list[Any] = []
     received: list[Any] = []
     for step in schedule.steps():

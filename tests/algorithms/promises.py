@@ -1,4 +1,4 @@
-"""What every algorithm has to keep, at rank counts that it takes; and how its messages look."""
+"""What every algorithm must keep at the rank counts that it takes, and the shape of its messages."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -13,12 +13,12 @@ ALL_ROOTS_TO = 9
 
 
 def named(name: str, *collectives: str) -> list[Algorithm]:
-    """The algorithms of this name: for these collectives, or for all."""
+    """Returns the algorithms of this name: for these collectives, or for all."""
     return [one for key, one in ALGORITHMS.items() if key[1] == name and (not collectives or key[0] in collectives)]
 
 
 def title(one: Algorithm) -> str:
-    """What a test of this algorithm is called."""
+    """Returns the name of a test of this algorithm."""
     return f"{one.collective}-{one.name}"
 
 
@@ -29,7 +29,7 @@ def roots(one: Algorithm, p: int) -> Iterable[int]:
 
 
 def keeps_its_promises(one: Algorithm, rank_counts: Iterable[int], labels: Collection[str] = ()) -> None:
-    """Laws 1, 2, 4 and 5; from three ranks on, labels are exactly these."""
+    """Asserts laws 1, 2, 4 and 5, and exactly these labels from three ranks on."""
     for p in filter(one.allows, rank_counts):
         for root in roots(one, p):
             certificate = one.verify(p, root, laws=(1, 2, 4, 5))
@@ -41,26 +41,26 @@ def keeps_its_promises(one: Algorithm, rank_counts: Iterable[int], labels: Colle
 
 
 def has_sound_plans(one: Algorithm, rank_counts: Iterable[int]) -> None:
-    """Law 3, out of place and in place."""
+    """Asserts law 3, out of place and in place."""
     for p in filter(one.allows, rank_counts):
         for root in (0, p - 1) if find_collective(one.collective).rooted else (0,):
             one.verify(p, root, laws=(1, 3))
 
 
 def distances(step: Step, p: int) -> set[int]:
-    """How far messages go, upwards round the ring of all ranks."""
+    """Returns the distances of messages, upwards around the ring of all ranks."""
     return set(((step.dst - step.src)[step.src != step.dst] % p).tolist())
 
 
 def refuses(one: Algorithm, num_ranks: int, expected: str, alternative: str) -> None:
-    """The rank count, naming an algorithm for the same collective that takes it."""
+    """Asserts that the refusal has the rank count, and names an algorithm that takes it for the same collective."""
     with pytest.raises(ValueError, match=f"expected {expected} ranks, found {num_ranks}; {alternative} takes any"):
         one.build(num_ranks)
     assert ALGORITHMS[one.collective, alternative].ranks is None
 
 
 def chunks_sent(step: Step) -> set[int]:
-    """How many chunks ranks that send anything send."""
+    """Returns the numbers of chunks of the ranks that send anything."""
     sent = Counter[int]()
     for src, dst, count in zip(step.src.tolist(), step.dst.tolist(), step.count.tolist(), strict=True):
         if src != dst:
@@ -69,7 +69,7 @@ def chunks_sent(step: Step) -> set[int]:
 
 
 def turned(step: Step, p: int) -> list[set[tuple[int, ...]]]:
-    """Of each rank, where its chunks go and which they are, counted from itself: (goal, chunk) modulo p."""
+    """Returns (target, chunk) of what each rank sends, both relative to the rank, modulo p."""
     moves: list[set[tuple[int, ...]]] = [set() for _ in range(p)]
     rows = (step.src, step.dst, step.src_chunk, step.count, step.stride)
     for src, dst, chunk, count, stride in np.stack(rows, axis=1).tolist():

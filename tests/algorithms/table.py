@@ -1,4 +1,4 @@
-"""Writes docs/reports/algorithms.md, the table of all built-in algorithms, and what the guide's commands print today.
+"""Writes docs/reports/algorithms.md, the table of all built-in algorithms, and the outputs of the guide's commands.
 
 python -m tests.algorithms.table
 """
@@ -41,7 +41,7 @@ lengths of a grid. N is the size of the whole vector; for all_to_all, of all blo
 
 
 def table() -> str:
-    """A section for each collective, an uneven one together with the even one."""
+    """Returns a section for each collective; an uneven one shares the section of the even one."""
     text = ""
     for collective in COLLECTIVES:
         if collective.endswith("_v"):
@@ -54,12 +54,12 @@ def table() -> str:
 
 
 def page() -> str:
-    """The whole document."""
+    """Returns the whole document."""
     return HEAD + table()
 
 
 def algorithms(collective: str) -> list[tuple[Algorithm, str]]:
-    """The built-in ones for an even or the uneven collective by name, and what to say of the uneven one."""
+    """Returns the built-in algorithms for an even or the uneven collective by name, and a remark on the uneven one."""
     ours = str(Path(hocket.__file__).parent)
     found = []
     for name in sorted({name for kind, name in ALGORITHMS if kind.removesuffix("_v") == collective}):

@@ -1,4 +1,4 @@
-"""Bruck: every message one range, twice as long in every step; in an all_to_all, a hop for each bit of the distance."""
+"""Bruck: each message is one range, twice as long in every step; in an all_to_all, one hop per bit of the distance."""
 
 import numpy as np
 import pytest

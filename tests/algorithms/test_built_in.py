@@ -81,7 +81,7 @@ def test_labels_are_exactly_these_from_three_ranks_on(key: tuple[str, str], labe
 def test_one_rank_sends_nothing_and_has_any_order() -> None:
     for one in ALGORITHMS.values():
         certificate = one.verify(1, laws=(1, 2, 4, 5))
-        # In an all_to_all one's own block moves from input to output.
+        # In an all_to_all, a rank's own block moves from input to output.
         assert (certificate.num_steps, certificate.sent) == (int(one.collective.startswith("all_to_all")), 0)
         assert certificate.labels in (ALL_LABELS, frozenset())
 

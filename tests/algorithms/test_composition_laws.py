@@ -1,4 +1,4 @@
-"""The laws of composition, for all algorithms that there are: what is made of proved parts is proved, and right."""
+"""The laws of composition, for all algorithms: a composition of proved parts is proved, and right."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def names(algorithms: tuple[Algorithm, ...]) -> str:
 
 
 def rank_counts(*algorithms: Algorithm) -> list[int]:
-    """A few that all of them allow; not 1, of which the first test of all algorithms speaks."""
+    """Returns some rank counts that all of them allow; not 1, which the first test of all algorithms has."""
     return [p for p in (2, 3, 5, 8) if all(one.allows(p) for one in algorithms)]
 
 
@@ -35,7 +35,7 @@ def holds(schedule: Schedule, collective: str) -> None:
 
 
 def transfers(schedule: Schedule) -> list[list[tuple[int, ...]]]:
-    """Of each step, who gives which chunk to whom, whether it is added there or not."""
+    """Returns for each step which rank sends which chunk to which rank, whether it is added there or not."""
     found = []
     for step in schedule.steps():
         one, _ = step.spread()
@@ -50,7 +50,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_then_an_all_gather(both: tuple[Al
     scatter, gather = both
     for p in rank_counts(*both):
         if p == 3:
-            continue  # Half of all pairs are here; 2, 5 and 8 say enough of each.
+            continue  # Half of all pairs are in this test; 2, 5 and 8 are enough for each.
         whole = compose.then(scatter.build(p), gather.build(p))
         holds(whole, "all_reduce")
         assert whole.num_steps == scatter.build(p).num_steps + gather.build(p).num_steps
@@ -84,7 +84,7 @@ def test_the_rooted_ones_come_from_halves_too(both: tuple[Algorithm, Algorithm])
 
 
 def test_lowered_wholes_have_plans_that_end() -> None:
-    """Law 3, of each algorithm in one pair at least."""
+    """Law 3, for each algorithm in at least one pair."""
     for one in ("reduce_scatter", "reduce", "gather"):
         other = {"reduce_scatter": "all_gather", "reduce": "broadcast", "gather": "broadcast"}[one]
         firsts, seconds = named(one), named(other)
@@ -121,7 +121,7 @@ def test_backwards_it_is_the_other_collective_and_backwards_again_the_same(one: 
 
 
 def gives_again(schedule: Schedule) -> bool:
-    """Whether a rank is given a chunk that it has: backwards it would add its contribution twice."""
+    """Returns whether a rank receives a chunk that it has: backwards, it would add its contribution twice."""
     k, p = schedule.chunks_per_block, schedule.num_ranks
     held = [{b * k + i for b in schedule.kind.input_blocks(r, p, schedule.root) for i in range(k)} for r in range(p)]
     for rows in transfers(schedule):

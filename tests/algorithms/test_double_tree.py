@@ -1,4 +1,4 @@
-"""Double binary tree: two trees over the same ranks; nobody is inner in both."""
+"""Double binary tree: two trees over the same ranks; no rank is an inner node of both."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_both_are_binary_trees_and_nobody_is_inner_in_both(p: int) -> None:
     for half in (0, 1):
         tree = rows.take(rows.src_chunk == half)
         children = np.bincount(tree.src, minlength=p)
-        assert (np.bincount(tree.dst, minlength=p) == others).all(), "everyone has one parent, but for the root"
+        assert (np.bincount(tree.dst, minlength=p) == others).all(), "each rank has one parent, except the root"
         assert children.max() <= 2 and children[root] == 1
         inner.append((children > 0) & others)
     assert not (inner[0] & inner[1]).any()

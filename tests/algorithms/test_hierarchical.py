@@ -1,4 +1,4 @@
-"""Two levels: what goes across groups, groups of any sizes, any algorithms inside and across."""
+"""Two levels: traffic across groups, groups of any sizes, any algorithms inside and across groups."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ def roots(one: Algorithm, p: int) -> list[int]:
 
 
 def levels_of(collective: str) -> list[tuple[Algorithm, ...]]:
-    """Every built-in algorithm inside with every one across that together make this collective, of any groups."""
+    """Returns all pairs of built-in algorithms, inside and across groups, that make this collective for any groups."""
 
     def named(part: str) -> dict[str, Algorithm]:
         return {
@@ -41,14 +41,14 @@ def levels_of(collective: str) -> list[tuple[Algorithm, ...]]:
     found = []
     for up, down in (("reduce_scatter", "all_gather"), ("reduce", "broadcast")):
         inside, back = named(up), named(down)
-        for name in inside | back:  # A name that is there for one of both only goes with direct.
+        for name in inside | back:  # A name that only one of them has goes with direct.
             ends = inside.get(name, inside["direct"]), back.get(name, back["direct"])
             found += [(ends[0], across, ends[1]) for across in named("all_reduce").values()]
     return found
 
 
 def across(schedule: Schedule, groups: tuple[int, ...]) -> np.ndarray:
-    """Of the whole vector, what each rank sends to other groups."""
+    """Returns the part of the whole vector that each rank sends to other groups."""
     group = np.repeat(np.arange(len(groups)), groups)
     sent = np.zeros(schedule.num_ranks)
     for step in schedule.steps():
@@ -122,7 +122,7 @@ def test_any_two_over_any_groups(collective: str, groups: tuple[int, ...], data:
 
 @pytest.mark.parametrize("groups", [(4, 4), (3, 3, 3), (2, 2, 2, 2, 2)])
 def test_what_goes_across(groups: tuple[int, ...]) -> None:
-    """One M-th of what ranks alone would send each other, and of rooted collectives the vector once for each group."""
+    """One M-th of what single ranks would send each other; in rooted collectives, the vector once per group."""
     number, size, p = len(groups), groups[0], sum(groups)
     share = (number - 1) / number / size
     for collective, of_each in (("all_reduce", 2 * share), ("reduce_scatter", share), ("all_gather", share)):
@@ -164,7 +164,7 @@ def test_unequal_groups_cut_the_vector_each_in_its_own_way() -> None:
 
 
 def test_equal_groups_in_turn_do_the_same() -> None:
-    """Moving all ranks on by one group, and the chunks inside every shard with them, changes nothing."""
+    """Shifting all ranks by one group, and the chunks in every shard with them, changes nothing."""
     groups, p, size, number = (3, 3, 3, 3), 12, 3, 4
     rings = (ALGORITHMS[name, "ring"] for name in ("reduce_scatter", "all_reduce", "all_gather"))
     schedule = hierarchical(*rings).build(p, groups=groups)
@@ -182,7 +182,7 @@ def test_equal_groups_in_turn_do_the_same() -> None:
 
 
 def test_levels_may_have_levels() -> None:
-    """Four in each place: groups of 16 in which groups of 4 are pairs of pairs, and so across."""
+    """Four at each of four levels: groups of 16, in which groups of 4 are pairs of pairs, and the same across."""
     for names in (("reduce_scatter", "all_reduce", "all_gather"), ("all_gather",) * 2, ("broadcast",) * 2):
         one = hierarchical(*(ALGORITHMS[name, "hierarchical"] for name in names))
         for p in (16, 20):

@@ -28,14 +28,14 @@ def test_the_example_is_what_show_writes(tmp_path: Path) -> None:
 def test_the_example_is_proved_and_its_plans_run_as_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
     (one,) = find(EXAMPLE, "all_reduce")
     assert check_schedule(one).labels == {"same_on_all_ranks"}
-    assert main(["verify", EXAMPLE, "--json"]) == 0  # Of the rank counts 1-16 its own is proved.
+    assert main(["verify", EXAMPLE, "--json"]) == 0  # Of the rank counts 1-16, the file's own is proved.
     (proof,) = json.loads(capsys.readouterr().out)["algorithms"]
     assert (proof["name"], proof["ranks"], proof["num_schedules"]) == ("ring", [4], 1)
     assert main(["show", EXAMPLE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_steps"] == 6
 
 
-@pytest.mark.ring2  # on ranks
+@pytest.mark.ring2  # starts ranks
 def test_the_example_runs() -> None:
     def rank_main() -> tuple[list[float], list[float], str]:
         with hocket.init() as comm:

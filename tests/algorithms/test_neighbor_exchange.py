@@ -1,4 +1,4 @@
-"""Neighbor exchange: two blocks at a time, with the neighbours on either side in turn."""
+"""Neighbor exchange: two blocks at a time, with the left and right neighbours in turn."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_its_plans_are_sound(one: Algorithm) -> None:
 @pytest.mark.parametrize("p", [4, 6, 10, 16])
 def test_neighbours_on_either_side_in_turn(p: int) -> None:
     steps = list(ALGORITHMS["all_gather", "neighbor_exchange"].build(p).steps())
-    got = [{rank} for rank in range(p)]  # What each rank was given last.
+    got = [{rank} for rank in range(p)]  # What each rank received last.
     for i, step in enumerate(steps):
         assert distances(step, p) == {1, p - 1} and chunks_sent(step) == {2 if i else 1}
         rows = zip(step.src.tolist(), step.dst.tolist(), step.src_chunk.tolist(), step.count.tolist(), strict=True)

@@ -7,7 +7,7 @@ from hocket.algorithms import ALGORITHMS, Algorithm
 from tests.algorithms.promises import chunks_sent, distances, has_sound_plans, keeps_its_promises, named, title, turned
 
 NAMES = ("nonuniform_hierarchical_ring", "nonuniform_bruck")
-DIRECTIONS = [(NAMES[0], -1), (NAMES[1], 1)]  # In which a reduce_scatter, or a scatter, sends.
+DIRECTIONS = [(NAMES[0], -1), (NAMES[1], 1)]  # Directions in which a reduce_scatter, or a scatter, sends.
 BOTH = [one for name in NAMES for one in named(name)]
 LABELS = {"all_reduce": ("same_on_all_ranks",), "reduce_scatter": ("same_on_all_ranks",)}
 
@@ -68,7 +68,7 @@ def test_for_a_power_of_two_every_message_of_an_all_reduce_is_one_range(p: int) 
 
 @pytest.mark.parametrize("p", [3, 5, 6, 7, 12, 20, 24, 40])
 def test_otherwise_the_messages_of_distances_that_divide_p_are_ranges(p: int) -> None:
-    """Cut in two where they run over the end of a part; the others are made of every second chunk, every fourth ..."""
+    """A range is cut in two at the end of a part. Other messages have every second chunk, every fourth ..."""
     steps = list(ALGORITHMS["all_reduce", NAMES[0]].build(p).steps())
     for k in range((p - 1).bit_length()):
         for step in (steps[k], steps[-1 - k]):

@@ -1,4 +1,4 @@
-"""What algorithms promise as formulas, and what docstrings say beside: every built-in one says all."""
+"""What algorithms promise as formulas, and what docstrings add: every built-in algorithm says all."""
 
 import re
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Recursive doubling: everything is exchanged with partners twice as far away in every step."""
+"""Recursive doubling: ranks exchange everything with partners twice as far away in every step."""
 
 import pytest
 

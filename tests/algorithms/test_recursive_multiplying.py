@@ -1,4 +1,4 @@
-"""Recursive multiplying: everybody knows four times as much after each step, for three messages."""
+"""Recursive multiplying: each rank knows four times as much after each step of three messages."""
 
 import numpy as np
 import pytest

@@ -384,7 +384,7 @@ HELD = {
 @pytest.mark.parametrize(
     ("breach", "law", "line"),
     [
-        # What scratch holds is as long as chunk 1, which can be longer than chunk 0: no call is wrong in itself.
+        # Scratch is as long as chunk 1, which can be longer than chunk 0: no single call is wrong.
         (
             {
                 "chunks": "2",
@@ -439,7 +439,7 @@ def test_a_composition_that_does_not_fit_names_where_it_is_registered() -> None:
 
 
 def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
-    """Each gets the algorithm of its own file, and nobody ever misses a built-in one."""
+    """Each thread gets the algorithm of its own file, and no thread ever misses a built-in one."""
     files = [tmp_path / f"own{i}.py" for i in range(8)]
     for i, file in enumerate(files):
         broken = "" if i % 2 else "import time; time.sleep(0.01); 1 // 0"  # long enough for others to come

@@ -1,4 +1,4 @@
-"""Rooted collectives in two parts, so that large vectors are cut."""
+"""Rooted collectives in two parts, so that large vectors are divided."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Split binary tree: a half down each side, then both sides swap."""
+"""Split binary tree: one half of the vector down each side, then both sides swap."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""docs/reports/algorithms.md has the registry of today, and the guide docs/algorithms.md shows what commands print."""
+"""docs/reports/algorithms.md has today's registry, and the guide docs/algorithms.md shows what commands print."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Torus: rings along one axis after the other, of a grid of any number of axes."""
+"""Torus: rings along one axis of a grid after the other, for any number of axes."""
 
 import math
 
@@ -17,7 +17,7 @@ NAMES = [f"{one.collective}-{one.name}" for one in ALL]
 
 
 def axes_used(schedule: Schedule, dims: tuple[int, ...]) -> list[set[int]]:
-    """In each step, the axes along which ranks send; asserts that all send to neighbours."""
+    """Returns the axes along which ranks send in each step; asserts that all send to neighbours."""
     used = []
     for step in schedule.steps():
         there, here = (np.array(np.unravel_index(ranks, dims)) for ranks in (step.dst, step.src))
@@ -73,7 +73,7 @@ def test_the_law_holds_for_any_grid(one: Algorithm, dims: tuple[int, ...]) -> No
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
 @pytest.mark.parametrize("dims", [(4, 4), (3, 3), (3, 3, 3)])
 def test_all_axes_are_busy_in_every_step(one: Algorithm, dims: tuple[int, ...]) -> None:
-    """And each of them carries an equal share."""
+    """Each axis carries an equal share."""
     schedule = one.build(math.prod(dims), dims=dims)
     assert axes_used(schedule, dims) == [set(range(len(dims)))] * schedule.num_steps
     by_axis = np.zeros(len(dims))
@@ -84,7 +84,7 @@ def test_all_axes_are_busy_in_every_step(one: Algorithm, dims: tuple[int, ...]) 
 
 
 def test_one_half_goes_along_x_first() -> None:
-    """4 x 2: three steps along x of 4, one along y of 2; the other half one along y, then three along x; and back."""
+    """4 x 2: one half takes three steps along x, then one along y; the other half one along y, then three along x."""
     schedule = ALGORITHMS["all_reduce", "torus"].build(8)
     assert axes_used(schedule, (4, 2)) == [{0, 1}, {0}, {0}, {0, 1}, {0, 1}, {0}, {0}, {0, 1}]
     for chunks, order in ((range(8), [{0}] * 3 + [{1}] * 2 + [{0}] * 3), (range(8, 16), [{1}] + [{0}] * 6 + [{1}])):

@@ -46,7 +46,7 @@ def test_those_who_know_grow_by_the_radix(name: str, p: int) -> None:
     for root in {0, p // 2, p - 1}:
         schedule = ALGORITHMS["broadcast", name].build(p, root)
         known = [int(held.sum()) for held in holdings(schedule)]
-        top = radix ** max(rounds(p, radix) - 1, 0)  # Far away first: one rank of each group of so many.
+        top = radix ** max(rounds(p, radix) - 1, 0)  # Far away first: one rank in each group of `top`.
         groups = [-(-p // (top // radix**k)) for k in range(rounds(p, radix))]
         assert known == [1, *groups]
         sent, _ = moved(schedule)
@@ -56,7 +56,7 @@ def test_those_who_know_grow_by_the_radix(name: str, p: int) -> None:
 @pytest.mark.parametrize("name", RADIX)
 @pytest.mark.parametrize("p", [2, 3, 6, 13, 16, 21])
 def test_sums_do_not_depend_on_the_root(name: str, p: int) -> None:
-    """Nor on which ranks hold the sums on the way: operands stand in the order of ranks."""
+    """Sums do not depend on the ranks that hold them on the way, either: operands are in the order of ranks."""
     random = np.random.default_rng(p)
     inputs = [random.standard_normal(33).astype(np.float32) for _ in range(p)]
     sums = [reference.run(ALGORITHMS["reduce", name].build(p, root), inputs)[root].tobytes() for root in range(p)]

@@ -1,4 +1,4 @@
-"""What a user's file imports: modules beside it, and others that Python remembers."""
+"""What a user's file imports: modules next to it, and others that Python has already loaded."""
 
 import importlib
 import sys
@@ -33,7 +33,7 @@ def names(reference: Path | str) -> list[str]:
 
 
 def write(folder: Path, **files: str) -> Path:
-    """Files by their stems; the path of the last one."""
+    """Writes files by their stems; returns the path of the last one."""
     folder.mkdir(parents=True, exist_ok=True)
     for stem, text in files.items():
         (folder / f"{stem}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""What a user can do wrong with benchmarks/compare.py and communicators.py is one line, before anything is measured."""
+"""Each error of a user of benchmarks/compare.py and communicators.py is one line, before anything is measured."""
 
 import importlib.util
 import json
@@ -34,15 +34,15 @@ def result(tmp_path: Path) -> Path:
     [
         (compare, "--ranks", "0", "expected a whole number from 2 to 64"),
         (compare, "--ranks", "2,x", "'x': expected a whole number"),
-        (compare, "--ranks", ",", "expected something"),
+        (compare, "--ranks", ",", "expected values, separated by commas"),
         (compare, "--rounds", "-1", "expected a whole number of at least 1"),
         (compare, "--sizes", "10", "expected a positive multiple of 4 bytes"),
         (compare, "--sizes", "K", "expected a positive multiple of 4 bytes"),
-        (compare, "--operations", "all_reduce,scan", "'scan': expected some of all_reduce"),
-        (compare, "--peers", "nccl", "'nccl': expected some of gloo"),
-        (compare, "--settings", "bogus", "'bogus': expected some of default, yield"),
+        (compare, "--operations", "all_reduce,scan", "'scan': expected one of all_reduce"),
+        (compare, "--peers", "nccl", "'nccl': expected one of gloo"),
+        (compare, "--settings", "bogus", "'bogus': expected one of default, yield"),
         (compare, "--read", "missing", "'missing' cannot be read: No such file"),
-        (compare, "--read", __file__, "is no result of --json"),
+        (compare, "--read", __file__, "is not a result of --json"),
         (compare, "--json", "missing/file", "'missing/file' cannot be written"),
         (compare, "--json", os.fspath(BENCHMARKS), "cannot be written"),
         (compare, "--plot", "missing/file.png", "'missing/file.png' cannot be written"),
@@ -93,7 +93,7 @@ def test_what_says_what_to_measure_is_refused_where_nothing_is(
     with pytest.raises(SystemExit, match="2"):
         compare.main()
     name = option.split("=")[0]
-    assert f"argument {name}: says what to measure, and --read measures nothing" in capsys.readouterr().err
+    assert f"argument {name}: says what to measure, but --read measures nothing" in capsys.readouterr().err
 
 
 def test_everything_is_measured_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ REST = {"machine": "a machine", "settings": {}, "absent": {}, "costs": {}}
 )
 def test_other_json_is_no_result(found: object, tmp_path: Path) -> None:
     (tmp_path / "other").write_text(json.dumps(found))
-    with pytest.raises(Exception, match="is no result of --json"):
+    with pytest.raises(Exception, match="is not a result of --json"):
         report.read_json(os.fspath(tmp_path / "other"))
 
 
@@ -167,7 +167,7 @@ def test_the_exit_status_says_whether_ours_failed_somewhere(
     left_out: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = {name: {"touched": [1.0]} for name in ("hocket", "no cma", "impi")}
-    cell = Row("reduce", 8, "bfloat16", 2, times, left_out=left_out)  # of which there is no goal
+    cell = Row("reduce", 8, "bfloat16", 2, times, left_out=left_out)  # no goal is about it
     report.write_json(tmp_path / "result", Run("a machine", [cell]), [])
     monkeypatch.setattr(goals, "GOALS", [])
     monkeypatch.setattr(sys, "argv", ["program", "--read", os.fspath(tmp_path / "result")])
@@ -189,7 +189,7 @@ def test_cells_that_cannot_be_are_left_out_and_named() -> None:
 @pytest.mark.parametrize(("num_ranks", "exact"), [(values.MOST_RANKS_OF_BFLOAT16, True), (10, False)])
 def test_sums_of_bfloat16_are_exact_as_far_as_is_said(num_ranks: int, exact: bool) -> None:
     most = sum(int(values.numbers(rank, "bfloat16").max()) for rank in range(num_ranks))
-    assert (most <= 256) is exact  # of 8 bits, all whole numbers up to there
+    assert (most <= 256) is exact  # all whole numbers up to 256 fit in 8 bits of mantissa
 
 
 def test_a_second_signal_does_not_disturb_the_ending() -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of benchmarks/compare.py: what must come out of a call, the ratios, the goals. No peer is needed."""
+"""The arithmetic of benchmarks/compare.py: expected results, ratios and goals. No peer is needed."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ def test_times_of_a_row_are_those_of_one_round() -> None:
     assert cell.typical_round() == 2  # ratios 4, 1 and 3
     assert [cell.typical(name) for name in ("hocket", "impi", "registered")] == [2.0, 6.0, 0.6]
     assert cell.typical("gloo") is None
-    assert row(hocket=[3.0, 1.0], impi=[3.0, 2.0]).typical("hocket") == 3.0  # of two, one of them
+    assert row(hocket=[3.0, 1.0], impi=[3.0, 2.0]).typical("hocket") == 3.0  # of two rounds, the lower ratio
     assert row(hocket=[3.0, 1.0, 2.0]).typical("hocket") == 2.0
 
 
@@ -50,8 +50,8 @@ def test_an_mpi_that_trails_is_not_measured_again() -> None:
 @pytest.mark.parametrize(
     ("num_ranks", "given"),
     [
-        (2, [[], [], ["lined", "staged"]]),  # the first took a tenth of a second, the second one second
-        (4, [[], ["lined", "staged"]]),  # of many ranks its time, too
+        (2, [[], [], ["lined", "staged"]]),  # the first measurement takes 0.1 s, the second 1 s
+        (4, [[], ["lined", "staged"]]),  # with many ranks it keeps its time, too
     ],
 )
 def test_a_floor_that_took_long_keeps_its_ways(
@@ -80,7 +80,7 @@ def test_where_there_is_no_floor_it_is_asked_for_once(monkeypatch: pytest.Monkey
     comparison = measuring.Comparison(Run(), [], 4, 64, measuring.QUICK, Path(), Path("floor"))
     monkeypatch.setattr(comparison, "_python", lambda _: 0.5)
     monkeypatch.setitem(comparison.groups, "hocket", None)
-    for _ in range(2):  # else later times would stand in the place of earlier rounds
+    for _ in range(2):  # otherwise later times would count for earlier rounds
         comparison._measure_floor(cell := Row("all_gather", 64, "float32", 4))
     assert asked == ["private", "registered", "turns"]
     assert cell.seconds == {}
@@ -99,7 +99,7 @@ def test_what_private_memory_does_bounds_registered_memory_of_two_ranks_alone(mo
         comparison._measure_floor(cell)
         assert cell.times("floor staged") == cell.times("floor private")
         assert cell.times("floor registered") == [registered]
-        assert cell.times("floor turns") == ([] if num_ranks == 2 else [1.5])  # it has Python's part for both
+        assert cell.times("floor turns") == ([] if num_ranks == 2 else [1.5])  # it has Python's time for both
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
@@ -128,7 +128,7 @@ def test_a_row_says_in_which_mode_the_machine_was() -> None:
 
 
 class FakeGroup:
-    """Two ranks; each time they are asked, the next seconds of the loop and of the touching alone, by batch."""
+    """Two ranks; each answer has the next seconds of the loop and of the touching alone, by batch."""
 
     def __init__(self, *answers: tuple[list[float], list[float]]) -> None:
         self.answers = list(answers)
@@ -142,8 +142,8 @@ class FakeGroup:
     ("answers", "seconds"),
     [
         ([([8.0], [2.0])], 3.0),
-        ([([8.0, 20.0, 9.0], [2.0, 14.0, 13.0])], 3.0),  # of the differences, the median
-        ([([8.0], [9.0]), ([6.0], [2.0])], 2.0),  # disturbed, and so asked again
+        ([([8.0, 20.0, 9.0], [2.0, 14.0, 13.0])], 3.0),  # the median of the differences
+        ([([8.0], [9.0]), ([6.0], [2.0])], 2.0),  # disturbed, so it is measured again
         ([([8.0], [9.0]), ([8.0], [8.0]), ([4.0], [9.0])], 0.02),  # a short call
     ],
 )
@@ -165,7 +165,7 @@ def test_sizes_are_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("aggregate", "at_most", "limit", "value", "reached"),
     [
-        ("worst", False, 2.0, 2.0, True),  # the limit itself will do
+        ("worst", False, 2.0, 2.0, True),  # the limit itself is enough
         ("worst", False, 2.1, 2.0, False),
         ("mean", False, 4.0, 4.0, True),
         ("worst", True, 8.0, 8.0, True),  # the worst is now the greatest
@@ -187,7 +187,7 @@ def test_what_was_not_measured_is_not_reached() -> None:
     assert goals.outcome(Goal("a cost", "late", 0.03, at_most=True), [], {"late": 0.01}).reached
 
 
-# What is lacked in the cell: everything, or a round, in which a result may have been wrong.
+# The cell lacks everything, or one round, in which a result may have been wrong.
 @pytest.mark.parametrize("ours", [{}, {"hocket": [1.0]}])
 def test_where_ours_failed_a_goal_is_not_reached(ours: dict[str, list[float]]) -> None:
     cells = [row(hocket=[1.0, 1.0], impi=[4.0, 4.0]), row(num_bytes=64, impi=[4.0, 4.0], **ours)]
@@ -216,7 +216,7 @@ def test_a_goal_is_about_what_was_to_be_measured() -> None:
     assert not goals.outcome(goal, cells, {}).reached
     cells[1].left_out = ["no cma"]
     assert goals.outcome(goal, cells, {}).reached
-    assert not goals.outcome(goal, [*cells, row(num_bytes=1024)], {}).reached  # to which no round came
+    assert not goals.outcome(goal, [*cells, row(num_bytes=1024)], {}).reached  # no round reached this cell
 
 
 def test_goals_across_cells() -> None:
@@ -233,14 +233,14 @@ def test_goals_across_cells() -> None:
     of_four = [row("all_reduce", size, 4, hocket=[time]) for time in (2.0, 4.0)]
     of_four[1].dtype = "bfloat16"
     assert goals.across_rows([cells[2], halves, *of_four])["bfloat16"] == pytest.approx(1.0)  # the least
-    halves.seconds["gloo"] = {"touched": [5.0, 5.0]}  # there was a round without ours
+    halves.seconds["gloo"] = {"touched": [5.0, 5.0]}  # there was a round without Hocket
     assert "bfloat16" not in goals.across_rows([*cells, halves])
-    assert "bfloat16" not in goals.across_rows([cells[2], halves, *of_four])  # whatever other ranks reach
+    assert "bfloat16" not in goals.across_rows([cells[2], halves, *of_four])  # whatever other rank counts reach
 
 
 def test_the_price_of_no_cross_memory_attach() -> None:
     cells = [
-        row(hocket=[1.0, 1.0, 2.0], no_cma=[2.0, 3.0, 4.0]),  # twice as long in the round in the middle
+        row(hocket=[1.0, 1.0, 2.0], no_cma=[2.0, 3.0, 4.0]),  # the median ratio is 2
         row(num_bytes=64, hocket=[2.0], no_cma=[1.0], impi=[1.0]),
         row(num_bytes=64, num_ranks=4, hocket=[2.0], no_cma=[3.0]),
         row(num_ranks=8, hocket=[2.0]),
@@ -263,14 +263,14 @@ def test_a_quick_run_has_cells_for_every_goal() -> None:
 
 
 def test_a_quick_run_says_what_it_leaves_out() -> None:
-    """Every cell of a full run is measured or told of, and so is who else is not measured there."""
+    """Every cell of a full run is measured or named as left out, and so is every library."""
     assert compare.quick_leaves_out(["impi"], [8]) == (
-        "bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; hocket without cross-memory attach under 64 KiB"
+        "bfloat16 except 8 B, 64 KiB, 64 MiB with 2 ranks; hocket without cross-memory attach below 64 KiB"
     )
     assert compare.quick_leaves_out(["gloo", "impi"], []) == (
-        "of 2 ranks 64 B, 512 KiB; of more 64 B, 1 KiB, 512 KiB, 64 MiB (the last but for all_reduce and "
-        "reduce_scatter); bfloat16 but for 8 B, 64 KiB, 64 MiB of 2 ranks; Gloo but for all_reduce of 2 ranks; "
-        "hocket without cross-memory attach under 64 KiB"
+        "2 ranks: 64 B, 512 KiB; more ranks: 64 B, 1 KiB, 512 KiB, 64 MiB (the last one except all_reduce and "
+        "reduce_scatter); bfloat16 except 8 B, 64 KiB, 64 MiB with 2 ranks; Gloo except all_reduce with 2 ranks; "
+        "hocket without cross-memory attach below 64 KiB"
     )
     for ranks, missing in ((2, {64, 512 << 10}), (4, {64, 1 << 10, 512 << 10, 64 << 20})):
         full, quick = (
@@ -306,7 +306,7 @@ def test_bfloat16_is_measured_where_sums_are_made(num_ranks: int, quick: bool, s
     cells = compare.cells(values.OPERATIONS, [], num_ranks, quick)
     halves = [(cell.operation, cell.num_bytes) for cell in cells if cell.dtype == "bfloat16"]
     assert halves == [(name, size) for name in ("all_reduce", "reduce_scatter", "reduce") for size in sizes]
-    said = "# bfloat16: where sums are made" in report.text(Run(rows=cells), [])
+    said = "# bfloat16: only operations that add" in report.text(Run(rows=cells), [])
     assert said is bool(halves)
 
 

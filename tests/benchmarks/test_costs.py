@@ -1,4 +1,4 @@
-"""The costs in benchmarks/compare.py: what is taken of several starts, what protections cost, and what fails."""
+"""The costs in benchmarks/compare.py: the median of several starts, the cost of protections, and failures."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from comparison.results import Run
 
 
 class FakeGroup:
-    """Each start has its time to a first all_reduce."""
+    """Each start takes the next of the given times to the first all_reduce."""
 
     seconds: ClassVar[list[float]] = []
 
@@ -60,7 +60,7 @@ def test_protections_have_goals(
 
 
 class FakePair:
-    """Two ranks whose call takes so long."""
+    """Two ranks whose calls take `seconds` per byte."""
 
     def __init__(self, name: str, seconds: float, asked: list[str]) -> None:
         self.name, self.seconds, self.asked = name, seconds, asked
@@ -110,14 +110,14 @@ def failing(error: Exception) -> Callable[..., dict[str, float]]:
 def test_what_fails_is_absent_and_the_rest_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measuring, "say", lambda _: None)
     monkeypatch.setattr(costs, "late", lambda _: {"late": 0.01})
-    monkeypatch.setattr(costs, "starting", failing(Failed("not all ranks came")))
+    monkeypatch.setattr(costs, "starting", failing(Failed("not all ranks started")))
     monkeypatch.setattr(costs, "protections_of_a_call", failing(RuntimeError("no compiler")))
     monkeypatch.setattr(costs, "communicators", failing(subprocess.TimeoutExpired("communicators.py", 9)))
     run = Run()
     costs.measure(run, tmp_path, (2,), 1)
     assert run.costs == {"late": 0.01}
     text = report.text(run, [goals.outcome(goal, [], run.costs) for goal in goals.GOALS])
-    assert "# absent: costs, start and staging: not all ranks came" in text
+    assert "# absent: costs, start and staging: not all ranks started" in text
     assert "# absent: costs, protections: no compiler" in text
     assert "# absent: costs, communicators: Command 'communicators.py' timed out" in text
 

@@ -1,4 +1,4 @@
-"""benchmarks/lab/floor.cpp: right results in every way that is tried, and what becomes of its times in the report."""
+"""benchmarks/lab/floor.cpp: right results in every way that is tried, and how the report uses its times."""
 
 import importlib.util
 import itertools
@@ -41,14 +41,14 @@ def touch(build: Path) -> ModuleType:
     return module
 
 
-# In one line, in several, in pieces of which the last is shorter, by the kernel, and in pieces of a fixed size.
+# One line, several lines, pieces with a shorter last one, through the kernel, and pieces of a fixed size.
 @needs_two_cores
 @pytest.mark.parametrize("num_bytes", [4, 8, 60, 1024, 100_000, 3 << 20])
 @pytest.mark.parametrize("memory", ["private", "staged", "registered"])
 @pytest.mark.parametrize("operation", values.OPERATIONS)
 def test_two_ranks_get_right_results_in_every_way(operation: str, memory: str, num_bytes: int, program: Path) -> None:
     row = Row(operation, 0 if operation == "barrier" else num_bytes, "float32", 2)
-    found = floor.measure(program, row, memory, SECONDS, 2)  # None where a result is wrong
+    found = floor.measure(program, row, memory, SECONDS, 2)  # None if a result is wrong
     assert found
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert 1 <= len(found.variants) <= 3
@@ -81,7 +81,7 @@ CROWDS = [
 ]
 
 
-# Cores with as many ranks each, and with one more; lengths as above.
+# Cores that have equally many ranks, and not; sizes as above.
 @needs_two_cores
 @pytest.mark.parametrize("num_bytes", [4, 1024, 100_000, 3 << 20])
 @pytest.mark.parametrize(("operation", "num_ranks"), CROWDS)
@@ -169,7 +169,7 @@ def test_every_cell_of_float32_has_a_floor() -> None:
         assert floor.has(Row(operation, 8, "float32", 4), "registered") is (operation != "barrier")
         assert not floor.has(Row(operation, 8, "bfloat16", 2), "private")
     assert floor.has(Row("all_to_all", 8, "bfloat16", 4), "turns")
-    assert not floor.has(Row("broadcast", 8, "float32", 4), "turns")  # nobody waits for all
+    assert not floor.has(Row("broadcast", 8, "float32", 4), "turns")  # no rank waits for all
 
 
 @pytest.mark.parametrize("takes_turns", [False, True])
@@ -224,7 +224,7 @@ def test_buffers_of_short_messages_are_as_long_as_those_of_the_floor(
 
 
 class FakeRanks:
-    """What Python takes of two ranks, by batch."""
+    """Two ranks with the seconds that Python takes, by batch."""
 
     def ask(self, task: str, num_calls: int, **_: object) -> list[list[float]]:
         assert task == "empty_calls"
@@ -232,7 +232,7 @@ class FakeRanks:
 
 
 def test_what_python_takes_is_that_of_the_quicker_rank() -> None:
-    assert measuring.seconds_of_empty_calls(FakeRanks(), "all_reduce") == pytest.approx(4.0)  # of 4, 7 and 4
+    assert measuring.seconds_of_empty_calls(FakeRanks(), "all_reduce") == pytest.approx(4.0)  # the median of 4, 7 and 4
     assert measuring.seconds_of_empty_calls(FakeRanks(), "send_recv") == pytest.approx(2.0)  # half of two calls
 
 
@@ -264,14 +264,17 @@ def test_the_floor_of_a_cell_of_more_ranks() -> None:
     cell = row(num_ranks=4, impi=[8.0, 8.0], floor_private=[6.0, 4.5], **bounds)
     assert row(num_ranks=4, floor_private=[6.0], floor_staged=[8.0]).floor("no cma") == [8.0]
     assert cell.floor("hocket") == cell.floor("no cma") == [6.0, 4.5]
-    assert cell.floor("registered") == [3.0, 4.5]  # turns and copies take the same cores; private memory does for it
-    assert row(num_ranks=4, **bounds).floor("hocket") == [3.0, 5.0]  # bfloat16, for one, is not written by hand
+    assert cell.floor("registered") == [3.0, 4.5]  # turns and copies use the same cores; at most private memory
+    assert row(num_ranks=4, **bounds).floor("hocket") == [
+        3.0,
+        5.0,
+    ]  # for example bfloat16, which has no hand-written code
     assert row(num_ranks=4, floor_turns=[2.0]).floor("registered") == [2.0]
     assert row(num_ranks=4, floor_registered=[2.0], floor_private=[3.0]).floor("registered") == [2.0]
     assert row(num_ranks=4).floor("hocket") == row(num_ranks=4).floor("registered") == []
 
 
-# By cell: ours, that of the MPI, the floor.
+# By cell: the seconds of Hocket, of the MPI and of the floor.
 @pytest.mark.parametrize(
     ("aggregate", "limit", "cells", "words"),
     [

@@ -1,4 +1,4 @@
-"""What benchmarks/compare.py says of the machine, the command and the versions."""
+"""What benchmarks/compare.py says about the machine, the command and the versions."""
 
 import sys
 from pathlib import Path

@@ -28,7 +28,7 @@ ROWS = [
     row("all_reduce", 8, hocket=[1.0], impi=[1.5]),
     row("all_reduce", 8, dtype="bfloat16", hocket=[1.0], gloo=[2.0]),
     row("all_reduce", 64 << 10, dtype="bfloat16", hocket=[1.0], registered=[0.5], mpich=[2.0]),
-    row("reduce", 8, dtype="bfloat16", hocket=[1.0]),  # which no MPI has
+    row("reduce", 8, dtype="bfloat16", hocket=[1.0]),  # without an MPI
     row("barrier", 0, hocket=[1.0], registered=[1.0], impi=[1.25]),
 ]
 TABLE = """\

@@ -1,4 +1,4 @@
-"""What benchmarks/lab/other_calls.py prints is of calls that were made; a peer that cannot be had is left out."""
+"""benchmarks/lab/other_calls.py measures all its calls, and leaves out a peer that is not available."""
 
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_what_is_absent_or_fails_is_said_and_left_out(
     assert line.split() == ["exchange", "8", "2.00", "3.00", "1.50"]
 
 
-@pytest.mark.parametrize(("option", "words"), [("--ranks=3", "an even number"), ("--peers=gloo", "expected some of")])
+@pytest.mark.parametrize(("option", "words"), [("--ranks=3", "an even number"), ("--peers=gloo", "expected one of")])
 def test_what_is_wrong_is_said(
     option: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Where a library cannot be installed, benchmarks do without it."""
+"""If a library cannot be installed, benchmarks run without it."""
 
 import subprocess
 import sys

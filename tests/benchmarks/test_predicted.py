@@ -29,6 +29,6 @@ def test_ranks_of_a_core_share_it() -> None:
 
 
 def test_a_prediction_by_hand() -> None:
-    # Two ranks in cache: half of a vector is staged, and half read, in each of two steps, and each takes its message.
+    # Two ranks in cache: each of two steps stages half of a vector and reads half; each of these costs a message.
     expected = 4 * (1e-6 + (1 << 18) / 2 / 10e9)
     assert predict(THIS, "all_reduce", "direct_two_shot", 2, 1 << 18) == pytest.approx(expected, rel=1e-6)

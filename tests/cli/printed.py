@@ -1,4 +1,4 @@
-"""What a command prints that ends well."""
+"""Runs a command that must succeed, and returns what it prints."""
 
 import json
 from typing import Any

@@ -37,13 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that was measured on this machine counts here; proofs are made once for all tests."""
+    """Ignores what was measured on this machine. All tests share their proofs."""
     monkeypatch.setenv("HOCKET_CACHE", str(folder))
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The command, which returns what it printed. Its ranks are threads here: they start at once."""
+    """Runs the command with threads as ranks, which start at once; returns what it printed."""
 
     def threads(*arguments: Any, kind: str, **more: Any) -> list[Any]:
         assert kind == "process"
@@ -70,7 +70,7 @@ def rows_of(table: str) -> list[list[str]]:
 def num_wrong(
     collective: str, num_ranks: int, count: int, dtype: str = "float32", op: str = "sum", root: int = 0
 ) -> list[list[int | None]]:
-    """By rank, out of place and in place."""
+    """Returns the wrong results by rank, out of place and in place."""
 
     def rank() -> list[int | None]:
         with hocket.init() as comm:
@@ -211,13 +211,13 @@ def test_bounds_stand_beside_where_the_machine_was_measured(
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
     machine_costs.store(COSTS)
     [row] = rows_of(bench("all_reduce", "-b", "1M", "-e", "1M", *SHORT))
-    # The costs are made up, so the times may be below the bounds: what counts is that each share is of its time.
+    # The costs are made up, so times may be below the bounds. The test checks that each share is bound / time.
     for time, bound, share in ((row[5], row[13], row[14]), (row[9], row[15], row[16])):
         assert float(bound) > 0 and float(share) == pytest.approx(100 * float(bound) / float(time), rel=0.02)
 
 
 def test_bound_ranks_have_the_bounds_of_all_their_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of two processes may run on its own share only: what was measured is about both shares."""
+    """Each of two processes may use only its own share of the cores; the measured costs are of both shares."""
     cores = len(os.sched_getaffinity(0))
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path))
     machine_costs.store(COSTS)
@@ -375,7 +375,7 @@ def test_json_keeps_what_was_measured_before_an_error(
 def test_the_parent_says_in_json_that_rank_0_died(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for rank, expected in ((0, '{"error": "gone"}\n'), (1, "")):  # what is left of rank 0 prints it itself
+    for rank, expected in ((0, '{"error": "gone"}\n'), (1, "")):  # a rank 0 that lives prints the error itself
 
         def die(*_: Any, rank: int = rank, **__: Any) -> list[Any]:
             raise PeerDied("gone", rank=rank)
@@ -446,7 +446,7 @@ def test_control_c_ends_it_and_says_what_is_valid() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # it measures
+        process.stdout.readline()  # it is measuring
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""What `hocket bench` is asked for: what it understands, and what it refuses before any rank starts."""
+"""The settings of `hocket bench`: what it understands, and what it refuses before any rank starts."""
 
 import json
 import sys

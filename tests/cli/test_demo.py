@@ -1,4 +1,4 @@
-"""`hocket demo`: what it prints, when it fails, and once the whole of it on four processes."""
+"""`hocket demo`: what it prints, when it fails, and one complete run on four processes."""
 
 import dataclasses
 import json

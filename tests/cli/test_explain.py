@@ -28,7 +28,7 @@ SIZES = (8, 4 << 10, 64 << 10, 128 << 10, 1 << 20)
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tuner file, no times and no environment but those of the test; there are four cores, measured."""
+    """Uses only the test's own tuner file, times and environment, and four measured cores."""
     for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(name: str, num_ranks: int, alpha: float, beta: float, gamma: float) -> Measured:
-    """Times a tenth above what the costs say."""
+    """Times that are a tenth above the prediction of the costs."""
     traits = traits_of(tuner.ALGORITHMS["all_reduce", name].build(num_ranks))
     costs = Costs(alpha, beta, gamma, 0.1)
     times = ((size, 1.1 * costs.seconds(traits, size)) for size in SIZES)
@@ -82,7 +82,7 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
 
 
 def with_a_dropped_one(seconds: float) -> Entry:
-    """The tree, dropped at 128 KiB after two rounds, of which the better was lucky."""
+    """Times in which the tree was dropped at 128 KiB after two rounds, one of them fast by luck."""
     tree = measured("tree", 4, 9e-6, 2e-10, 1e-11)
     samples = [
         tuner.sample_of(128 << 10, (4 * seconds, seconds)) if one.num_bytes == 128 << 10 else one

@@ -105,7 +105,7 @@ def talking(schedule):
     [
         ["show", "FILE"],
         ["verify", "FILE", "--ranks", "2"],
-        ["verify", "FILE", "--ranks", "14-16"],  # by processes, where there are cores
+        ["verify", "FILE", "--ranks", "14-16"],  # in processes, if there are cores
         ["simulate", "broadcast", "--algorithm", "FILE", "--topology", "ring:4"],
         ["simulate", "broadcast", "--algorithm", "FILE", "--topology", "ring:4", "--sweep", "--jobs", "2"],
         ["bench", "broadcast", "--algorithm", "FILE", "-g", "2", "-b", "64", "-e", "64", "-n", "1"],

@@ -1,4 +1,4 @@
-"""`hocket new`: what it writes is right as it is, and the commands that it prints work as printed."""
+"""`hocket new`: what it writes is right without a change, and the commands that it prints work as printed."""
 
 import json
 import shlex
@@ -59,7 +59,7 @@ def test_the_name_is_that_of_the_file_as_far_as_can_be(
 
 
 def test_it_is_in_the_house_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No longer than what formatters allow by default, and no longer to read than a minute."""
+    """Lines are not longer than formatters allow by default, and the file is read in a minute."""
     assert new(capsys, str(tmp_path / "my_algo.py"))[0] == 0
     lines = (tmp_path / "my_algo.py").read_text().splitlines()
     assert max(map(len, lines)) <= 88 and len(lines) <= 35

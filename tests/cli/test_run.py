@@ -36,7 +36,7 @@ def await_end(name):
         pass  # it has ended, and its launcher knows
 """
 
-FOREVER = "while True: time.sleep(60)"  # until it is ended
+FOREVER = "while True: time.sleep(60)"  # until the test ends it
 STAY = PREAMBLE + "leave(rank)\n" + FOREVER
 
 
@@ -52,7 +52,7 @@ def hocket_run(folder: Path, program: str, *options: str, **more: object) -> "su
 
 def start(folder: Path, program: str, *options: str) -> "subprocess.Popen[str]":
     pipe = subprocess.PIPE
-    # In a session of its own, so that no signal of the test reaches anybody else.
+    # In a new session, so that no signal of the test reaches other processes.
     return subprocess.Popen(
         command(folder, program, *options), stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )

@@ -87,7 +87,7 @@ def test_each_message_costs_its_ranks_time(capsys: pytest.CaptureFixture[str]) -
         "fully-connected:5,bandwidth=1GB/s,latency=1us",
     )
     plain, slow = json_of(capsys, "simulate", *call), json_of(capsys, "simulate", *call, "--overhead", "5us")
-    # The last of four messages leaves after four overheads, and is received behind no other.
+    # The last of four messages leaves after four overheads, and waits for no other at its receiver.
     assert plain["seconds"] == pytest.approx(1e-6 + 4096 / 5 / 1e9)
     assert slow["seconds"] - plain["seconds"] == pytest.approx(5 * 5e-6)
     explained = json_of(capsys, "explain", "all_to_all", *call[3:], "--overhead", "5us")
@@ -208,7 +208,7 @@ def test_a_sweep_is_the_same_in_parallel() -> None:
 
 
 class _AllAtOnce(ThreadingBackend):
-    """Gives back nothing before all is done, as Ray's backend does."""
+    """Returns no result before all are done, like Ray's backend."""
 
     supports_return_generator = False
 
@@ -371,7 +371,7 @@ def test_what_breaks_a_law_takes_no_time(sweep: list[str], tmp_path: Path, capsy
     call = ["simulate", "all_reduce", "--topology", RING, "-b", "32K,64K" if sweep else "64K", *sweep, "--algorithm"]
     found = json_of(capsys, *call, str(file))
     assert all(row["ratio"] >= 1 for row in (found["rows"] if sweep else [found]))
-    file.write_text(own(times="0"))  # it forgets to hand the sums on
+    file.write_text(own(times="0"))  # it forgets to pass the sums on
     assert main([*call, str(file)]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith(f"hocket simulate: {file}:4: law 2")

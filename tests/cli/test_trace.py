@@ -1,4 +1,4 @@
-"""`hocket trace`: what it finds in traces whose every time is known, and what it makes of real ones."""
+"""`hocket trace`: what it finds in traces with known times, and in real ones."""
 
 import gzip
 import json
@@ -62,7 +62,7 @@ def part(rank: int, *events: Event, **said: Any) -> list[Event]:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Rank 0 computes to 100 and communicates from 20 to 140, so 80 are hidden; rank 1 comes late."""
+    """Rank 0 computes until 100 and communicates from 20 to 140, so 80 are hidden; rank 1 is late."""
     file = tmp_path / "trace.json"
     zero = part(
         0,
@@ -102,7 +102,7 @@ def test_time_by_name(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert forward["wall_seconds"] == pytest.approx(300e-6)
     assert forward["self_seconds"] == pytest.approx(300e-6 - 30e-6 - 90e-6)
     assert (forward["occurrences"], forward["average_seconds"]) == (2, pytest.approx(150e-6))
-    assert inner["self_seconds"] == pytest.approx(29e-6)  # the launch lies in it
+    assert inner["self_seconds"] == pytest.approx(29e-6)  # the launch is inside it
     assert rows["communication", "all_reduce"]["occurrences"] == 4
 
 
@@ -112,7 +112,7 @@ def test_what_is_hidden_and_what_exposed(trace: Path, capsys: pytest.CaptureFixt
     assert zero["communicating_seconds"] == pytest.approx(130e-6)
     assert zero["hidden_seconds"] == pytest.approx(80e-6)
     assert zero["exposed_seconds"] == pytest.approx(50e-6)
-    assert one["computing_seconds"] == pytest.approx(110e-6)  # while it waits inside, it does not compute
+    assert one["computing_seconds"] == pytest.approx(110e-6)  # the wait inside it is not computing
     assert (one["hidden_seconds"], one["exposed_seconds"]) == (pytest.approx(5e-6), pytest.approx(90e-6))
 
 
@@ -179,7 +179,7 @@ def test_where_nothing_can_be_written_is_told(
     command, option = action
     for place in (trace / "x.svg", tmp_path / "none" / "x.svg"):
         if command == "export" and place.parent != trace:
-            continue  # it makes the folder
+            continue  # the command makes the folder
         assert main(["trace", command, str(trace), option, str(place)]) == 2
         told = capsys.readouterr().err
         assert "expected a" in told and str(place) in told and "Errno" not in told
@@ -314,5 +314,5 @@ def test_a_browser_shows_a_training(tmp_path: Path) -> None:
     assert "communicating" in shown
     browse(page, f"--screenshot={picture}")
     image = pixels(picture.read_bytes())
-    for colour in ("e69f00", "f6d59b"):  # communication, and calls that wait for it; all else may be too short to see
+    for colour in ("e69f00", "f6d59b"):  # communication, and calls that wait for it; the rest may be too short to see
         assert (image == list(bytes.fromhex(colour))).all(axis=2).sum() > 500

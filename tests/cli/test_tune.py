@@ -23,7 +23,7 @@ QUICK = ("tune", "--collective", "broadcast", "--ranks", "2", "--sizes", "8,4K",
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own, also for what is kept; no environment that fixes anything."""
+    """A new folder, also for the cache; no environment variable fixes anything."""
     for name in ("HOCKET_ALGO", "HOCKET_TUNER_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
@@ -103,7 +103,7 @@ def test_what_is_no_line_of_its_own_stays_as_it_is(monkeypatch: pytest.MonkeyPat
     )
     Path("mine.conf").write_text("\n".join([*theirs[:3], "broadcast,0,-1,tree,simple,-1,-1,2", theirs[3], ""]))
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: found(tuner.Rule("broadcast", 0, -1, "direct", num_ranks=2)))
-    for _ in range(2):  # and the second time changes nothing
+    for _ in range(2):  # the second time changes nothing
         assert main([*QUICK, "-o", "mine.conf"]) == 0
         lines = Path("mine.conf").read_text().splitlines()
         assert lines[-5:] == ["broadcast,0,-1,direct,simple,-1,-1,2,-1,-1", *theirs]
@@ -147,7 +147,7 @@ def test_a_cache_that_cannot_be_written_is_told_before_time_is_spent(
 def test_what_cannot_be_written_at_the_end_loses_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The folder of the tuner file goes away meanwhile; or the cache is not writable."""
+    """The folder of the tuner file disappears during the run; or the cache is not writable."""
     folder = tmp_path / "folder"
     folder.mkdir()
 
@@ -245,7 +245,9 @@ def test_the_costs_of_the_machine_are_stored_for_the_bench(
     assert text.startswith("2 cores; time until one core sees a store of another: 0.150 us\n")
     assert "40.0 (16 KiB), 10.0 (128 MiB); of all cores, in main memory: 12.0\n" in text
     assert "so far, for `hocket bench` and `hocket explain`\n" in text
-    monkeypatch.setattr(machine_costs, "measure", lambda: replace(costs, hop_seconds=3e-7))  # slower: the first stands
+    monkeypatch.setattr(
+        machine_costs, "measure", lambda: replace(costs, hop_seconds=3e-7)
+    )  # slower: the first one is kept
     assert main(["tune", "--measure", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hop_seconds"] == 1.5e-7
 

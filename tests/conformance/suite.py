@@ -4,9 +4,9 @@
     python -m tests.conformance.suite --backend gloo         for comparison
     python -m tests.conformance.suite -k 'all_reduce|barrier' --start spawn --json result.json
 
-Nothing on disk is changed, but in memory: the suite skips tests by the names of backends, so that ours answers to
-"gloo" and "mpi" too, where names are compared; tests for 8 ranks and more, whose groups need 4, run on 4;
-dist.monitored_barrier, which asks for the name "gloo", goes to the process group.
+The suite is changed in memory only. It skips tests by the names of backends, so Hocket's name also equals "gloo" and
+"mpi" in comparisons. Tests for 8 and more ranks, whose groups need 4, run on 4. dist.monitored_barrier, which requires
+the name "gloo", calls the process group.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 _SUITE = "torch.testing._internal.distributed.distributed_test"
-_SETTINGS = "HOCKET_CONFORMANCE"  # the environment variable by which a spawned rank learns them
+_SETTINGS = "HOCKET_CONFORMANCE"  # the environment variable that brings the settings to a spawned rank
 
 
 def parse_arguments() -> dict[str, Any]:
@@ -44,7 +44,7 @@ def parse_arguments() -> dict[str, Any]:
 
 
 class Name(str):
-    """The backend's name, equal to those that the suite asks for."""
+    """The backend's name, which also equals the names that the suite asks for."""
 
     __slots__ = ()
     also = ("gloo", "mpi")  # "mpi": tests of all_to_all on the CPU
@@ -69,7 +69,7 @@ SETTINGS: dict[str, Any] = json.loads(os.environ[_SETTINGS])
 # The suite reads these when it is imported.
 os.environ["BACKEND"] = SETTINGS["backend"]
 os.environ["WORLD_SIZE"] = str(SETTINGS["world_size"])
-if __name__ == "__main__":  # each test gives its ranks others, which a spawned one has in its environment
+if __name__ == "__main__":  # a spawned rank already has those of its test in its environment
     os.environ["TEMP_DIR"] = SETTINGS["logs"]
     os.environ["INIT_METHOD"] = f"file://{SETTINGS['logs']}/rendezvous"
 os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(SETTINGS["timeout"])
@@ -86,7 +86,7 @@ import hocket.torch_backend  # noqa: E402, F401
 
 
 def load_suite() -> types.ModuleType:
-    """The suite as a module; its classes are built with our name, as that is when tests are skipped."""
+    """Imports the suite. Its classes need Hocket's name now, because this is when it decides which tests to skip."""
     common_distributed.logger.setLevel(logging.ERROR)
     common_distributed.TIMEOUT_DEFAULT = SETTINGS["timeout"]
     common_distributed.TIMEOUT_OVERRIDE = {
@@ -145,7 +145,7 @@ class Conformance(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
 
 
 class Result(unittest.TestResult):
-    """Prints a line for each test that took place."""
+    """Prints a line for each test that ran."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Programs of others that run on PyTorch run on Hocket, where they are installed."""
+"""Third-party programs for PyTorch run on Hocket, if they are installed."""
 
 import importlib.util
 import os

@@ -19,7 +19,7 @@ def shell(line: str) -> str:
 
 
 def commands(example: str) -> list[str]:
-    """The indented command lines of its docstring."""
+    """Returns the indented command lines of an example's docstring."""
     text = (ROOT / "examples" / example).read_text().split('"""')[1]
     return re.findall(r"^    ((?:hocket|python) .*)$", text, re.MULTILINE)
 
@@ -51,7 +51,7 @@ def test_own_algorithm() -> None:
 
 
 def with_ranks(example: str, num_ranks: int) -> str:
-    """What it prints as so many ranks."""
+    """Returns what an example prints with so many ranks."""
     *_, line = commands(example)
     return shell(re.sub(r"-n \d+", f"-n {num_ranks}", line))
 
@@ -65,7 +65,7 @@ def test_sample_sort(num_ranks: int) -> None:
     assert sum(part[2] for part in found) == num_ranks * 100_000
     ends = [end for part in found for end in part[3:]]
     assert ends == sorted(ends)
-    assert min(part[2] for part in found) > 50_000  # the samples have cut fairly
+    assert min(part[2] for part in found) > 50_000  # the samples give parts of similar size
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 6])
@@ -74,7 +74,7 @@ def test_stencil(num_ranks: int) -> None:
     grid = {1: "1 x 1", 2: "1 x 2", 3: "1 x 3", 4: "2 x 2", 6: "2 x 3"}[num_ranks]
     assert last == f"60 steps on {grid} ranks: the same bits as one process: True"
     assert len(picture) == 16 and {len(row) for row in picture} == {62}
-    assert all(row[1:-1] == row[-2:0:-1] for row in picture)  # the cylinder has a left and a right that are alike
+    assert all(row[1:-1] == row[-2:0:-1] for row in picture)  # the cylinder is symmetric
     assert "@" in picture[5] and set(picture[5][25:35]) != {" "}  # the spots at the seam and in the middle
 
 
@@ -95,6 +95,6 @@ def test_ping_pong_alone() -> None:
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_every_example_is_tested(example: str) -> None:
-    """Above, or in a file of its own."""
+    """In this file, or in its own file."""
     name, here = Path(example).stem, Path(__file__)
     assert f"def test_{name}(" in here.read_text() or (here.parent / f"test_{name}.py").exists()

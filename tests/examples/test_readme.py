@@ -1,4 +1,4 @@
-"""README and the guide show only what runs: code as ranks, pictures as commands print them, totals as measured."""
+"""README and the guide show only what runs: code that runs as ranks, pictures that commands print, right totals."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def hocket(*arguments: str, folder: Path = ROOT) -> str:
 
 def test_the_first_program_and_those_of_the_guide_run_one_after_the_other(tmp_path: Path) -> None:
     assert "with hocket.init() as comm:" in FIRST
-    # Those of the guide are written flat: they go on inside the block of the first.
+    # The programs of the guide are not indented: they continue the block of the first program.
     body = "".join(f"    {line}\n" for program in programs(GUIDE) for line in program.splitlines())
     checks = "    assert y.shape == x.shape and z.shape == (6, 8) and tag == (7 if comm.rank == 1 else 0)\n"
     (tmp_path / "program.py").write_text(f"{FIRST}{body}{checks}    print(half.group, pair and pair.group)\n")

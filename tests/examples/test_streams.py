@@ -1,4 +1,4 @@
-"""What examples/streams.py says and traces: facts, not times."""
+"""What examples/streams.py prints and traces: facts, not times."""
 
 import json
 import re
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "streams.py"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What it prints, and where its traces are."""
+    """Returns what the example prints, and the folder of its traces."""
     folder = tmp_path_factory.mktemp("traces")
     done = subprocess.run(
         [sys.executable, EXAMPLE, "--traces", folder], capture_output=True, text=True, timeout=110, check=False

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "textbook"
 
 
 def play(rank: int, size: int, store: str, name: str, backend: str) -> str:
-    """What a rank that torchrun has started prints, and without that command's own seconds."""
+    """Returns what a rank of torchrun prints, without the seconds that torchrun itself takes."""
     import torch.distributed as dist
 
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -61,7 +61,7 @@ def test_point_to_point() -> None:
         environment = os.environ | {"MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
         assert done.returncode == 0, done.stderr
-        # Without ends of lines: two processes write at the same time.
+        # Line ends are ignored: two processes write at the same time.
         printed.append(sorted(re.findall(r"(?:non-)?blocking: rank \d has [0-9.]+", done.stdout)))
     assert printed[0] == printed[1]
     assert printed[0] == sorted(

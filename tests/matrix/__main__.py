@@ -19,7 +19,7 @@ from tests.matrix.kernels import Kernel, check, kernels
 from tests.matrix.report import write
 from tests.matrix.runner import Outcome, run
 
-IN_PROCESSES = 500  # about so many of the cases run a second time, among ranks that are processes
+IN_PROCESSES = 500  # about so many cases run a second time, with processes as ranks
 SEED = 1
 
 
@@ -35,7 +35,7 @@ def kernel_outcome(kernel: Kernel) -> Outcome:
 
 
 def run_cases(cases: Sequence[Cell | Exchange], kind: str) -> list[Outcome]:
-    """All of them, in one group of ranks for each rank count."""
+    """Runs all cases, in one group of ranks for each rank count."""
     outcomes: list[Outcome] = []
     for num_ranks in RANKS:
         mine = [case for case in cases if case.num_ranks == num_ranks]
@@ -47,7 +47,7 @@ def run_cases(cases: Sequence[Cell | Exchange], kind: str) -> list[Outcome]:
 
 
 def run_apart(cases: Sequence[Cell | Exchange], num_ranks: int, kind: str) -> list[Outcome]:
-    """The same as run, in a process of its own: where that crashes, halves are tried until the guilty case is alone."""
+    """Does the same as run in a new process. If that crashes, it tries halves until the guilty case is alone."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(run, cases, num_ranks, kind).result()
@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "docs" / "reports" / "matrix.md")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["HOCKET_CACHE"] = cache  # every schedule is proved afresh, and the user's own cache is left alone
+        os.environ["HOCKET_CACHE"] = cache  # every schedule is proved again, and the user's own cache stays as it is
         outcomes = run_kernels()
         outcomes += run_cases(everything(), "thread")
         outcomes += run_cases(sample(everything(), IN_PROCESSES, SEED), "process")

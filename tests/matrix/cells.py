@@ -1,4 +1,4 @@
-"""The cases of the matrix: which collectives are called how, and which of all combinations are tried."""
+"""The cases of the matrix: how each collective is called, and which of all combinations are tried."""
 
 import functools
 import itertools
@@ -19,13 +19,17 @@ SIZES = (0, 1, 7, 1000, LARGE)
 COMPLETE_DTYPES = ("float32", "bfloat16", "int64")
 CHOSEN = "by choice"  # no algorithm= is passed
 PIECE_BYTES = 140_000  # a little more than one
-SEEDS = 4  # how many times over every pair is covered
+SEEDS = 4  # how many times every pair is covered
 CALLS = ("send, recv", "isend, irecv", "sendrecv", "batch", "recv from ANY_SOURCE")
-MEMORIES = ("of the process", "mixed", "registered")  # where the arrays of a case lie; mixed: of every second rank
+MEMORIES = (
+    "of the process",
+    "mixed",
+    "registered",
+)  # the memory of a case's arrays; mixed: registered on every second rank
 
 
 class Cell(NamedTuple):
-    """One collective call of all ranks; where nothing is reduced, op is "" and order "fast"; without a root it is 0."""
+    """One collective call of all ranks. Without a reduction, op is "" and order "fast"; without a root, root is 0."""
 
     collective: str
     algorithm: str
@@ -39,7 +43,7 @@ class Cell(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether the call must be refused, because the reduction has no meaning for the type."""
+        """Returns whether the call must be refused, because the reduction has no meaning for the type."""
         return bool(self.op) and not has_meaning(self.op, self.dtype)
 
 
@@ -53,25 +57,25 @@ class Exchange(NamedTuple):
 
 
 def memory_of(case: Cell | Exchange) -> str:
-    """One of MEMORIES, drawn from the case itself; a barrier has no arrays, and gets one of them all the same."""
+    """Returns one of MEMORIES, drawn from the case itself; also for a barrier, which has no arrays."""
     return MEMORIES[zlib.crc32(repr(case).encode()) % len(MEMORIES)]
 
 
 def is_registered(case: Cell | Exchange, rank: int) -> bool:
-    """Whether this rank's arrays come from hocket.empty, which other ranks can reach without a copy."""
+    """Returns whether this rank's arrays come from hocket.empty, which other ranks can reach without a copy."""
     memory = memory_of(case)
     return memory == "registered" or (memory == "mixed" and rank % 2 == 0)
 
 
 def elements(size: int, dtype: str, blocks: int = 1) -> int:
-    """How many elements a block of this size has; a large one may be cut in as many parts as `blocks`."""
+    """Returns the elements of a block of this size; a large one may be cut in as many parts as `blocks`."""
     return blocks * PIECE_BYTES // dtype_of(dtype).itemsize + 1 if size == LARGE else size
 
 
 def lengths(cell: Cell) -> list[list[int]]:
-    """How many elements rank i has for rank j. Uneven ones include zeros, and differ from each other.
+    """Returns how many elements rank i has for rank j. Uneven numbers include zeros, and differ from each other.
 
-    Where all_to_all_v is in place, what two ranks exchange is equally long in both directions, as it has to be.
+    In an all_to_all_v in place, two ranks exchange equally many elements in both directions, as they must.
     """
     p = cell.num_ranks
     kind = COLLECTIVES[cell.collective]
@@ -87,7 +91,7 @@ def lengths(cell: Cell) -> list[list[int]]:
 
 
 def algorithms(collective: str, num_ranks: int, order: str) -> list[str]:
-    """The algorithms that may be asked for by name in this order, for so many ranks."""
+    """Returns the algorithms that can be requested by name with this order and rank count."""
     label = ORDERED.get(order)
     return [
         name
@@ -97,7 +101,7 @@ def algorithms(collective: str, num_ranks: int, order: str) -> list[str]:
 
 
 def roots(collective: str, num_ranks: int) -> Sequence[int]:
-    """Every root up to 4 ranks, else two."""
+    """Returns every root up to 4 ranks, else two roots."""
     if not COLLECTIVES[collective].rooted:
         return (0,)
     return range(num_ranks) if num_ranks <= 4 else (0, num_ranks - 2)
@@ -108,7 +112,7 @@ def reduces(collective: str) -> bool:
 
 
 def complete() -> list[Cell]:
-    """Every collective, by choice, with every rank count, size and place, three dtypes; sums where it reduces."""
+    """Every collective, without algorithm=, with every rank count, size and place, and three dtypes; reductions sum."""
     cells = []
     for collective, p in itertools.product(COLLECTIVES, RANKS):
         op = "sum" if reduces(collective) else ""
@@ -122,7 +126,7 @@ def complete() -> list[Cell]:
 
 
 def every_algorithm() -> list[Cell]:
-    """Every algorithm by name with every rank count it takes, size and place, three dtypes; roots take turns."""
+    """Every algorithm by name, with every rank count that it takes, size and place, three dtypes; roots take turns."""
     return [
         Cell(collective, name, p, roots(collective, p)[number % len(roots(collective, p))], op, "fast", *free)
         for (collective, name), algorithm in ALGORITHMS.items()
@@ -135,7 +139,7 @@ def every_algorithm() -> list[Cell]:
 
 
 def ordered() -> list[Cell]:
-    """Every order that fixes the bits, with every type, rank count and size: what is promised to the last bit."""
+    """Every order that fixes the bits, with every type, rank count and size: the promises to the last bit."""
     return [
         Cell(
             collective,
@@ -155,7 +159,7 @@ def ordered() -> list[Cell]:
 
 
 def pairwise_cells(seed: int = 0) -> list[Cell]:
-    """Every pair of values of two parameters occurs, not hidden behind a refusal; each seed finds other cases."""
+    """Every pair of values of two parameters occurs in a case that is not refused; each seed finds other cases."""
     shapes: list[tuple[str, str, int, int, str, str]] = []
     for collective, p in itertools.product(COLLECTIVES, RANKS):
         if collective == "barrier":
@@ -170,7 +174,7 @@ def pairwise_cells(seed: int = 0) -> list[Cell]:
     def covered(case: tuple[object, ...]) -> set[Pair]:
         _, _, _, _, op, _, dtype, *_ = case
         if op and not has_meaning(str(op), str(dtype)):
-            return {(4, op, 6, dtype)}  # only that this is refused
+            return {(4, op, 6, dtype)}  # covers only the refusal
         return pairs_of(case)  # type: ignore[arg-type]
 
     found = pairwise(shapes, (DTYPES, SIZES, (False, True)), covered_by=covered, seed=seed)
@@ -178,14 +182,14 @@ def pairwise_cells(seed: int = 0) -> list[Cell]:
 
 
 def _keeps_rank_order(collective: str, algorithm: str, order: str) -> bool:
-    """A user's own reduction runs on rank-ordered schedules only."""
+    """A user's own reduction runs only on rank-ordered schedules."""
     if algorithm == CHOSEN:
         return order != "invariant"
     return "rank_order" in ALGORITHMS[collective, algorithm].labels and order != "invariant"
 
 
 def exchanges() -> list[Exchange]:
-    """Every call with every dtype, size and rank count; alone a rank can only talk to itself."""
+    """Every call with every dtype, size and rank count; a single rank can only talk to itself."""
     return [Exchange(*values) for values in itertools.product(CALLS, RANKS, DTYPES, SIZES)]
 
 
@@ -197,7 +201,7 @@ def everything() -> tuple[Cell | Exchange, ...]:
 
 
 def sample(cases: Sequence[Cell | Exchange], count: int, seed: int) -> list[Cell | Exchange]:
-    """A seeded choice of about `count` cases with every collective, point-to-point call and rank count among them."""
+    """Returns a seeded choice of about `count` cases, with every collective, point-to-point call and rank count."""
     choose = random.Random(seed)
     groups: dict[tuple[str, int], list[Cell | Exchange]] = {}
     for case in cases:

@@ -1,4 +1,4 @@
-"""One cell, made by one rank: the call, and what the definition and the reference say of its output."""
+"""One cell on one rank: makes the call, and compares its output with the definition and the reference."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ FILLING = 0x5A
 
 
 class Expected(NamedTuple):
-    """What has to come out: by rank, to the bit (and then within `bound` of `exact`, where order is free)."""
+    """The expected outputs by rank, to the bit, and within `bound` of `exact` if the order is free."""
 
     outputs: list[Array | None]  # of the reference, on the schedule that ran
     exact: list[Array | None]  # of the definition
@@ -44,7 +44,7 @@ def operation(op: str, dtype: str) -> Any:
 
 
 def inputs_of(cell: Cell) -> list[Array | None]:
-    """What every rank passes, None where the collective takes nothing from it."""
+    """Returns the input of every rank, None if the collective takes nothing from it."""
     table, kind = lengths(cell), COLLECTIVES[cell.collective]
     wild = cell.order != "fast"
     inputs: list[Array | None] = []
@@ -64,7 +64,7 @@ def inputs_of(cell: Cell) -> list[Array | None]:
 
 
 def expected_of(cell: Cell, ran: str, inputs: Sequence[Array | None]) -> Expected:
-    """`ran`: the name of the algorithm that did run."""
+    """Returns the expected outputs. ran: the name of the algorithm that ran."""
     table, kind = lengths(cell), COLLECTIVES[cell.collective]
     schedule = ALGORITHMS[cell.collective, ran].build(cell.num_ranks, cell.root)
     blocks = None
@@ -86,7 +86,7 @@ def expected_of(cell: Cell, ran: str, inputs: Sequence[Array | None]) -> Expecte
 
 
 def judge(rank: int, found: Any, expected: Expected) -> str | None:
-    """None if the output of this rank is right, else what is wrong."""
+    """Returns None if the output of this rank is right, else what is wrong."""
     outputs, exact = expected.outputs[rank], expected.exact[rank]
     if found is None or outputs is None or exact is None:
         return None if found is outputs is exact else f"found {found}, expected {exact} (reference {outputs})"
@@ -105,7 +105,7 @@ def judge(rank: int, found: Any, expected: Expected) -> str | None:
 
 
 class Memory:
-    """An array between two margins that nobody may write."""
+    """An array between two margins, which no call may write."""
 
     def __init__(self, count: int, dtype: str, *, registered: bool) -> None:
         make = hocket.empty if registered else np.empty
@@ -119,7 +119,7 @@ class Memory:
 
 
 class Call:
-    """The arrays and keywords of one rank's call."""
+    """Makes the arrays and keywords of one rank's call."""
 
     def __init__(self, cell: Cell, rank: int, given: Array | None) -> None:
         self.cell, self.rank, self.given = cell, rank, given
@@ -167,7 +167,7 @@ class Call:
             keywords["out"] = self.out
         arguments: list[Any] = [self.x]
         if kind.input == "root" and cell.collective != "broadcast" and rank != cell.root:
-            arguments = [None]  # scatter ignores it there
+            arguments = [None]  # scatter ignores it on the other ranks
         if cell.collective == "all_to_all_v":
             arguments += [table[rank], [row[rank] for row in table]]
         elif kind.uneven:
@@ -176,7 +176,7 @@ class Call:
         return arguments, keywords
 
     def aftermath(self) -> str | None:
-        """What the call touched that it must not touch."""
+        """Returns what the call touched but must not touch."""
         if self.given is not None and not self.shared and (wrong := difference(self.x, self.given)):
             return f"the input changed: {wrong}"
         if not all(memory.margins_are_whole() for memory in self._memories):

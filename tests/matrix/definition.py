@@ -1,6 +1,6 @@
-"""What each collective and each reduction means, in plain NumPy: the definition, from which no schedule is taken.
+"""What each collective and each reduction means, in plain NumPy: the definition.
 
-Nothing of `hocket.schedule` is used here, so that a mistake there cannot hide. Arrays are one-dimensional.
+It uses nothing of `hocket.schedule`, so that it finds mistakes there. Arrays are one-dimensional.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 FLOATS = (*NARROW, "float32", "float64")
 COMPLEX = ("complex64", "complex128")
-ROUNDED = ("sum", "prod", "avg", "premul_sum")  # whose result depends on the order of the operands, on inexact types
+ROUNDED = ("sum", "prod", "avg", "premul_sum")  # for inexact types, the result depends on the order of the operands
 ORDERED = {"rank": "rank_order", "invariant": "balanced_tree"}  # order= -> the label that a certificate must hold
 INTEGER_FACTOR, REAL_FACTOR, COMPLEX_FACTOR = 3, 1.25, 0.5 - 1.25j  # of premul_sum; 1.25 rounds in every type
 
@@ -44,7 +44,7 @@ def factor_of(dtype: str) -> complex | float | int:
 
 
 def user_function(left: Array, right: Array) -> Array:
-    """A reduction of a user's own that neither commutes nor associates, on every type."""
+    """A user's own reduction that neither commutes nor associates, for every type."""
     if left.dtype == bool:
         return left & ~right
     with np.errstate(all="ignore"):
@@ -83,7 +83,7 @@ def _logical(combine: Callable[[Array, Array], Array]) -> Callable[[Array, Array
 
 
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,  # of two bools NumPy's sum is "or", and its product "and"
+    "sum": np.add,  # for bools, NumPy's sum is "or", and its product "and"
     "avg": np.add,
     "premul_sum": np.add,
     "prod": product,
@@ -100,7 +100,7 @@ COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def contribution(op: str, array: Array, accumulator: np.dtype[Any]) -> Array:
-    """What a rank gives to the fold: its array in the accumulator type, for premul_sum times the factor."""
+    """Returns what a rank gives to the fold: its array in the accumulator type, for premul_sum times the factor."""
     if op == "custom":
         return array  # it sees stored values
     given = array.astype(accumulator)
@@ -110,7 +110,7 @@ def contribution(op: str, array: Array, accumulator: np.dtype[Any]) -> Array:
 
 
 def stored(op: str, total: Array, dtype: np.dtype[Any], divisor: int) -> Array:
-    """The end of a fold: avg divides, and the one rounding."""
+    """Ends a fold: divides for avg, and rounds once."""
     if op == "avg" and divisor > 1:
         parts = total.view(total.real.dtype)
         total = (parts / parts.dtype.type(divisor)).view(total.dtype)
@@ -120,7 +120,7 @@ def stored(op: str, total: Array, dtype: np.dtype[Any], divisor: int) -> Array:
 def left_fold(
     op: str, arrays: Sequence[Array], *, divisor: int | None = None, raw: Sequence[bool] | None = None
 ) -> Array:
-    """((a0 + a1) + a2) ... in the accumulator type, rounded once.
+    """Returns ((a0 + a1) + a2) ... in the accumulator type, rounded once.
 
     A kernel may be given less than all contributions: then divisor is 1, and raw says which arrays are contributions.
     """
@@ -138,7 +138,7 @@ def left_fold(
 
 
 def balanced_tree(op: str, arrays: Sequence[Array]) -> Array:
-    """A binary tree over the ranks, split at the largest power of two below their number; each node is rounded."""
+    """Folds in a binary tree over the ranks, split at the largest power of two below their number; rounds each node."""
     dtype, accumulator = arrays[0].dtype, accumulator_of(arrays[0].dtype.name)
 
     def node(first: int, last: int) -> Array:
@@ -159,12 +159,12 @@ SHAPES = {"fast": left_fold, "rank": left_fold, "invariant": balanced_tree}
 
 
 def is_exact(op: str, dtype: str, order: str) -> bool:
-    """Whether there is one right answer to the bit, and not an interval around the exact one."""
+    """Returns whether there is one right answer to the bit, and not an interval around the exact one."""
     return order != "fast" or op not in ROUNDED or dtype not in FLOATS + COMPLEX
 
 
 def interval(op: str, arrays: Sequence[Array]) -> tuple[Array, Array]:
-    """The result in a wider type, and how far a result may be from it whatever the order of p operands.
+    """Returns the result in a wider type, and how far a result may be from it for any order of p operands.
 
     An operand passes through at most p - 1 folds, each of which rounds in the accumulator and once when it stores;
     premul and avg round once more, and a complex product rounds like three real ones.
@@ -186,7 +186,7 @@ def interval(op: str, arrays: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def difference(found: Array, expected: Array) -> str | None:
-    """None if all bits are equal, where any NaN equals any NaN; else where the first difference is."""
+    """Returns None if all bits are equal (any NaN equals any NaN), else the first difference."""
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return f"found {found.dtype}{list(found.shape)}, expected {expected.dtype}{list(expected.shape)}"
     if found.tobytes() == expected.tobytes():
@@ -201,7 +201,7 @@ def difference(found: Array, expected: Array) -> str | None:
 
 
 def outside(found: Array, exact: Array, bound: Array) -> str | None:
-    """None if every element is as near the exact one as it may be; else where the first one is that is not."""
+    """Returns None if every element is as near the exact one as it must be, else the first one that is not."""
     if found.shape != exact.shape:
         return f"found {list(found.shape)} elements, expected {list(exact.shape)}"
     wrong = np.flatnonzero(~(np.abs(found.astype(exact.dtype) - exact) <= bound))
@@ -218,9 +218,9 @@ def cut(array: Array, lengths: Sequence[int]) -> list[Array]:
 
 
 def moved(collective: str, inputs: Sequence[Array | None], lengths: Sequence[Sequence[int]], root: int) -> list[Any]:
-    """The output of every rank of a collective that reduces nothing, None where it has none.
+    """Returns the output of every rank of a collective that reduces nothing, None for a rank without one.
 
-    lengths[i][j]: how many elements go from rank i to rank j; of gathering and scattering only what the pairs need.
+    lengths[i][j]: how many elements go from rank i to rank j; gather and scatter use only the pairs that they need.
     """
     ranks = range(len(inputs))
     given: list[Any] = list(inputs)
@@ -238,7 +238,7 @@ def moved(collective: str, inputs: Sequence[Array | None], lengths: Sequence[Seq
 
 
 def spread(collective: str, total: Any, lengths: Sequence[int], root: int) -> list[Any]:
-    """Which part of the reduced vector every rank gets, None where it gets nothing."""
+    """Returns the part of the reduced vector that every rank gets, None if it gets nothing."""
     if collective == "all_reduce":
         return [total for _ in lengths]
     if collective == "reduce":

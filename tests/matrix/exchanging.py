@@ -14,7 +14,7 @@ TAG = 7
 
 
 def exchange(comm: Any, case: Exchange) -> str | None:
-    """Makes the calls of this rank; None if what came is what was sent, from whom, with its tag."""
+    """Makes the calls of this rank; returns None if data, source and tag are right."""
     count = elements(case.size, case.dtype)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     given = values(case.dtype, "", count, [comm.rank, case.size + 1])
@@ -33,7 +33,7 @@ def exchange(comm: Any, case: Exchange) -> str | None:
 
 
 def _blocking(comm: Any, x: Array, out: Array, right: int, left: int) -> tuple[Any, int, int]:
-    """Rank 0 sends first and the others receive first, so that none waits for itself."""
+    """Rank 0 sends first and the others receive first, so that no rank waits for itself."""
     if comm.size == 1:
         work = comm.isend(x, right, tag=TAG)
         result = comm.recv(out, left, tag=TAG, timeout=TIMEOUT_SECONDS)

@@ -18,7 +18,7 @@ NUM_SOURCES = (1, 2, 3, 8)
 
 
 class Kernel(NamedTuple):
-    """One fold. `raw`: the sources are contributions of ranks, all of them or every second one; avg divides if all."""
+    """One fold. raw: which sources are contributions of ranks: all, or every second one; avg divides if all are."""
 
     op: str
     dtype: str
@@ -36,7 +36,7 @@ def kernels() -> Iterable[Kernel]:
 
 
 def check(kernel: Kernel) -> str:
-    """The verdict on one fold: "right", "refused", or what is wrong."""
+    """Returns the verdict on one fold: "right", "refused", or what is wrong."""
     op, dtype, size, num_sources, all_raw = kernel
     sources = [values(dtype, op, size, [number, size], wild=True) for number in range(num_sources)]
     raw = [all_raw or number % 2 == 0 for number in range(num_sources)]
@@ -56,7 +56,7 @@ def check(kernel: Kernel) -> str:
 
 
 def native(kernel: Kernel, meant: Any, sources: list[Array], divisor: int, raw: list[bool]) -> Array:
-    """What the compiled kernel makes of the sources, in memory that begins at an odd element."""
+    """Returns the compiled kernel's result for the sources, in memory that begins at an odd element."""
     memory = np.zeros(kernel.size + 1, dtype_of(kernel.dtype))[1:]
     function = user_function if kernel.op == "custom" else None
     factor = meant.factor_parts() if kernel.op == "premul_sum" else (1.0, 0.0, 1)

@@ -1,7 +1,7 @@
-"""Few cases in which every pair of values of two parameters occurs: a greedy generator, seeded, the same each time.
+"""Makes few cases in which every pair of values of two parameters occurs: a greedy, seeded generator.
 
-Cases are tuples. What may be combined is given as tuples too (`shapes`, the parameters that depend on each other), and
-as independent parameters that go with any shape.
+Cases are tuples. `shapes` are the allowed tuples of the parameters that depend on each other; independent parameters
+go with any shape.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 Case = tuple[Hashable, ...]
 Pair = tuple[int, Hashable, int, Hashable]
 
-CANDIDATES = 24  # how many cases are looked at for each that is taken
+CANDIDATES = 24  # how many cases are tried for each that is taken
 
 
 def pairs_of(case: Case) -> set[Pair]:
@@ -26,10 +26,10 @@ def pairwise(
     covered_by: Callable[[Case], Iterable[Pair]] = pairs_of,
     seed: int = 0,
 ) -> list[Case]:
-    """Cases, each a shape and one value of every independent parameter, that cover all pairs which any case covers.
+    """Returns cases that cover all pairs that any case covers: each a shape, and a value of each independent parameter.
 
-    covered_by(case): the pairs that count as tried by it; a part of pairs_of(case). A pair is given up after
-    CANDIDATES random cases that hold it without covering it.
+    covered_by(case): the pairs that the case counts for, a part of pairs_of(case). A pair is given up after
+    CANDIDATES random cases that contain it without covering it.
     """
     choose = random.Random(seed)
     width = len(shapes[0])
@@ -62,7 +62,7 @@ def pairwise(
             gained = {one for one in covered_by(case) if one in missing}
             if pair in gained and len(gained) > len(best):
                 best, taken = gained, case
-        del missing[pair]  # also where nothing covers it
+        del missing[pair]  # even if nothing covers it
         for one in best - {pair}:
             del missing[one]
         if taken is not None:

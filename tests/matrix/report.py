@@ -1,4 +1,4 @@
-"""docs/reports/matrix.md, from outcomes: how many cases ran in each cell, and how many of them were wrong."""
+"""Makes docs/reports/matrix.md from outcomes: how many cases ran in each cell, and how many were wrong."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -107,7 +107,7 @@ class Table:
         right, refused, wrong = (self.counts[row, column, verdict] for verdict in VERDICTS)
         if wrong:
             return f"**{wrong} of {right + refused + wrong} wrong**"
-        if right:  # beside which some may have been refused
+        if right:  # some others may have been refused
             return str(right)
         return "refused" if refused else ""
 
@@ -118,7 +118,7 @@ class Table:
 
 
 def write(outcomes: Sequence[Outcome]) -> str:
-    """The whole document."""
+    """Returns the whole document."""
     counts = Counter((outcome.kind, outcome.verdict) for outcome in outcomes)
     ran = ""
     for kind, text in KINDS.items():

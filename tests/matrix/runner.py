@@ -1,7 +1,7 @@
-"""Runs cases inside groups of ranks that are started once, and gathers what came of each: nothing is raised.
+"""Runs cases in groups of ranks that start once, and collects the outcome of each; raises nothing.
 
-The ranks of a group go through the same cases in the same order. After a failure that leaves the communicator unusable
-the rest is run by a new group.
+The ranks of a group run the same cases in the same order. After a failure that makes the communicator unusable, a new
+group runs the rest.
 """
 
 import threading
@@ -14,11 +14,11 @@ from tests.matrix.cells import Cell, Exchange
 from tests.matrix.collectives import TIMEOUT_SECONDS, Call, Expected, expected_of, inputs_of, judge
 from tests.matrix.exchanging import exchange
 
-MAX_FAILURES = 20  # groups that may break before the rest of their cases is given up
+MAX_FAILURES = 20  # groups that may fail before the rest of their cases is given up
 
 
 class Outcome(NamedTuple):
-    """What came of a case: "right", "refused" as it has to be, or "wrong", and then why."""
+    """The outcome of a case: "right", "refused" as it must be, or "wrong" with the reason."""
 
     case: Cell | Exchange
     kind: str
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 
 class Judgement:
-    """Inputs and expectations of cases, computed by the first rank of this process that asks, dropped by the last."""
+    """Inputs and expected outputs of cases. The first rank of a process that asks computes them; the last drops them."""
 
     def __init__(self, num_askers: int) -> None:
         self._num_askers = num_askers
@@ -46,7 +46,7 @@ class Judgement:
 class _Entry:
     def __init__(self, cell: Cell, num_askers: int) -> None:
         self.cell, self.num_askers, self.num_asked, self.num_arrived = cell, num_askers, 0, 0
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the attributes below
         self._inputs: list[Any] | None = None
         self._expected: Expected | None = None
 
@@ -68,7 +68,7 @@ class _Entry:
 
 
 def run(cases: Sequence[Cell | Exchange], num_ranks: int, kind: str) -> list[Outcome]:
-    """Outcomes of the cases, all of num_ranks ranks, which are threads or processes."""
+    """Returns the outcomes of the cases, all of num_ranks ranks, which are threads or processes."""
     outcomes: list[Outcome] = []
     for _ in range(MAX_FAILURES):
         rest = list(cases[len(outcomes) :])
@@ -79,10 +79,10 @@ def run(cases: Sequence[Cell | Exchange], num_ranks: int, kind: str) -> list[Out
                 by_rank = hocket.run_ranks(_make_all, num_ranks, args=(rest, Judgement(num_ranks)), kind=kind)
             else:
                 by_rank = hocket.run_ranks(_make_all, num_ranks, args=(rest, None), kind=kind)
-        except Exception as error:  # A rank that ended without a word takes down what it has not told.
+        except Exception as error:  # A rank that ended without a message loses the verdicts that it has not told.
             outcomes += [Outcome(case, kind, "wrong", f"the ranks ended: {error!r}") for case in rest]
             break
-        for case, *verdicts in zip(rest, *by_rank, strict=False):  # up to the first that a rank did not end
+        for case, *verdicts in zip(rest, *by_rank, strict=False):  # up to the first case that a rank did not finish
             outcomes.append(_outcome(case, kind, verdicts))
     outcomes += [Outcome(case, kind, "wrong", "not run: too many failed before it") for case in cases[len(outcomes) :]]
     return outcomes
@@ -97,7 +97,7 @@ def _outcome(case: Cell | Exchange, kind: str, verdicts: Sequence[str]) -> Outco
 
 
 def _make_all(cases: Sequence[Cell | Exchange], judgement: Judgement | None) -> list[str]:
-    """One rank's verdicts; the last one tells of the failure that ended them early."""
+    """Returns one rank's verdicts; the last one may have the failure that ended them early."""
     verdicts: list[str] = []
     judgement = judgement or Judgement(1)
     comm = hocket.init()
@@ -111,7 +111,7 @@ def _make_all(cases: Sequence[Cell | Exchange], judgement: Judgement | None) -> 
             except CommunicationError as error:
                 verdicts.append(f"{type(error).__name__}: {error}")
                 break
-            except Exception as error:  # the communicator can go on, and the others time out if it cannot
+            except Exception as error:  # the communicator can go on; otherwise the other ranks time out
                 verdicts.append(f"{type(error).__name__}: {error}")
     finally:
         try:

@@ -1,4 +1,4 @@
-"""The matrix's own parts: its choice of cases, its definitions, and that its judge can find a wrong answer."""
+"""The parts of the matrix: its choice of cases, its definitions, and that it finds a wrong answer."""
 
 import itertools
 from typing import Any
@@ -139,7 +139,7 @@ def test_the_interval_holds_every_order_and_not_much_more(op: str, dtype: str) -
         for permuted in (arrays, arrays[::-1]):
             assert outside(left_fold(op, permuted), exact, bound) is None
             assert outside(balanced_tree(op, permuted), exact, bound) is None
-        if p in (2, 3):  # one contribution too few, or twice; of many ranks, eight bits hide it
+        if p in (2, 3):  # one contribution is missing, or there twice; with many ranks, eight bits hide it
             assert outside(left_fold(op, arrays[1:]), exact, bound)
             assert outside(left_fold(op, [*arrays, arrays[0]]), exact, bound)
 

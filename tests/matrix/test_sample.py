@@ -1,4 +1,4 @@
-"""A seeded sample of the matrix that `make matrix` runs whole; and docs/reports/matrix.md has everything."""
+"""A seeded sample of the matrix (`make matrix` runs all of it); docs/reports/matrix.md is complete."""
 
 import itertools
 import os
@@ -25,7 +25,7 @@ SEED = 7
 
 @pytest.fixture(scope="module", autouse=True)
 def cache_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Rank processes inherit it, so each schedule is proved once, and the user's own cache is left alone."""
+    """Sets a cache that rank processes inherit: each schedule is proved once, and the user's cache is not used."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOCKET_CACHE", os.fspath(tmp_path_factory.mktemp("cache")))
         yield
@@ -51,7 +51,7 @@ def test_ranks_that_are_threads(num_ranks: int) -> None:
 
 @pytest.mark.parametrize("num_ranks", [4, 5])
 def test_every_algorithm_whose_input_and_output_are_unlike(num_ranks: int) -> None:
-    """By name, in both places and all sizes; all others are run so in tests/runtime/test_communicator.py."""
+    """By name, in both places and all sizes; tests/runtime/test_communicator.py does the same for all others."""
     collectives = {name for name in COLLECTIVES if name in ("gather", "scatter", "all_to_all") or name.endswith("_v")}
     cases = [case for case in every_algorithm() if case.collective in collectives]
     cases = [case for case in cases if (case.num_ranks, case.dtype) == (num_ranks, "float32")]

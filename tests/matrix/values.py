@@ -1,4 +1,4 @@
-"""What ranks contribute: values that round, wrap or propagate as the reduction deserves, equal in every run."""
+"""What ranks contribute: values that round, wrap or propagate, as the reduction needs; the same in every run."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
 def values(dtype: str, op: str, count: int, seed: list[int], *, wild: bool = False) -> Array:
-    """`count` elements for this reduction; op "" moves them, so any bits will do.
+    """Returns `count` elements for this reduction; op "" only moves them, so they have any bits.
 
-    wild: NaN, infinities and overflow for sums and products too, for folds whose order is known.
+    wild: NaN, infinities and overflow also for sums and products, for folds with a known order.
     """
     random = np.random.default_rng(seed)
     stored = dtype_of(dtype)

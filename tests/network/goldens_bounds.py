@@ -1,4 +1,4 @@
-"""Optima, cuts and proofs that others published, and what the bounds and searched schedules here say."""
+"""Published optima, cuts and proofs, and what Hocket's bounds and searched schedules give."""
 
 import functools
 import itertools
@@ -26,7 +26,7 @@ GOLDENS = json.loads((Path(__file__).parent / "goldens.json").read_text())
 OPTIMA = GOLDENS["optimum_allgather_algbw"]
 SCCL = GOLDENS["sccl_dgx1_tuples_C_S_R"]
 TECCL = GOLDENS["teccl_published_finish_s_total_bytes_1e9_style"]
-AT_MOST = -1.0  # instead of a tolerance: ours is a bound, which is not above what was reached
+AT_MOST = -1.0  # instead of a tolerance: Hocket's value is a bound, so at most the published one
 
 _A100 = "dgx-a100:{},pcie=no,direct-bandwidth=300GB/s,nic-bandwidth=25GB/s"
 _H100 = "dgx-h100:{},pcie=no,direct-bandwidth=450GB/s,nic-bandwidth=50GB/s"
@@ -49,7 +49,7 @@ _HALVES = (4, 5, 6, 7, 0, 1, 2, 3)  # DGX-1V is the same with its halves exchang
 
 
 def entries() -> Iterator[Entry]:
-    """Every entry of the optima, of SCCL and of TE-CCL."""
+    """Returns every entry of the optima, of SCCL and of TE-CCL."""
     yield from _optima()
     yield from _satisfiable()
     yield from _unsatisfiable()
@@ -86,7 +86,7 @@ def _with_trees(name: str, topology: Topology, published: dict[str, float], text
 
 
 def dgx2_chassis(epoch: float = 0.0) -> Topology:
-    """Two DGX-2 as TE-CCL has them: odd GPUs of each have a cable to the even ones of the other."""
+    """Two DGX-2 as in TE-CCL: odd GPUs of each have a cable to the even ones of the other."""
     drawing = Drawing("2 DGX-2")
     gpus = drawing.nodes("gpu", 32, forwards=False).reshape(2, 16)
     drawing.cable(gpus, drawing.nodes("nvswitch", 2)[:, None], Link("nvswitch", 125e9, _whole(0.35e-6, epoch)))
@@ -95,7 +95,7 @@ def dgx2_chassis(epoch: float = 0.0) -> Topology:
 
 
 def ndv2_chassis(epoch: float = 0.0) -> Topology:
-    """Two NDv2 as in TE-CCL's shipped results: GPU 0 of all 16 forwards only, as a switch, and 15 are ranks."""
+    """Two NDv2 as in TE-CCL's shipped results: GPU 0 of the 16 only forwards, like a switch; the other 15 are ranks."""
     nvlinks = parse("dgx-1v:1").only("nvlink")
     drawing = Drawing("2 NDv2")
     gpus = drawing.nodes("gpu", 16).reshape(2, 8)
@@ -111,9 +111,9 @@ def _whole(seconds: float, epoch: float) -> float:
 
 
 def finish_times() -> Iterator[Entry]:
-    """TE-CCL: finish times of what it found, beside our bound, with latencies cut to whole epochs as it cuts them.
+    """TE-CCL: finish times of its schedules, and Hocket's bound, with latencies rounded down to whole epochs as there.
 
-    Sizes are of all chunks, GPU 0 of the two NDv2 included. An epoch is a chunk over the fastest link.
+    Sizes are of all chunks, including GPU 0 of the two NDv2. An epoch is the time of a chunk on the fastest link.
     """
     for table, collective, make, chunks, fastest in (
         ("DGX2x2_AG_fast", "all_gather", dgx2_chassis, 32, 125e9),
@@ -143,7 +143,7 @@ def lanes_of(name: str) -> sccl.Lanes:
 
 @functools.cache
 def found(network: str, collective: str, chunks: int, steps: int, rounds: int) -> Schedule | None:
-    """A schedule for the tuple, proved; None if there is none."""
+    """Returns a proved schedule for the tuple, or None if there is none."""
     if collective == "reduce_scatter":  # an all_gather backwards
         forwards = found(network, "all_gather", chunks, steps, rounds)
         schedule = None if forwards is None else compose.reversed(forwards)
@@ -179,7 +179,7 @@ def _satisfiable() -> Iterator[Entry]:
 
 
 def _unsatisfiable() -> Iterator[Entry]:
-    """How many schedules there are: 0."""
+    """Returns the number of schedules, 0."""
     lanes = lanes_of("DGX-1V")
     for chunks, steps, rounds in SCCL["Allgather"]["unsat"]:
         spreads = [each for each in itertools.product(range(1, rounds + 1), repeat=steps) if sum(each) == rounds]

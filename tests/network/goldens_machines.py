@@ -1,7 +1,6 @@
-"""Times that were measured on GPU hosts, beside what `hocket.network.simulation.calibrated_machines` predicts.
+"""Times that were measured on GPU hosts, and the predictions of `hocket.network.simulation.calibrated_machines`.
 
-Times are those of the operation, busbw is turned into them. Where a source gives one busbw and no size, 8 GiB stand for
-"large".
+Times are of the operation, computed from busbw if needed. If a source gives a busbw without a size, the size is 8 GiB.
 """
 
 import json
@@ -17,7 +16,7 @@ from hocket.schedule import Schedule
 MEASURED: dict[str, Any] = json.loads(Path(__file__).with_name("goldens.json").read_text())["measured"]
 LARGE = 8 << 30
 PRECISE_FROM = 16 << 20
-PRECISE, COARSE = 0.15, 0.35  # relative errors allowed from PRECISE_FROM on, and below
+PRECISE, COARSE = 0.15, 0.35  # allowed relative errors from PRECISE_FROM on, and below it
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _ND_V5 = (  # the table, its machine, its collective
@@ -37,7 +36,7 @@ def entries() -> Iterator[Entry]:
 
 
 def cases() -> Iterator[tuple[str, Callable[[], Entry]]]:
-    """The name of every entry, and what computes it: that takes seconds."""
+    """Returns the name of every entry, and the function that computes it, which takes seconds."""
     for table, machine, collective in _ND_V5:
         for size, published in MEASURED["H100x8_ND_v5_nccl2.18.3_us"][table].items():
             name = f"H100x8 ND v5 {table} {size}"
@@ -66,7 +65,7 @@ def _entry(name: str, machine: str, collective: str, num_ranks: int, num_bytes: 
 
 
 def _of_busbw(name: str, machine: str, num_ranks: int, busbw: float, only: str = "") -> Entry:
-    """only: the algorithm that the source fixed instead of leaving the choice to the library."""
+    """only: the algorithm that the source fixed, if it did not leave the choice to the library."""
     ways = predictions(MACHINES[machine], "all_reduce", num_ranks, LARGE, _build)
     found = min((way for way in ways if only in ("", way.algorithm)), key=lambda way: way.seconds)
     published = 2 * (num_ranks - 1) / num_ranks * LARGE / (busbw * 1e9) * 1e6

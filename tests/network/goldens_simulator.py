@@ -1,4 +1,4 @@
-"""Figures that other simulators' own tests pin, each from a schedule simulated here with the options they had."""
+"""Numbers from the tests of other simulators. Hocket simulates each schedule with the same options."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def network(kind: str, gib_per_second: float = 50, nanoseconds: float = 500) -> 
 
 
 def _message(topology: Topology, options: SimulationOptions) -> float:
-    """Nanoseconds of 1 MiB between the two ranks of a network: a broadcast among two."""
+    """Returns the nanoseconds of 1 MiB between the two ranks of a network: a broadcast of two ranks."""
     return simulate(ALGORITHMS["broadcast", "binomial"].build(2), topology, MIB, options=options).seconds * 1e9
 
 

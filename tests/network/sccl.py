@@ -1,7 +1,7 @@
-"""Synchronous schedules as SCCL (Cai et al. 2021) searches them: C chunks, S steps, R rounds, by the solver z3.
+"""Searches synchronous schedules like SCCL (Cai et al. 2021), with the solver z3: C chunks, S steps, R rounds.
 
-In a round, a link carries as many chunks as it has lanes; step t has rounds[t] of them. What is received in a step is
-sent on in a later one.
+In a round, a link carries one chunk per lane. Step t has rounds[t] rounds. A rank sends on what it received in an
+earlier step.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ Lanes = Mapping[tuple[int, int], int]
 def search(
     collective: str, lanes: Lanes, num_ranks: int, chunks: int, rounds: Sequence[int], turn: Sequence[int] = ()
 ) -> Schedule | None:
-    """A schedule of all_gather or all_to_all with `chunks` chunks of each block, or None: there is none.
+    """Returns a schedule of all_gather or all_to_all with `chunks` chunks per block, or None if there is none.
 
-    lanes: by (source, target). turn: a renumbering of the ranks that leaves the lanes as they are, twice applied
-    nothing; only schedules that it leaves as they are, too, are searched for.
+    lanes: by (source, target). turn: a renumbering of the ranks that does not change the lanes, and is its own
+    inverse; the search is limited to schedules that it does not change.
     """
     pairs = collective == "all_to_all"
     where = [(i, j) if pairs else (i, -1) for i in range(num_ranks) for j in (range(num_ranks) if pairs else (0,))]
@@ -30,7 +30,7 @@ def search(
     made: dict[tuple[int, ...], Any] = {}
 
     def sends(chunk: tuple[int, int, int], link: tuple[int, int], step: int) -> Any:
-        """Whether the chunk crosses the link in this step; None where it cannot."""
+        """Returns the variable "the chunk crosses the link in this step", or None if it cannot."""
         if link not in lanes or link[1] == chunk[0] or (step == 0 and link[0] != chunk[0]):
             return None
         key = (*chunk, *link, step)
@@ -80,7 +80,7 @@ def search(
 
 
 def rounds_of(schedule: Schedule, lanes: Lanes) -> int:
-    """Rounds that the steps take, each as many as its busiest link needs. KeyError for a send without a link."""
+    """Returns the rounds of all steps: each needs those of its busiest link. KeyError for a send without a link."""
     total = 0
     for step in schedule.steps():
         sent: dict[tuple[int, int], int] = {}

@@ -126,7 +126,7 @@ def test_wrong_arguments() -> None:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Topology:
-    """Up to five ranks and three switches, a ring of all and more links at random, each way by itself."""
+    """Up to five ranks and three switches: a ring of all, and more random links, each in one direction."""
     num_ranks, num_switches = draw(st.integers(2, 5)), draw(st.integers(0, 3))
     num_nodes = num_ranks + num_switches
     order = draw(st.permutations(range(num_nodes)))
@@ -149,7 +149,7 @@ def networks(draw: st.DrawFn) -> Topology:
 
 
 def worst(topology: Topology, collective: str, root: int) -> float:
-    """The largest bound of all cuts, one by one."""
+    """Returns the largest bound of all cuts, one by one."""
     p, found = topology.num_ranks, 0.0
     for chosen in itertools.product((False, True), repeat=topology.num_nodes):
         before = np.array(chosen)
@@ -166,7 +166,7 @@ def worst(topology: Topology, collective: str, root: int) -> float:
 def test_the_worst_cut_is_found(collective: str, topology: Topology) -> None:
     root = topology.num_ranks - 1
     bound = lower_bound(topology, collective, 1.0, root=root)
-    # In sum, parts that only forward in between may bind more than any cut.
+    # Together, parts that only forward data may give a higher bound than any cut.
     assert bound.seconds >= worst(topology, collective, root) * (1 - 1e-9)
     [searched, *_] = network_bound._searched(topology, collective, root)
     assert searched.seconds_per_byte / topology.num_ranks == pytest.approx(worst(topology, collective, root))

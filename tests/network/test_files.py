@@ -230,7 +230,7 @@ def test_kinds_are_loaded_by_name() -> None:
         (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected an ascending range of at most 1048576"),
         (SLURM.replace("[08-10]", "[08-10"), "line 2: expected a host list such as tux"),
         (SLURM.replace("[08-10]", "[08-10]x[1"), "line 2: expected a host list such as tux"),
-        # Three numbers, and three in the next line, are no first line of SimAI's.
+        # Three numbers, with three in the next line, are not a first line of SimAI.
         ("8 3 5\n5 6 7\n0 5 200Gbps 0.0005ms 0\n", "expected YAML with entries by name"),
         (ASTRA.replace("[ 2, 8, 4 ]", "[ 2, 8, 99999999 ]"), "expected at most 16777216"),
         ("topology: fully-connected:131072\n", "topology: fully-connected:131072: found 17179738112 links or more"),

@@ -1,4 +1,4 @@
-"""Hosts and pods: where devices hang, how near they stand, and whose network card and memory traffic takes."""
+"""Hosts and pods: where devices are attached, how near they are, and which network card and memory traffic uses."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Largest flows and least cuts, against SciPy."""
+"""Maximum flows and minimum cuts, against SciPy."""
 
 import numpy as np
 import pytest

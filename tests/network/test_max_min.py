@@ -37,7 +37,7 @@ def test_rates_are_max_min_fair_compiled_or_not(flows, capacity, seed) -> None:
     load = np.bincount(links, weights * rates[flow], 6)
     assert (load <= np.array(capacity) * (1 + 1e-9)).all()
     level = rates * penalties
-    for one in range(len(flows)):  # Each crosses a full link on which no other has grown further.
+    for one in range(len(flows)):  # Each flow crosses a full link on which no other flow has a higher rate.
         own = links[offsets[one] : offsets[one + 1]]
         full = [link for link in own if load[link] >= capacity[link] * (1 - 1e-9)]
         assert not len(own) or any(level[one] >= level[flow[links == link]].max() * (1 - 1e-9) for link in full)

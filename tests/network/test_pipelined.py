@@ -10,7 +10,7 @@ from hocket.schedule import Schedule, verify
 
 
 def sums(schedule: Schedule) -> np.ndarray:
-    """What chunks of data hold at the end, and what they held at the beginning: numbers of each rank's own."""
+    """Returns the contents of data chunks at the end and at the start, when each rank has different numbers."""
     held = np.random.default_rng(7).integers(0, 1 << 30, (schedule.num_ranks, schedule.num_chunks))
     began = held.copy()
     for step in schedule.steps():
@@ -37,7 +37,7 @@ def test_every_rank_gets_the_sum(
 @pytest.mark.parametrize("num_pieces", [1, 5])
 def test_every_rank_gets_the_sum_of_a_tree(parents: tuple[int, ...], num_pieces: int) -> None:
     held, began = sums(all_reduce_in_tree(parents, num_pieces))
-    num_ranks = min(parents[:-1])  # what nothing hangs on
+    num_ranks = min(parents[:-1])  # ranks are nobody's parents, and come first
     assert (held[:num_ranks] == began[:num_ranks].sum(axis=0)).all(), "switches behind the ranks contribute nothing"
 
 

@@ -1,4 +1,4 @@
-"""Repetitions that the compiled event engine leaves out, held against going through every one of them."""
+"""The compiled event engine skips repetitions, with the same result as if it simulated every one."""
 
 import math
 from dataclasses import replace
@@ -30,7 +30,7 @@ CHUNK_BYTES = 90000.0
 
 
 def ends(traffic: Traffic, topology: Topology, options: SimulationOptions, *, every: bool) -> Floats:
-    """When each rank has finished, by the event engine; where every message is recorded, no repetition is left out."""
+    """Returns when each rank ends in the event engine. every: record all messages, so that no repetition is skipped."""
     job = make_job(traffic, topology, CHUNK_BYTES * traffic.chunks_per_vector, options.launch_seconds)
     work = tuple(one.reduced / options.reduce_bytes_per_second for one in traffic.patterns)
     (found,), _ = run_events([job], topology.seconds, options, [work], record=every)
@@ -38,21 +38,21 @@ def ends(traffic: Traffic, topology: Topology, options: SimulationOptions, *, ev
 
 
 def transposed(num_ranks: int) -> Topology:
-    """Neighbours in different groups of a fat tree with too few links between these."""
+    """A fat tree with neighbours in different groups, and too few links between the groups."""
     size = math.isqrt(num_ranks)
     order = np.arange(num_ranks).reshape(size, size).T.ravel().tolist()
     return parse(f"fat-tree:{num_ranks},radix={2 * size},oversubscription={size}").place(order)
 
 
 def ring(num_ranks: int, *times: int) -> Traffic:
-    """A ring of as many steps as is asked for."""
+    """A ring with these numbers of steps."""
     traffic = traffic_of(ALGORITHMS["all_reduce", "ring"].build(num_ranks))
     return replace(traffic, repeats=tuple(enumerate(times)))
 
 
 @st.composite
 def traffics(draw: st.DrawFn, num_ranks: int, most: int) -> Traffic:
-    """A round through all ranks and a few messages more, repeated, then another one."""
+    """Two patterns, repeated in turns: each a ring through all ranks in random order, and a few more messages."""
     random = np.random.default_rng(draw(st.integers(0, 9999)))
 
     def pattern() -> TrafficPattern:
@@ -74,7 +74,7 @@ KINDS = ("ring:7", "mesh:2x3", "torus:2x3", "switch:5", "fat-tree:8,radix=4,over
 
 
 def varied(topology: Topology, seed: int) -> Topology:
-    """No two links alike: of much symmetry, rounding grows as paces settle, until it says who goes first."""
+    """No two links are alike: with symmetry, rounding errors would grow until they decide which message goes first."""
     speeds = topology.bytes_per_second * np.random.default_rng(seed).uniform(0.8, 1.2, len(topology.bytes_per_second))
     return replace(topology, bytes_per_second=speeds)
 
@@ -118,7 +118,7 @@ def test_a_contended_ring_that_nobody_could_go_through(options: SimulationOption
 
 
 def test_pieces_of_a_ring_that_contends_are_followed_to_the_end() -> None:
-    """More ranks, of which those at the end of groups wait for others; several repetitions before all is alike."""
+    """More ranks. Those at the end of groups wait for others, and it takes several repetitions until all are alike."""
     topology, options = transposed(64).place(range(56)), OPTIONS["pieces"]
     traffic = ring(56, 55, 55)
     few, every = (ends(traffic, topology, options, every=each) for each in (False, True))
@@ -127,7 +127,7 @@ def test_pieces_of_a_ring_that_contends_are_followed_to_the_end() -> None:
 
 
 def test_paces_that_differ_by_little_are_not_taken_for_one() -> None:
-    """Two pairs with nothing in common; in the time of a repetition they part by no more than rounding after many."""
+    """Two independent pairs. The difference of their paces in one repetition is as small as the rounding of many."""
     topology, nothing = parse("fully-connected:4"), np.zeros(4, np.int64)
     slow = 1 - 1e-8 * ((topology.link_source >= 2) & (topology.link_target >= 2))
     topology = replace(topology, bytes_per_second=topology.bytes_per_second * slow)

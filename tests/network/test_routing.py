@@ -1,4 +1,4 @@
-"""Shortest ways, compiled and plain, ECMP, and ways that a user gives."""
+"""Shortest ways, compiled and in Python, ECMP, and ways that a user gives."""
 
 from dataclasses import replace
 from random import Random

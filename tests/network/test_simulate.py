@@ -1,4 +1,4 @@
-"""What simulated times must be: levels beside each other, beside bounds, and beside an engine in Python."""
+"""Simulated times: levels compared with each other, with bounds, and with an engine in Python."""
 
 import math
 from dataclasses import replace
@@ -45,7 +45,7 @@ OPTIONS = {
 
 
 def built(num_ranks: int, *names: str) -> list[tuple[str, Schedule]]:
-    """Schedules of all algorithms that take so many ranks, or of those of these names."""
+    """Returns the schedules of all algorithms that take this rank count, or only of those with these names."""
     return [
         (f"{collective} {name}", one.build(num_ranks))
         for (collective, name), one in ALGORITHMS.items()
@@ -54,7 +54,7 @@ def built(num_ranks: int, *names: str) -> list[tuple[str, Schedule]]:
 
 
 def has_one_transfer_per_step(schedule: Schedule) -> bool:
-    """Whether in every step each rank sends one message and receives one, all as long, and all work as much."""
+    """Returns whether in every step each rank sends and receives one message of the same length, and works as much."""
     traffic = traffic_of(schedule)
     everyone = list(range(traffic.num_ranks))
     return len(traffic.patterns) > 0 and all(
@@ -78,7 +78,7 @@ def test_levels_agree_with_the_registry_where_steps_are_alike(num_ranks: int) ->
             continue
         layout = algorithm.layout(num_ranks)
         traffic = traffic_of(schedule)
-        vector = num_ranks if schedule.kind.blocks == "pair" else 1  # all_to_all: what one rank gives is a row of it
+        vector = num_ranks if schedule.kind.blocks == "pair" else 1  # all_to_all: the input of one rank is a row
         reduced = sum(
             times * int(traffic.patterns[pattern].reduced.max()) for pattern, times in traffic.repeats
         ) * traffic.chunk_bytes(MIB)
@@ -154,7 +154,7 @@ def test_compiled_collapsed_or_neither_all_say_the_same(
         assert np.sort(third.messages.arrived) == pytest.approx(np.sort(other.messages.arrived), rel=1e-9, abs=0), name
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)  # Rounding may grow until it says who goes first.
+@settings(max_examples=40, deadline=None, derandomize=True)  # Rounding may grow until it decides what goes first.
 @given(
     one=st.sampled_from(sorted(ALGORITHMS)),
     num_ranks=st.integers(2, 9),
@@ -179,7 +179,7 @@ def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
 
 
 def sent_by(traffic: Traffic, kind: str, *, engine: str, reduces: float = math.inf) -> list[tuple[float, ...]]:
-    """Start, source, target, step and piece of all that is sent, in two pieces per chunk, each of 1 KiB: by start."""
+    """Returns (start, source, target, step, piece) of all sent pieces, by start. A chunk has two pieces of 1 KiB."""
     topology, options = parse(kind), SimulationOptions(piece_bytes=1024.0)
     job = make_job(traffic, topology, 2048.0 * traffic.chunks_per_vector)
     work = tuple(one.reduced / reduces for one in traffic.patterns)
@@ -200,7 +200,7 @@ def message(source: int, target: int, chunks: int, reducing: int = 0) -> Traffic
 
 @pytest.mark.parametrize("engine", ["compiled", "plain"])
 def test_of_pieces_that_come_to_a_channel_at_once_that_of_the_earlier_step_goes_first(engine: str) -> None:
-    """From 1 s to 3 s, the second piece to rank 0 and the first one to rank 1 share a link; what follows goes to 1."""
+    """From 1 s to 3 s, the second piece to rank 0 and the first one to rank 1 share a link; the rest goes to rank 1."""
     traffic = Traffic(3, (message(2, 0, 1), message(2, 1, 1)), ((0, 1), (1, 2)), 3)
     sent = sent_by(traffic, "switch:3,bandwidth=1024B/s,latency=1s", engine=engine)
     assert sent[:3] == [(0, 2, 0, 0, 0), (1, 2, 0, 0, 1), (1, 2, 1, 1, 0)]
@@ -209,7 +209,7 @@ def test_of_pieces_that_come_to_a_channel_at_once_that_of_the_earlier_step_goes_
 
 @pytest.mark.parametrize("engine", ["compiled", "plain"])
 def test_of_pieces_that_a_rank_could_work_on_at_once_that_of_the_earlier_step_goes_first(engine: str) -> None:
-    """At 5 s, the second piece from rank 1 comes to rank 0, and so does the first one from rank 2, of the next step."""
+    """At 5 s, rank 0 gets the second piece of rank 1, and the first piece of rank 2, which belongs to the next step."""
     traffic = Traffic(3, (message(1, 0, 2, 1), message(2, 0, 4, 1), message(0, 1, 1)), ((0, 1), (1, 1), (2, 1)), 3)
     sent = sent_by(traffic, "fully-connected:3,bandwidth=1024B/s,latency=1s", engine=engine, reduces=1024.0)
     assert sent[-2:] == [(7, 0, 1, 2, 0), (10, 0, 1, 2, 1)]
@@ -217,7 +217,7 @@ def test_of_pieces_that_a_rank_could_work_on_at_once_that_of_the_earlier_step_go
 
 @pytest.mark.parametrize("kind", ["torus:3x3", "fat-tree:8,radix=4,oversubscription=2"])
 def test_what_is_sent_is_there_before(kind: str) -> None:
-    """Every dependency of every plan, chunk by chunk: what it waits for has happened when it starts."""
+    """Checks every dependency of every plan, chunk by chunk: an instruction starts after those that it waits for."""
     topology = parse(kind)
     for name, schedule in built(topology.num_ranks, *SOME):
         result = simulate(schedule, topology, 1e5, options=WHOLE, record=True)
@@ -239,7 +239,7 @@ def test_what_is_sent_is_there_before(kind: str) -> None:
 
 
 def plan_times(plan, times):
-    """When each instruction of a plan begins and has ended, as far as messages say."""
+    """Returns when each instruction of a plan begins and ends, as far as messages show it."""
     begins, ends = [], []
     source_end = destination_end = 0
     for step, _, sources_end, destinations_end, _, _ in plan.instructions.tolist():
@@ -347,7 +347,7 @@ def test_collectives_at_once_share_links_only_where_they_meet() -> None:
 
 
 def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
-    """On a network whose hops differ, against every repetition one by one."""
+    """On a network with different hops, compared with a simulation of every repetition."""
     topology = parse("fat-tree:64,radix=8")
     schedule = ALGORITHMS["all_reduce", "ring"].build(64)
     costs = {"receive_seconds": 1e-7, "send_seconds": 2e-7, "reduce_bytes_per_second": 1e10}
@@ -363,7 +363,7 @@ def test_a_ring_of_many_ranks_is_neither_unrolled_nor_guessed() -> None:
 
 
 def test_where_early_pieces_overtake_late_ones_the_events_decide() -> None:
-    """Adding is slow here, and ends with the first half of the steps, in which only some pieces are by then."""
+    """Slow additions are in the first half of the steps only; pieces that have passed it overtake late ones."""
     topology = parse("fat-tree:16,radix=8")
     schedule = ALGORITHMS["all_reduce", "ring"].build(16)
     options = SimulationOptions(piece_bytes=10000, reduce_bytes_per_second=1e9)

@@ -1,4 +1,4 @@
-"""Trees of switches that reduce: over which links, and where there is none."""
+"""Trees of switches that reduce: their links, and networks without such a tree."""
 
 import numpy as np
 import pytest

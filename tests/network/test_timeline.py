@@ -17,7 +17,7 @@ def recorded(kind, collective, name, **options):
 
 
 def lanes(trace, process):
-    """The slices of each lane of a process, and the name of each lane."""
+    """Returns the slices of each lane of a process, and the name of each lane."""
     names = {
         event["tid"]: event["args"]["name"]
         for event in trace["traceEvents"]

@@ -1,4 +1,4 @@
-"""A network is checked when it is made; groups, changes and ways keep what it says."""
+"""A network is checked when it is made; groups, changes and ways keep its properties."""
 
 from dataclasses import replace
 

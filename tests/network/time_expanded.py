@@ -1,7 +1,7 @@
-"""All-gathers written link by link: in each step every link carries one chunk that its target still lacks.
+"""Makes all_gathers link by link: in each step, every link carries one chunk that its target still lacks.
 
-As in TACOS (Won et al. 2024) a greedy matching, the rarest chunks first; of several random ones the first that takes as
-few steps as the rank of the smallest degree allows.
+A greedy matching as in TACOS (Won et al. 2024), rarest chunks first. It tries several random matchings, and takes the
+first with as few steps as the rank of the smallest degree allows.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ Step = list[tuple[int, int, int]]  # source, target, chunk
 
 
 def gathered_by_links(topology: Topology, chunks_per_rank: int, attempts: int = 200) -> Schedule:
-    """An all_gather in ceil((p - 1) * chunks_per_rank / smallest degree) steps; the nodes must all be ranks."""
+    """Returns an all_gather in ceil((p - 1) * chunks_per_rank / smallest degree) steps; all nodes must be ranks."""
     p = topology.num_ranks
     rank = {int(node): number for number, node in enumerate(topology.ranks)}
     links = [(rank[int(s)], rank[int(t)]) for s, t in zip(topology.link_source, topology.link_target, strict=True)]
@@ -47,7 +47,7 @@ def _matched(
         if len(steps) == fewest:
             return None
         coming, holders = has.copy(), has.sum(axis=0).astype(float)
-        slack = (fewest - len(steps)) * degree - (~has).sum(axis=1)  # who has least goes first
+        slack = (fewest - len(steps)) * degree - (~has).sum(axis=1)  # the rank with the fewest goes first
         step = []
         for number in np.lexsort((random.random(len(links)), slack[[target for _, target in links]])):
             source, target = links[number]

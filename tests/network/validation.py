@@ -1,9 +1,9 @@
-"""Writes docs/reports/validation.md: predictions beside published numbers and beside times of one machine.
+"""Writes docs/reports/validation.md: predictions compared with published numbers and with times of one machine.
 
 python -m tests.network.validation [--measure]
 
---measure times this machine again. That takes some minutes, in which nothing else should run. Without it the times that
-the document has stay. Exit code 1 if an error is larger than allowed.
+--measure times this machine again, which takes some minutes; nothing else should run. Without it, the document keeps
+its times. Exit code 1 if an error is larger than allowed.
 """
 
 import argparse
@@ -91,7 +91,7 @@ bandwidth is that of `hocket tune --measure`. The model predicts everything else
 
 
 def document(own: str) -> tuple[str, list[str]]:
-    """The text with this section about the machine, and the names of what is off."""
+    """Returns the text with this section about the machine, and the names of entries with too large errors."""
     text, off = HEAD, list[str]()
     for head, entries, unit in (
         (EXACT, goldens_simulator.entries(), ""),
@@ -122,14 +122,14 @@ def _percent(share: float) -> str:
 
 
 def own_times() -> tuple[str, list[str]]:
-    """The section about this machine, measured now; and what is off."""
-    from benchmarks import predicted  # needs the compiled core, as the rest of this module does not
+    """Measures this machine; returns its section, and the entries with too large errors."""
+    from benchmarks import predicted  # needs the compiled core, unlike the rest of this module
 
     return section(*predicted.compare([2, 3, 4, 6, 8], 20.0))
 
 
 def section(this: "predicted.Profile", rows: "list[predicted.Row]") -> tuple[str, list[str]]:
-    """The section for this profile and these rows; and what is off."""
+    """Returns the section for this profile and these rows, and the entries with too large errors."""
     from benchmarks import predicted
 
     median = predicted.median_error(rows)

@@ -1,4 +1,4 @@
-"""Every way of a network, followed link by link."""
+"""Follows every way of a network, link by link."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from hocket.network.topology import Paths
 
 
 def all_ways(topology: Topology, keys: int = 0) -> Paths:
-    """Ways from every rank to every other, each checked: it begins and ends there, without a gap or a node twice."""
+    """Returns the ways between all ranks. Checks that each has the right ends, no gap, and no node twice."""
     source, target = (each.ravel() for each in np.indices((topology.num_ranks, topology.num_ranks)))
     paths = topology.paths(source, target, np.full(len(source), keys) + np.arange(len(source)) if keys else None)
     for flow in range(len(source)):
@@ -21,6 +21,6 @@ def all_ways(topology: Topology, keys: int = 0) -> Paths:
 
 
 def hops(paths: Paths) -> list[int]:
-    """Links of each way."""
+    """Returns the links of each way."""
     lengths: list[int] = np.diff(paths.offsets).tolist()
     return lengths

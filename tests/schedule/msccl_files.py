@@ -1,4 +1,4 @@
-"""MSCCL files in few words, the algorithms that people write in them, and what their thread blocks compute."""
+"""A short form of MSCCL files, common algorithms in that form, and what their thread blocks compute."""
 
 import random
 from collections import defaultdict
@@ -62,7 +62,7 @@ def ring(p: int) -> str:
 
 
 def all_pairs(p: int) -> str:
-    """Each GPU folds one chunk from all others, in an order that dependencies keep, and sends it back to all."""
+    """Each GPU folds one chunk from all others, in an order that dependencies fix, and sends it back to all."""
     gpus = []
     for gpu in range(p):
         others = [(gpu + i) % p for i in range(1, p)]
@@ -75,7 +75,7 @@ def all_pairs(p: int) -> str:
 
 
 def all_pairs_in_scratch(p: int) -> str:
-    """The same by way of scratch, with cnt, a local block that folds, and nops for all it waits for."""
+    """The same through scratch, with cnt, a local block that folds, and a nop for each thing that it waits for."""
     gpus = []
     for gpu in range(p):
         others = [(gpu + i) % p for i in range(1, p)]
@@ -99,7 +99,7 @@ def all_pairs_in_scratch(p: int) -> str:
 
 
 def numbers(schedule: Schedule) -> list:
-    """An input for each rank that has one, of one whole number a chunk, so that sums are exact in any order."""
+    """Returns an input for each rank that has one: a whole number per chunk, so that sums are exact in any order."""
     kind, p, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     sizes = [k * len(kind.input_blocks(rank, p, schedule.root)) for rank in range(p)]
     generator = np.random.default_rng(1)
@@ -107,12 +107,12 @@ def numbers(schedule: Schedule) -> list:
 
 
 def results(schedule: Schedule) -> list[list[int]]:
-    """What the schedule makes of them, whatever it may mean."""
+    """Returns the outputs of the schedule, whatever it means."""
     return [[] if one is None else one.tolist() for one in reference.run(schedule, numbers(schedule), "sum")]
 
 
 def run_file(text: str, schedule: Schedule, seed: int = 0) -> list[list[int]]:
-    """What the thread blocks of a file make of them, in a random order of their instructions."""
+    """Returns the outputs of a file's thread blocks, whose instructions run in a random order."""
     program = parse(text, "test")
     cells, kind, p, choice = Cells(program), schedule.kind, program.num_ranks, random.Random(seed)
     memory: dict[object, int] = {}
@@ -155,7 +155,7 @@ def run_file(text: str, schedule: Schedule, seed: int = 0) -> list[list[int]]:
 
 
 def types(text: str) -> list[list[str]]:
-    """Of each thread block, its instructions as "rrc i0"."""
+    """Returns the instructions of each thread block, such as "rrc i0"."""
     program = parse(text, "test")
     return [
         [f"{one.name} {''.join(map(str, one.src if one.name != 'r' else one.dst))}" for one in block.steps]

@@ -1,8 +1,8 @@
 """Mutation: break one row of a built-in schedule, or its plans: one dependency, one number. Verify must notice.
 
-What counts as broken is decided without verify: a schedule by what the reference computes from random data, plans by
-500 random interleavings. Algorithms and kinds of mutation take turns. `make mutation` tries more of them than the test
-does, and writes docs/reports/mutation.md: python -m tests.schedule.mutants [NUMBER] [--seed SEED] [--output FILE]
+Verify does not decide what is broken: for a schedule, the reference does on random data; for plans, 500 random
+interleavings do. Algorithms and kinds of mutation take turns. `make mutation` tries more mutants than the test, and
+writes docs/reports/mutation.md: python -m tests.schedule.mutants [NUMBER] [--seed SEED] [--output FILE]
 """
 
 import argparse
@@ -47,7 +47,7 @@ Mutation = Callable[[list[Step], int, int, Schedule, random.Random], None]
 
 @dataclass
 class Score:
-    """Counts by (kind of mutation, algorithm): broken ones and, of these, caught; harmless ones and those refused."""
+    """Counts by (kind of mutation, algorithm): broken mutants, caught ones of them; harmless ones, refused of them."""
 
     broken: Counter[tuple[str, str]] = field(default_factory=Counter)
     caught: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ class Score:
         return Score(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def table(self, corner: str, part: int) -> str:
-        """In Markdown, by kind of mutation (part 0) or by algorithm (part 1)."""
+        """Returns the counts in Markdown, by kind of mutation (part 0) or by algorithm (part 1)."""
         rows = sorted({column[part] for column in self.broken | self.harmless})
         lines = [f"|{corner}|broken|caught|harmless|harmless, but refused|", "|---|---|---|---|---|"]
         for row in rows:
@@ -127,7 +127,7 @@ ROW_MUTATIONS: tuple[Mutation, ...] = (drop, duplicate, redirect, swap_chunk, fl
 
 
 def mutate_row(schedule: Schedule, mutation: Mutation, choice: random.Random) -> Schedule:
-    """The schedule with one row broken; every step stands by itself."""
+    """Returns the schedule with one row broken; every step becomes its own block."""
     steps = list(schedule.steps())
     step = choice.randrange(len(steps))
     mutation(steps, step, choice.randrange(len(steps[step])), schedule, choice)
@@ -135,7 +135,7 @@ def mutate_row(schedule: Schedule, mutation: Mutation, choice: random.Random) ->
 
 
 def keeps_its_promise(schedule: Schedule) -> bool:
-    """Whether the reference computes from random data what the collective is for."""
+    """Returns whether the reference computes the right result from random data."""
     kind, p, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     lengths = even_lengths(schedule, 2 * k + 1 if k > 1 else 2)
     if kind.uneven:
@@ -144,7 +144,7 @@ def keeps_its_promise(schedule: Schedule) -> bool:
     sizes = input_sizes(schedule, lengths)
     if kind.exactly_once:
         trials = [[None if size is None else generator.integers(-(2**62), 2**62, size) for size in sizes]]
-    else:  # The token of each rank in turn must reach everybody.
+    else:  # The token of each rank in turn must reach all ranks.
         trials = [[np.full(size, rank == sender, np.int64) for rank, size in enumerate(sizes)] for sender in range(p)]
     for inputs in trials:
         wanted = promised_outputs(schedule, inputs, lengths, np.add.reduce if kind.exactly_once else np.maximum.reduce)
@@ -168,14 +168,14 @@ def is_rejected(check: Callable[[], object]) -> bool:
 
 
 def drop_dependency(plan: Plan, index: int) -> Plan:
-    """The plan without entry `index` of its dependencies."""
+    """Returns the plan without entry `index` of its dependencies."""
     instructions = plan.instructions.copy()
     instructions[instructions[:, 4] > index, 4] -= 1
     return replace(plan, instructions=instructions, dependencies=np.delete(plan.dependencies, index))
 
 
 def change_number(plan: Plan, choice: random.Random) -> Plan:
-    """The plan with one number of one of its arrays changed."""
+    """Returns the plan with one number of one of its arrays changed."""
     name = choice.choice([name for name in ARRAYS if getattr(plan, name).size])
     array = getattr(plan, name).copy()
     index = choice.randrange(array.size)
@@ -184,16 +184,16 @@ def change_number(plan: Plan, choice: random.Random) -> Plan:
 
 
 def differs_from_reference(plans: list[Plan], schedule: Schedule) -> bool:
-    """Whether some of INTERLEAVINGS random interleavings gives other bits than the reference, or a deadlock."""
+    """Returns whether one of INTERLEAVINGS random interleavings gives other bits than the reference, or a deadlock."""
     block, lengths = schedule.chunks_per_block + 1, None
-    if schedule.kind.uneven:  # Equal ones, so that nothing that is broken has no length.
+    if schedule.kind.uneven:  # Equal blocks, so that a broken part is never empty.
         lengths = np.full(schedule.kind.num_blocks(schedule.num_ranks), block)
     trials, reduction = [random_inputs(schedule, block, 1, lengths)], "avg"
-    if schedule.collective == "barrier":  # the token of each rank in turn must reach everybody
+    if schedule.collective == "barrier":  # the token of each rank in turn must reach all ranks
         p, reduction = schedule.num_ranks, "max"
         trials = [[np.array([rank == sender], np.uint8) for rank in range(p)] for sender in range(p)]
     elif schedule.kind.reduces:
-        trials, reduction = trials * 2, premul_sum(1.3)  # A reduction of its own for each trial below.
+        trials, reduction = trials * 2, premul_sum(1.3)  # Each trial below has another reduction.
     reductions = [reduction, "avg"][: len(trials)] if schedule.kind.exactly_once else [reduction] * len(trials)
     expected = [
         reference.run(schedule, inputs, one, block_lengths=lengths)
@@ -227,7 +227,7 @@ def keys() -> list[Key]:
 
 
 def any_schedule(key: Key, choice: random.Random, most_ranks: int) -> tuple[str, Schedule]:
-    """One of 2 ranks or more, of those that the algorithm takes; and which."""
+    """Returns a schedule of the algorithm for a random rank count from 2 on and a random root, and its description."""
     most_ranks = most_ranks if "all_to_all" not in key[0] else 4
     counts = [p for p in range(2, most_ranks + 1) if key not in ALGORITHMS or ALGORITHMS[key].allows(p)]
     num_ranks = choice.choice(counts)
@@ -237,7 +237,7 @@ def any_schedule(key: Key, choice: random.Random, most_ranks: int) -> tuple[str,
 
 
 def mutation_score(num_rows: int, num_plans: int, seed: int = 0) -> Score:
-    """Try mutants: num_rows of schedules of 2 to 8 ranks, and of plans of 2 to 5 ranks num_plans of each kind."""
+    """Tries mutants: num_rows of schedules of 2 to 8 ranks, and num_plans of each kind for plans of 2 to 5 ranks."""
     choice, score, all_keys = random.Random(seed), Score(), keys()
     for i in range(num_rows):
         turn, number = divmod(i, len(all_keys))

@@ -1,6 +1,6 @@
 """Plans as lines of text, both ways: "step: operands -> destinations | after dependencies | flags n | chunk c".
 
-i0, o0 and s0 are chunks of input, output and scratch; 2#1 is message 1 to or from rank 2. A star marks what is raw.
+i0, o0 and s0 are chunks of input, output and scratch; 2#1 is message 1 to or from rank 2. A star marks a raw operand.
 """
 
 import re
@@ -13,7 +13,7 @@ from hocket.schedule import Plan, lower_all
 
 
 def listing(plan: Plan) -> list[str]:
-    """The instructions of a plan."""
+    """Returns the instructions of a plan."""
     lines, begin = [], [0, 0, 0]
     for step, chunk, *ends, flags in plan.instructions.tolist():
         sources, destinations = (
@@ -30,7 +30,7 @@ def listing(plan: Plan) -> list[str]:
 
 
 def plan_of(model: Plan, lines: Sequence[str]) -> Plan:
-    """A plan with these instructions; all else is as in the model, scratch as large as used."""
+    """Returns a plan with these instructions; the rest is as in the model, with as much scratch as they use."""
     instructions: list[list[int]] = []
     sources: list[list[int]] = []
     destinations: list[list[int]] = []
@@ -55,7 +55,7 @@ def plan_of(model: Plan, lines: Sequence[str]) -> Plan:
 
 
 def plans_of(schedule: Any, in_place: bool, *all_lines: Sequence[str]) -> list[Plan]:
-    """Plans of all ranks with these instructions, for a schedule that says all else."""
+    """Returns plans of all ranks with these instructions; the schedule gives the rest."""
     models = lower_all(schedule, in_place)
     return [plan_of(model, lines) for model, lines in zip(models, all_lines, strict=True)]
 

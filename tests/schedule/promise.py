@@ -1,4 +1,4 @@
-"""What collectives promise, in plain NumPy: the definition, which knows no schedule."""
+"""What collectives promise, in plain NumPy: the definition, without a schedule."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ Arrays = Sequence[np.ndarray | None]
 
 
 def even_lengths(schedule: Schedule, block: int) -> np.ndarray:
-    """Lengths of blocks of data that are all equally long."""
+    """Returns the lengths of blocks of data that are all equally long."""
     return np.full(schedule.kind.num_blocks(schedule.num_ranks), block)
 
 
@@ -20,7 +20,7 @@ def named_lengths(schedule: Schedule, lengths: np.ndarray) -> dict[str, np.ndarr
 
 
 def input_sizes(schedule: Schedule, lengths: np.ndarray) -> list[int | None]:
-    """Elements of every rank's input; None where it has none."""
+    """Returns the elements of every rank's input; None if it has none."""
     p = schedule.num_ranks
     held = [schedule.kind.input_blocks(rank, p, schedule.root) for rank in range(p)]
     return [int(lengths[blocks].sum()) if blocks else None for blocks in held]
@@ -32,7 +32,7 @@ def promised_outputs(
     lengths: np.ndarray,
     reduce: Callable[[Sequence[np.ndarray]], np.ndarray] = np.add.reduce,
 ) -> list[np.ndarray | None]:
-    """Every rank's output for these inputs; None where it has none. `reduce` combines what all ranks contribute."""
+    """Returns every rank's output for these inputs; None if it has none. `reduce` combines all contributions."""
     kind, p, root = schedule.kind, schedule.num_ranks, schedule.root
     contributions: dict[int, list[np.ndarray]] = {}
     for rank, array in enumerate(inputs):
@@ -46,7 +46,7 @@ def promised_outputs(
 
 
 def keeps_promise(schedule: Schedule, block: int = 7) -> None:
-    """Asserts that all outputs for random integers, `block` in each block, are those promised."""
+    """Asserts that all outputs for random integers, `block` in each block, are as promised."""
     generator = np.random.default_rng(schedule.num_ranks)
     lengths = even_lengths(schedule, block)
     sizes = input_sizes(schedule, lengths)

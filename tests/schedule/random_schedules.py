@@ -1,4 +1,4 @@
-"""Schedules that mean nothing but mean it exactly: any rows of legal shape, for what must hold of every schedule."""
+"""Random schedules without a purpose: any rows of legal shape, to test properties that hold for every schedule."""
 
 import random
 
@@ -10,7 +10,7 @@ Place = tuple[int, Buffer, int]  # rank, buffer, chunk
 
 
 def random_schedule(seed: int) -> Schedule:
-    """Up to 5 ranks and 5 steps with every entanglement that the shape allows; all output is written in the end."""
+    """Up to 5 ranks and 5 steps, with all dependencies that the shape allows; at the end, all output is written."""
     choice = random.Random(seed)
     name = choice.choice(list(COLLECTIVES))
     kind, p, k = COLLECTIVES[name], choice.randint(1, 5), choice.randint(1, 3)
@@ -18,12 +18,12 @@ def random_schedule(seed: int) -> Schedule:
         p, k = min(p, 3), min(k, 2)
     root, num_chunks, num_scratch = choice.randrange(p), kind.num_blocks(p) * k, choice.choice((0, 2))
     explicit = choice.random() < 0.4
-    held: dict[Place, int] = {}  # place -> size class of what it holds
-    sizes: dict[Place, int] = {}  # place that is no scratch -> its size class
+    held: dict[Place, int] = {}  # place -> size class of its content
+    sizes: dict[Place, int] = {}  # place outside scratch -> its size class
     wanted: list[Place] = []
 
     def fits(size: int, *ranks: int) -> bool:
-        """Whether these ranks know how long chunks of this class are."""
+        """Returns whether these ranks know how long chunks of this class are."""
         return all(kind.knows(rank, size // k, p, root) for rank in ranks)
 
     for rank in range(p):
@@ -72,9 +72,9 @@ def random_schedule(seed: int) -> Schedule:
 
 
 def random_lengths(schedule: Schedule, block: int, seed: int, *, in_place: bool) -> np.ndarray | None:
-    """Elements of every block of an uneven collective: up to `block` or none; None where blocks are equally long.
+    """Returns the elements of every block of an uneven collective: 0 to `block`; None if blocks are equally long.
 
-    In place, what two ranks exchange is equally long in both directions.
+    In place, two ranks exchange equally many elements in both directions.
     """
     kind, p = schedule.kind, schedule.num_ranks
     generator = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def random_lengths(schedule: Schedule, block: int, seed: int, *, in_place: bool)
 def random_inputs(
     schedule: Schedule, block: int, seed: int, lengths: np.ndarray | None = None
 ) -> list[np.ndarray | None]:
-    """An input for each rank that has one, float32, so that every order has its own bits; `block` elements a block."""
+    """Returns a float32 input, in which every order has other bits, for each rank that has one. block: its elements."""
     generator = np.random.default_rng(seed)
     kind, p = schedule.kind, schedule.num_ranks
     if lengths is None:

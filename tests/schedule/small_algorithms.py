@@ -1,4 +1,4 @@
-"""Small algorithms for collectives, as the tests of schedules need them: the obvious one, and one that is entangled."""
+"""Small algorithms for the tests of schedules: for each collective an obvious one, and one with many dependencies."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def _builder(collective: str, p: int, root: int, k: int) -> Builder:
 
 
 def _linear(collective: str) -> Make:
-    """Every block straight from the root, or to it."""
+    """Every block goes directly from the root, or to it."""
 
     def make(p: int, root: int, k: int) -> Schedule:
         schedule = _builder(collective, p, root, k)
@@ -53,7 +53,7 @@ def _chain_scatter(p: int, root: int, k: int) -> Schedule:
 
 
 def _pairwise(collective: str, explicit: bool) -> Make:
-    """In step i every rank sends to the one i further on."""
+    """In step i every rank sends to the rank that is i further on."""
 
     def make(p: int, root: int, k: int) -> Schedule:
         schedule = _builder(collective, p, root, k)

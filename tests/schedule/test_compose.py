@@ -1,4 +1,4 @@
-"""The operators: composing what holds gives what holds."""
+"""The operators: composing right schedules gives right schedules."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_trees_backwards_for_all_roots(p: int) -> None:
 
 def test_backwards_through_scratch() -> None:
     schedule = Builder("all_gather", 3, 3)
-    for holder in range(3):  # Twice through the same slot: its second life must not remember the first.
+    for holder in range(3):  # Twice through the same slot: the second use must not see the first.
         with schedule.step():
             schedule.copy(src=holder, dst=(holder + 1) % 3, src_chunk=holder, dst_chunk=0, dst_buffer="scratch")
         for target in (holder + 1, holder + 2):
@@ -173,7 +173,7 @@ def test_side_by_side_with_other_periods() -> None:
 
 
 def test_side_by_side_with_other_chunks_stay_periodic() -> None:
-    """Repetitions of a part with fewer chunks move on by as much of the vector as before."""
+    """Repetitions of a part with fewer chunks advance by the same part of the vector."""
     three = compose.on(made("all_gather", "ring", 3), range(3), 5, collective="all_reduce")
     two = compose.on(made("all_gather", "ring", 2), [3, 4], 5, collective="all_reduce")
     both = compose.beside(three, two)
@@ -184,7 +184,7 @@ def test_side_by_side_with_other_chunks_stay_periodic() -> None:
 
 @pytest.mark.parametrize("buffer", ["data", "scratch"])
 def test_some_chunks_may_be_left_out(buffer: str) -> None:
-    """Of a ring of three, the blocks of ranks 0 and 2, also where they travel through scratch."""
+    """The blocks of ranks 0 and 2 in a ring of three, also if they travel through scratch."""
     schedule = Builder("all_gather", 3, 3)
     rank = schedule.ranks
     for i in range(2):
@@ -204,7 +204,7 @@ def test_some_chunks_may_be_left_out(buffer: str) -> None:
 
 def test_rows_stay_whole_where_chunks_are_equally_far_apart() -> None:
     schedule = compose.refine(made("all_gather", "direct", 2), 4)
-    places = [0, 3, 6, 9, 1, 2, 7, 4]  # Of rank 1: by one, by five, back by three.
+    places = [0, 3, 6, 9, 1, 2, 7, 4]  # Distances for rank 1: one, five, minus three.
     part = compose.on(schedule, range(2), 2, chunks=places, num_chunks=10, collective="all_reduce")
     step = part.repeats[0].step
     rows = zip(step.src.tolist(), step.src_chunk.tolist(), step.count.tolist(), step.stride.tolist(), strict=True)

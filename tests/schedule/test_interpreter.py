@@ -1,4 +1,4 @@
-"""The plan interpreter: bits of the reference, in any interleaving, and wrong ones where a plan is wrong."""
+"""The plan interpreter gives the bits of the reference in any interleaving, and wrong bits if a plan is wrong."""
 
 from itertools import product
 
@@ -41,7 +41,7 @@ def check_equal(
     [
         (key, p)
         for number, (key, one) in enumerate(ALGORITHMS.items())
-        # The costly ones in turns, but all with a power of two and, where they take one, with another number.
+        # Slow cases take turns, but each algorithm has a power of two and, if it takes one, another rank count.
         for p in filter(one.allows, (1, 2, 3, 4, (5, 8)[number % 2]) if one.allows(3) else (2, 6, 8))
     ],
 )
@@ -49,7 +49,7 @@ def test_bits_equal_the_reference(key: tuple[str, str], num_ranks: int) -> None:
     reduction = "max" if key[0] == "barrier" else "avg"
     for root in sorted({0, num_ranks - 1}) if find_collective(key[0]).rooted else (0,):
         schedule = ALGORITHMS[key].build(num_ranks, root)
-        # Blocks shorter than their chunks are many, of unequal chunks, and long enough for several pieces.
+        # Blocks with fewer elements than chunks, with unequal chunks, and with several pieces.
         for block in (0, 1, 3 * schedule.chunks_per_block + 2):
             check_equal(schedule, block, reduction, seeds=range(1 if num_ranks > 4 else 2))
 

@@ -1,4 +1,4 @@
-"""Lowering: what the plans look like where it matters, and that every schedule's plans are safe and mean the same."""
+"""Lowering: important properties of plans; the plans of every schedule are safe and compute the same."""
 
 import time
 import tracemalloc
@@ -222,9 +222,9 @@ def test_reading_what_holds_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize("key", [key for key in ALGORITHMS if COLLECTIVES[key[0]].counts_contributions], ids=" ".join)
 def test_every_output_chunk_completes_once(key: tuple[str, str]) -> None:
-    """What an output holds has come through one fold that completes it, be that of this rank or of the one it is from.
+    """Every output comes from one fold that completes it, on this rank or on its source.
 
-    Several ranks may complete the same chunk, as in recursive doubling; where one rank alone wants it, one does.
+    Several ranks may complete the same chunk, as in recursive doubling; if one rank alone wants it, one does.
     """
     for num_ranks in filter(ALGORITHMS[key].allows, (2, 3, 5, 8)):
         schedule = ALGORITHMS[key].build(num_ranks)
@@ -237,7 +237,7 @@ def test_every_output_chunk_completes_once(key: tuple[str, str]) -> None:
 
 
 def completing_folds(schedule: Schedule) -> tuple[int, Any]:
-    """How many folds make a sum complete, and through how many such folds the content of every output has come."""
+    """Returns how many folds make a sum complete, and through how many such folds every output has come."""
     places, num_folds = Places(schedule), 0
     contributions, passed = np.zeros(places.count, int), np.zeros(places.count, int)
     contributions[places.inputs()[0]] = 1

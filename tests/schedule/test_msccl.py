@@ -1,4 +1,4 @@
-"""MSCCL XML in and out: what files say is what schedules do, and what is refused is told why."""
+"""MSCCL XML in and out: schedules do what files say, and a refusal says why."""
 
 from collections import Counter
 from dataclasses import replace
@@ -30,7 +30,7 @@ from tests.schedule.random_schedules import random_schedule
 
 
 def rows(schedule: Schedule) -> list[set[tuple[int, ...]]]:
-    """Of each step, the single-chunk rows."""
+    """Returns the single-chunk rows of each step."""
     steps = [one.expanded() for one in schedule.steps()]
     return [set(zip(*(getattr(one, name).tolist() for name in COLUMNS), strict=True)) for one in steps]
 
@@ -41,8 +41,8 @@ def folds_of_many(schedule: Schedule) -> bool:
 
 
 def transfers(schedule: Schedule, *, trees: bool = True) -> Counter[tuple[int, int, int, int]]:
-    """What goes from rank to rank: for each message the two ranks, the chunk of `data` that it is about, and its value,
-    wherever that is kept: its tree of reductions with their roundings; or, without trees, whose contributions."""
+    """Returns for each message its two ranks, its chunk of `data`, and its value, wherever that is stored: the tree of
+    reductions with their roundings or, without trees, the ranks that contributed."""
     places = Places(schedule)
     order, held = Order(places), Symbolic(places)
     found: Counter[tuple[int, int, int, int]] = Counter()
@@ -84,7 +84,7 @@ def test_all_pairs(text: str) -> None:
     found = msccl.read(text)
     assert verify(found).labels == {"same_on_all_ranks"}
     assert found.num_steps == 4
-    assert found.num_scratch == 0  # What waits in scratch for one fold is read where it comes from.
+    assert found.num_scratch == 0  # Data that would wait in scratch for one fold is read at its source.
     assert transfers(msccl.read(msccl.write(found))) == transfers(found)
 
 
@@ -129,7 +129,7 @@ def test_a_result_that_is_only_sent_waits_in_scratch_where_its_operand_is_still_
 
 
 def test_a_message_may_outlive_its_source() -> None:
-    """Rank 0 overwrites what it has sent, and rank 1 folds that onto what comes of it."""
+    """Rank 0 overwrites a chunk that it has sent; rank 1 folds the old value onto the result of the new one."""
     gpus = [[(1, -1, 0, "s i0"), (-1, -1, 0, "cpy i1 i0 <0.0"), (1, -1, 1, "s i0 <1.0")]]
     gpus += [[(-1, 0, 0, "rrc i0 <1.0"), (-1, 0, 1, "r i0")]]
     text = algo("allreduce", (2, 2, 0, 0), gpus)
@@ -329,10 +329,10 @@ def test_a_round_trip_keeps_transfers_and_certificate(one: Algorithm) -> None:
             found = msccl.read(text)
             expected, certificate = verify(schedule), verify(found)
             assert (certificate.labels, certificate.sent) == (expected.labels, expected.sent)
-            # A fold of many that is written has no label that asks for one rounding; it becomes a chain.
+            # In a file, a fold of many has no label that asks for one rounding; it becomes a chain.
             trees = not folds_of_many(schedule)
             assert transfers(found, trees=trees) == transfers(schedule, trees=trees)
-            # Fewer where transfers are staggered that need nothing of each other: the format has no steps.
+            # Fewer if staggered transfers are independent of each other: the format has no steps.
             assert certificate.num_steps <= expected.num_steps or not trees
             again = msccl.read(msccl.write(found))
             assert (transfers(again), again.num_steps) == (transfers(found), found.num_steps)
@@ -342,7 +342,7 @@ def test_a_round_trip_keeps_transfers_and_certificate(one: Algorithm) -> None:
 
 @pytest.mark.parametrize("early", range(8))
 def test_any_schedule_is_what_its_file_does(early: int) -> None:
-    """Schedules that mean nothing, with every entanglement that their shape allows."""
+    """Random schedules without a purpose, with all dependencies that their shape allows."""
     for seed in range(early, 320, 8):
         schedule = random_schedule(seed)
         if schedule.collective in SPELLINGS:

@@ -1,4 +1,4 @@
-"""Law 3: the smallest broken example of each clause, and that plans as lowered pass."""
+"""Law 3: the smallest broken example of each clause; lowered plans pass."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.schedule.random_schedules import random_inputs
 
 
 def exchange(num_chunks: int = 1, num_ranks: int = 2) -> Schedule:
-    """A schedule that gives plans their frame: ranks, chunks, and 9 steps."""
+    """A schedule that gives plans their ranks, chunks, and 9 steps."""
     builder = Builder("all_reduce", num_ranks, num_chunks)
     for _ in range(9):
         with builder.step():
@@ -54,7 +54,7 @@ def test_what_holds_apart_holds_together(key: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("broken", range(3))
 def test_together_each_is_held_to_the_law(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    schedules = [ALGORITHMS["reduce", "binomial"].build(4, root) for root in (0, 2, 1)]  # rank 2 folds in all
+    schedules = [ALGORITHMS["reduce", "binomial"].build(4, root) for root in (0, 2, 1)]  # rank 2 folds in all of them
 
     def change(schedule: Schedule, in_place: bool) -> list[Plan]:
         plans = lower_all(schedule, in_place)
@@ -191,7 +191,7 @@ def test_a_message_orders_what_no_dependency_does() -> None:
 
 
 def test_a_channel_of_capacity_one_orders_no_memory() -> None:
-    # Message 1 leaves only when message 0 was read, if the channel holds one; a transport may hold more.
+    # If the channel holds one message, message 1 leaves only after message 0 was read; a transport may hold more.
     error = refusal(
         exchange(),
         True,

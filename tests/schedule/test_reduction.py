@@ -31,7 +31,7 @@ FLOATS = [name for name in DTYPES if "float" in name]
 INTEGERS = [name for name in DTYPES if "int" in name]
 COMPLEX = ["complex64", "complex128"]
 
-# What NumPy's own reductions say, in the accumulator type, over rows from the first to the last.
+# NumPy's own reductions in the accumulator type, over rows from first to last.
 OF_NUMPY: dict[str, Callable[[Array], Array]] = {
     "sum": np.add.reduce,
     "prod": np.multiply.reduce,
@@ -131,7 +131,7 @@ def test_nan_is_true_and_minus_zero_is_false(dtype: Any) -> None:
 def test_logic_of_one_contribution_is_its_truth() -> None:
     for name in ("land", "lor", "lxor"):
         assert fold([np.array([5, 0, -1])], name, np.int64, True, 1, [True]).tolist() == [1, 0, 1]
-    # What has been folded before is passed on as it is.
+    # An earlier result of a fold is passed on unchanged.
     assert fold([np.array([5, 0])], "lor", np.int64, False, 2).tolist() == [5, 0]
 
 
@@ -272,7 +272,7 @@ def members(left: Array, right: Array) -> Array:
     return np.where(np.isin(left, list({"a", "b", "c", "d"} & {"x"})), left, right) if left in {"a", "b"} else right
 
 
-# Functions that all mean something else, though many have one name.
+# Functions with different meanings, though many have the same name.
 DIFFERENT: list[Callable[[], Callable[..., Any]]] = [
     lambda: np.add,
     lambda: np.maximum,

@@ -1,4 +1,4 @@
-"""The living definition, against plain NumPy and against its own words."""
+"""The reference, against plain NumPy and against its own rules."""
 
 from collections.abc import Callable, Sequence
 

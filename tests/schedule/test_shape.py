@@ -1,4 +1,4 @@
-"""Ranges are held to law 1 unexpanded; what is found is what the expanded rows show."""
+"""Law 1 is checked on ranges without expansion; it finds the same errors as in the expanded rows."""
 
 import random
 
@@ -12,7 +12,7 @@ CHUNKS = 12
 
 
 def random_step(seed: int) -> Step:
-    """Rows between two ranks, of ranges that exist; of one stride, of two, or of any, and often some twice."""
+    """Rows between two ranks, of ranges that exist, with one stride, two, or any; often some rows are there twice."""
     choice = random.Random(seed)
     strides = choice.choice(([1], [2], [3], [1, 2], [2, 3], [1, 2, 3, 4]))
     rows: list[tuple[int, int, int, int, bool]] = []
@@ -29,7 +29,7 @@ def random_step(seed: int) -> Step:
 
 
 def first_fault(step: Step) -> tuple[str, int, int] | None:
-    """By writing chunk for chunk: what is wrong, the row, the chunk."""
+    """Returns the error, its row and its chunk, found by writing chunk by chunk."""
     leader: dict[tuple[int, int], int] = {}
     copies, overlaps = [], []
     ranges = list(zip(step.dst_chunk.tolist(), step.count.tolist(), step.stride.tolist(), strict=True))

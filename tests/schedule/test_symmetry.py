@@ -1,4 +1,4 @@
-"""Symmetry is found where it is, and only there; and with it laws 1 and 2 and plans are what they are without."""
+"""Symmetry is found if and only if it is there; laws 1 and 2 and plans are the same with it and without it."""
 
 import random
 import tracemalloc
@@ -36,7 +36,7 @@ from tests.schedule.wide_algorithms import bruck, bruck_all_to_all, hierarchical
 
 
 def through_scratch(collective: str, p: int, k: int) -> Schedule:
-    """The ring of an all_gather, each block by way of scratch."""
+    """The ring of an all_gather, with each block going through scratch."""
     schedule = Builder(collective, p, p * k)
     rank = schedule.ranks
     for i in range(p - 1):
@@ -84,7 +84,7 @@ def built_in(*rank_counts: int) -> Iterator[tuple[str, Schedule]]:
 
 
 def folds(step: Step) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-    """What is written in a step: the operands of every (rank, buffer, chunk), in order."""
+    """Returns what a step writes: the operands of every (rank, buffer, chunk), in order."""
     columns = [getattr(step.expanded(), name).tolist() for name in COLUMNS]
     found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for src, dst, src_buffer, dst_buffer, src_chunk, dst_chunk, _, _, reduce in zip(*columns, strict=True):
@@ -93,7 +93,7 @@ def folds(step: Step) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
 
 
 def is_symmetric(schedule: Schedule, one: Symmetry) -> bool:
-    """By the definition: rotating every operand and place of every step gives the step."""
+    """Returns whether the definition holds: rotating every operand and place of a step gives the same step."""
 
     def rotated(rank: int, buffer: int, chunk: int, *rest: int) -> tuple[int, ...]:
         there = int(one.rotated(buffer, np.array(chunk), 1))
@@ -107,7 +107,7 @@ def is_symmetric(schedule: Schedule, one: Symmetry) -> bool:
 
 
 def agrees(schedule: Schedule) -> int:
-    """How many symmetries the schedule has; that they are found is asserted."""
+    """Asserts that all symmetries of the schedule are found, and returns their number."""
     keys = np.array([[1, 2], [3, 4]], np.uint64)
     wanted = [one for one in symmetry._candidates(schedule) if is_symmetric(schedule, one)]
     found = [one for one in symmetry._candidates(schedule) if symmetry._holds(schedule, one, keys)]
@@ -117,7 +117,7 @@ def agrees(schedule: Schedule) -> int:
 
 
 def mutants(schedule: Schedule, seed: int, count: int) -> Iterator[tuple[str, Schedule]]:
-    """The schedule with one row of one rank changed, and how; those of legal shape."""
+    """Yields schedules of legal shape with one row of one rank changed, and the name of the change."""
     choice = random.Random(seed)
     for i in range(count):
         mutation = ROW_MUTATIONS[i % len(ROW_MUTATIONS)]
@@ -130,7 +130,7 @@ def mutants(schedule: Schedule, seed: int, count: int) -> Iterator[tuple[str, Sc
 
 
 def wrong_everywhere(schedule: Schedule, seed: int, count: int) -> Iterator[Schedule]:
-    """The schedule with one step changed for all ranks alike; those of legal shape."""
+    """Yields schedules of legal shape with one step changed alike for all ranks."""
     choice = random.Random(seed)
     p, num_chunks = schedule.num_ranks, schedule.num_chunks
     for i in range(count):
@@ -169,7 +169,7 @@ def law_2(contents: Contents) -> bool:
 
 
 def right(schedule: Schedule) -> bool:
-    """Without symmetry, by naming contributions."""
+    """Returns whether laws 1 and 2 hold, checked without symmetry, by naming contributions."""
     try:
         verify(schedule, laws=(1, 2))
     except VerifyError:
@@ -220,7 +220,7 @@ def test_one_changed_row_ends_the_symmetry() -> None:
     symmetric = []
     for i, make in enumerate(WIDE.values()):
         symmetric += [agrees(mutant) > 0 for _, mutant in mutants(make(4), i, 14)]
-    assert symmetric.count(False) > len(symmetric) // 2  # Not where rows or steps change places only.
+    assert symmetric.count(False) > len(symmetric) // 2  # Not if only rows or steps change places.
     for seed in range(150):
         schedule = random_schedule(seed)
         try:

@@ -66,7 +66,7 @@ def test_composed_with_what_there_is() -> None:
     assert keeps_its_promise(moved)
 
 
-# Law 1: who knows how long a chunk is.
+# Law 1: which ranks know the length of a chunk.
 
 
 def test_law_1_refuses_a_row_whose_size_one_end_does_not_know() -> None:
@@ -78,7 +78,7 @@ def test_law_1_refuses_a_row_whose_size_one_end_does_not_know() -> None:
     exchange = Builder("all_to_all_v", 3, 9)
     with pytest.raises(ScheduleError, match=r"destination does not know .*\(rank 2, chunk 1\)"), exchange.step():
         exchange.copy(src=0, dst=2, chunk=1)
-    anyone = Builder("all_gather_v", 3, 3)  # all of data is everybody's output
+    anyone = Builder("all_gather_v", 3, 3)  # all of data is the output of every rank
     with anyone.step():
         anyone.copy(src=1, dst=2, chunk=0)
 
@@ -163,7 +163,7 @@ def test_an_exchange_in_place_saves_what_a_later_step_sends() -> None:
     for name in ("pairwise", "explicit"):
         schedule = made("all_to_all_v", name, 3)
         lines = listing(lower(schedule, 0, in_place=True))
-        assert "o1 -> 1#" in " ".join(lines)  # staged, as what comes for it comes in another step or at once
+        assert "o1 -> 1#" in " ".join(lines)  # staged, because its new content comes in another step or at once
         assert any(line.split(": ")[1].startswith("o") and "-> s0" in line for line in lines), lines
         assert lower(schedule, 0, in_place=False).num_scratch == 0
 

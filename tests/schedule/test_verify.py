@@ -172,7 +172,7 @@ def test_law_2_chunks_are_mixed_up() -> None:
 
 
 def test_law_2_what_goes_nowhere_does_no_harm() -> None:
-    """Rank 1 adds a contribution twice, to what nobody reads any more. Larger schedules are judged alike."""
+    """Rank 1 adds a contribution twice, to data that no rank reads any more. Larger schedules are judged alike."""
     for p in (2, 65):
         twice = build("reduce", p, 1, lambda s: s.reduce(src=s.ranks[1:], dst=0, chunk=0), exchange)
         verify(build("reduce", p, 1, lambda s: s.reduce(src=s.ranks[1:], dst=0, chunk=0), spoil), laws=LAWS)

@@ -1,6 +1,6 @@
-"""Verify and the reference agree on schedules that nobody designed: built-in ones with one thing changed at random.
+"""Verify and the reference agree on schedules that nobody designed: built-in ones with one random change.
 
-The reference, on random data, does not know verify; so it can say which of them are right.
+The reference runs on random data, independently of verify, so it can say which schedules are right.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ CHANGES = ("drop", "duplicate", "src", "dst", "src_chunk", "dst_chunk", "chunk",
 
 
 def changed(schedule: Schedule, change: str, random: np.random.Generator) -> Schedule:
-    """The schedule with one row, or the order of two rows or steps, changed."""
+    """Returns the schedule with one row, or the order of two rows or steps, changed."""
     steps = [step.expanded() for step in schedule.steps()]
     number = int(random.integers(len(steps)))
     step = replace(steps[number], group=None)
@@ -54,7 +54,7 @@ def plain(step: Step) -> Step:
 
 
 def right_result(schedule: Schedule) -> bool:
-    """What the reference finds on random integers, where no two wrong sums are alike."""
+    """Returns whether the reference is right on random integers, where no two wrong sums are alike."""
     random = np.random.default_rng(7)
     lengths = even_lengths(schedule, 2 * schedule.chunks_per_block)
     sizes = input_sizes(schedule, lengths)

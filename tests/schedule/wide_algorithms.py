@@ -1,4 +1,4 @@
-"""Algorithms of few rows, for many ranks: what is proved and lowered without expanding it is shown on these."""
+"""Algorithms with few rows for many ranks, to test what is proved and lowered without expansion."""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def hierarchical(num_groups: int, size: int, *, interleaved: bool = False) -> Sc
 
 
 def bruck_all_to_all(p: int) -> Schedule:
-    """Blocks lie in scratch by the distance they have to go; in step i those go 2**i whose distance has that bit."""
+    """Blocks are in scratch by the distance that they must go. In step i, those with bit i in it move by 2**i."""
     schedule = Builder("all_to_all", p, p * p)
     ranks, distance = schedule.ranks[:, None], np.arange(p)
     with schedule.step():

@@ -1,10 +1,10 @@
-"""The drill of exits: ranks end with operations outstanding, in every way that programs end.
+"""The drill of exits: ranks end with pending operations, in every way in which programs end.
 
     python -m tests.torch_backend.drill [--exits 100] [--seed 7]
 
-prints one JSON object: how many exits there were of each kind, and which ranks ended otherwise than they should, by
-SIGABRT, say, or not at all; the first that does not is the last, and its stacks are shown. Ranks are forked from this
-process, which has imported PyTorch but started nothing, and end as programs do, through the end of the interpreter.
+prints one JSON object: the number of exits of each kind, and the ranks that ended wrongly, for example by SIGABRT, or
+not at all. The drill stops at the first rank that does not end, and shows its stacks. Ranks are forked from this
+process, which has imported PyTorch but started nothing. They end like programs, through the end of the interpreter.
 """
 
 import argparse
@@ -25,9 +25,9 @@ import torch.distributed as dist
 
 import hocket.torch_backend.process_group  # noqa: F401, so that no rank has to
 
-HANG_SECONDS = 120.0  # of a trial; on a machine with nothing else to do the longest takes 8
+HANG_SECONDS = 120.0  # of a trial; on an idle machine, the longest takes 8
 HANGS = "did not end"
-KINDS = {  # how a trial ends -> what the exit status of its ranks may be
+KINDS = {  # how a trial ends -> allowed exit statuses of its ranks
     "end": [0],
     "destroy": [0],
     "fork": [0],
@@ -47,11 +47,11 @@ class Trial:
     count: int
     with_futures: bool
     guilty: int  # the rank that raises an exception
-    num_groups: int  # each has such operations under way
+    num_groups: int  # each has such pending operations
 
 
 class Become(BaseException):
-    """Leads a forked process out of everything that its parent is doing."""
+    """Unwinds a forked process out of all calls of its parent."""
 
     def __init__(self, trial: Trial, rank: int, folder: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Become(BaseException):
 
 
 def fail_or_wait(trial: Trial, rank: int) -> None:
-    """Waits for what nobody answers: of the rank that fails, or from the next one."""
+    """Fails, or waits for a message that never comes: from the rank that fails, or from the next rank."""
     if trial.kind != "interrupt" and rank == trial.guilty:
         raise RuntimeError("the program failed")
     src = (rank + 1) % trial.size if trial.kind == "interrupt" else trial.guilty
@@ -94,7 +94,7 @@ def fail_or_wait(trial: Trial, rank: int) -> None:
 
 
 def begun(trial: Trial, rank: int, group: Any) -> list[Any]:
-    """Operations under way that somebody or nobody answers."""
+    """Returns pending operations, which a peer answers or not."""
     following, works = (rank + 1) % trial.size, []
     if trial.operation in ("recv", "all of these"):
         works.append(dist.irecv(torch.ones(trial.count), following, group, tag=1))
@@ -106,7 +106,7 @@ def begun(trial: Trial, rank: int, group: Any) -> list[Any]:
 
 
 def forked() -> None:
-    """A child that tries to use the group is told that it cannot, and ends; its parent goes on."""
+    """Forks a child, in which using the group must raise an error; the parent goes on."""
     child = os.fork()
     if child == 0:
         try:
@@ -119,7 +119,7 @@ def forked() -> None:
 
 
 def run_trial(trial: Trial, folder: str) -> list[str]:
-    """What was wrong with how its ranks ended."""
+    """Returns what was wrong with the ends of the ranks."""
     ranks = []
     for rank in range(trial.size):
         process = os.fork()
@@ -129,14 +129,14 @@ def run_trial(trial: Trial, folder: str) -> list[str]:
     deadline = time.monotonic() + HANG_SECONDS
     if trial.kind == "interrupt":
         while len(list(Path(folder).glob("begun*"))) < trial.size and time.monotonic() < deadline:
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two checks
         for process in ranks:
             os.kill(process, signal.SIGINT)
     return [found for rank, process in enumerate(ranks) if (found := judged(trial, rank, process, folder, deadline))]
 
 
 def judged(trial: Trial, rank: int, process: int, folder: str, deadline: float) -> str:
-    """Waits for the end of a rank; "" if it is as it should be."""
+    """Waits for the end of a rank; returns what is wrong with it, or ""."""
     said, code = Path(f"{folder}/log{rank}"), None
     while code is None:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -149,7 +149,7 @@ def judged(trial: Trial, rank: int, process: int, folder: str, deadline: float) 
             os.waitpid(process, 0)
             return f"rank {rank} {HANGS}: {said.read_text()[-4000:]}"
         else:
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two checks
     if code in KINDS[trial.kind] and "terminate called" not in said.read_text():
         return ""
     return f"rank {rank} ended with {code}: {said.read_text()[-2000:]}"
@@ -175,7 +175,7 @@ def main() -> int:
             choose.randrange(size),
             choose.choice((1, 1, 3)),
         )
-        folder = tempfile.mkdtemp(prefix="drill-")  # not removed on the way out of a forked rank
+        folder = tempfile.mkdtemp(prefix="drill-")  # a forked rank must not remove it
         found = run_trial(trial, folder)
         for left in Path(folder).iterdir():
             left.unlink()

@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60  # the time-out of every operation, unless a test has its own
-HANGING = 100  # seconds after which a rank that no time-out ended says where it is, and ends
+SECONDS = 60  # timeout of every operation, unless a test has its own
+HANGING = 100  # seconds after which a rank that no timeout ended shows its stacks, and ends
 
 
 @functools.cache
@@ -23,7 +23,7 @@ def _server() -> Any:
 
 
 def run(main: Callable[..., Any], num_ranks: int, *arguments: Any) -> list[Any]:
-    """Calls main(*arguments) on every rank of a fresh default group of Hocket's, and returns what they returned.
+    """Calls main(*arguments) on every rank of a new default group of Hocket, and returns what they returned.
 
     AssertionError if one fails.
     """
@@ -32,7 +32,7 @@ def run(main: Callable[..., Any], num_ranks: int, *arguments: Any) -> list[Any]:
 
 
 def start(main: Callable[..., Any], num_ranks: int, *arguments: Any) -> list[Any]:
-    """Calls main(rank, *arguments) in so many processes, and returns what they returned.
+    """Calls main(rank, *arguments) in `size` processes, and returns what they returned.
 
     AssertionError if one fails.
     """
@@ -86,15 +86,15 @@ def _answer(pipe: Any, main: Callable[..., Any], arguments: tuple[Any, ...]) -> 
     pipe.send(answer)
     faulthandler.cancel_dump_traceback_later()
     if not answer[0]:
-        os._exit(1)  # as a program that fails does, without waiting for its peers
+        os._exit(1)  # like a program that fails: without waiting for its peers
 
 
 def descriptors() -> list[str]:
-    """What the open descriptors of this process lead to."""
+    """Returns the files of this process's open descriptors."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
             found.append(str(entry.readlink()))
-        except FileNotFoundError:  # that of the listing itself
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return found

@@ -15,7 +15,7 @@ ROWS = 3  # of each rank's x
 
 
 class Mine(torch.autograd.Function):
-    """This rank's row of a tensor that all ranks have."""
+    """Selects this rank's row of a tensor that all ranks have."""
 
     @staticmethod
     def forward(context: Any, x: Any) -> Any:
@@ -27,7 +27,7 @@ class Mine(torch.autograd.Function):
 
 
 class Everybodys(torch.autograd.Function):
-    """The rows of all ranks."""
+    """Gathers the rows of all ranks."""
 
     @staticmethod
     def forward(context: Any, x: Any) -> Any:
@@ -41,7 +41,7 @@ class Everybodys(torch.autograd.Function):
 
 
 def ring(x: Any) -> Any:
-    """Sends to the next rank, and then receives from the one before; the last one does it the other way round."""
+    """Sends to the next rank, then receives from the previous one; the last rank receives first."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank < size - 1:
         sent = autograd.send(x, rank + 1)
@@ -51,7 +51,7 @@ def ring(x: Any) -> Any:
 
 
 def exchange(x: Any) -> Any:
-    """Uneven: what rank i sends to rank j is min(i, j) rows, and one more to itself."""
+    """Uneven: rank i sends min(i, j) rows to rank j, and one more to itself."""
     rank, size = dist.get_rank(), dist.get_world_size()
     counts = [min(rank, one) for one in range(size)]
     counts[-1] += x.size(0) - sum(counts) if rank == size - 1 else 0
@@ -75,7 +75,7 @@ COLLECTIVES: dict[str, Callable[[Any], Any]] = {
 
 
 def checked(name: str) -> None:
-    """As one function of what all ranks have, so that all of them ask for the same derivatives in the same order."""
+    """Checks one function of all ranks' inputs, so that all ranks ask for the same derivatives in the same order."""
 
     def together(x: Any) -> Any:
         # x is squared, so that the second derivatives are not all 0.
@@ -96,13 +96,13 @@ def test_the_derivatives_of_a_collective(name: str) -> None:
 
 
 def trained_alike() -> None:
-    """Against one process that has all the data."""
+    """Compares with one process that has all the data."""
     torch.manual_seed(0)
     data, weight = torch.randn(6, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64, requires_grad=True)
     mine = data.chunk(3)[dist.get_rank()]
     autograd.all_reduce((mine @ weight.tanh()).sum()).square().backward()
     expected = torch.autograd.grad((data @ weight.tanh()).sum().square(), weight)[0]
-    # Each rank's loss is the whole one, and the gradient of all_reduce adds up those of all ranks.
+    # Each rank's loss is the total, and the gradient of all_reduce is the sum over all ranks.
     total = autograd.all_reduce(weight.grad) / 3
     torch.testing.assert_close(total, expected)
     with pytest.raises(ValueError, match="which are linear"):

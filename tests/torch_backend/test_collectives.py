@@ -1,4 +1,4 @@
-"""Each operation of torch.distributed against what it should give, with and without async_op, whatever the strides."""
+"""Each operation of torch.distributed gives the right result, with and without async_op, for all strides."""
 
 import itertools
 import time
@@ -23,13 +23,13 @@ def on_all_ranks(main: Any, *arguments: Any, num_ranks: int = NUM_RANKS) -> Any:
 
 
 def given(rank: int, shape: tuple[int, ...] = (4, 6), dtype: Any = torch.float32) -> Any:
-    """A tensor of small whole numbers that says whose it is."""
+    """Returns a tensor of small whole numbers that differ by rank."""
     numbers = torch.arange(torch.Size(shape).numel()).reshape(shape) % 5 + 1
     return (numbers + rank).to(dtype)
 
 
 def layouts(tensor: Any) -> list[Any]:
-    """The same values, with strides of all sorts: contiguous, turned, with gaps, and as part of something."""
+    """Returns the same values with different strides: contiguous, transposed, with gaps, and as part of a tensor."""
     wide = torch.zeros((tensor.size(0), 2 * tensor.size(1)), dtype=tensor.dtype)
     framed = torch.zeros((tensor.size(0) + 2, tensor.size(1) + 2), dtype=tensor.dtype)
     views = [torch.empty_like(tensor), tensor.new_empty(tensor.t().shape).t(), wide[:, ::2], framed[1:-1, 1:-1]]
@@ -93,7 +93,7 @@ def all_reduce_the_rest() -> None:
 
 
 def moved() -> None:
-    """What is not folded is copied as it is, also of types that PyTorch itself can do little with."""
+    """Elements that are not folded are copied unchanged, also of types that PyTorch hardly supports."""
     rank, size = dist.get_rank(), dist.get_world_size()
     dtypes = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32]
     dtypes += [torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn]
@@ -191,7 +191,7 @@ def test_strides_never_matter() -> None:
 
 
 def in_one_memory() -> None:
-    """Of blocks that lie in one tensor, every rank gives or gets the first: in place on rank 0 only."""
+    """Blocks are in one tensor, and every rank gives or gets the first one: in place on rank 0 only."""
     rank, size = dist.get_rank(), dist.get_world_size()
     of_rank = [given(one, (size, 2)) for one in range(size)]
     for async_op in (False, True):
@@ -221,7 +221,7 @@ def test_blocks_may_share_their_memory_with_what_is_given() -> None:
 def uneven() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for async_op in (False, True):
-        outputs = [torch.zeros(one, 2) for one in range(size)]  # nothing of rank 0
+        outputs = [torch.zeros(one, 2) for one in range(size)]  # nothing from rank 0
         done(dist.all_gather(outputs, torch.full((rank, 2), float(rank)), async_op=async_op), async_op)
         assert all((out == one).all() for one, out in enumerate(outputs))
         tensor = torch.zeros(rank + 1)
@@ -274,7 +274,7 @@ def both_spellings() -> None:
         scatter(outputs, [torch.ones(size), torch.ones(2 * size)]).wait()
         assert outputs[1].tolist() == [size, size]
     tensor = torch.ones(2)
-    group.allreduce(tensor).wait()  # as DDP's join calls it
+    group.allreduce(tensor).wait()  # like DDP's join
     group.allreduce([tensor], dist.ReduceOp.MAX).wait()
     group.broadcast(tensor, 0).wait()
     assert tensor.tolist() == [size, size]
@@ -336,7 +336,7 @@ def test_objects() -> None:
 def messages() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     received = [torch.zeros(3) for _ in range(size)]
-    # In an order that would deadlock if each waited for its own.
+    # In an order that would deadlock if each call waited.
     operations = [dist.P2POp(dist.irecv, received[one], one) for one in range(size) if one != rank]
     operations += [dist.P2POp(dist.isend, torch.full((3,), float(rank)), one) for one in range(size) if one != rank]
     for work in dist.batch_isend_irecv(operations):
@@ -403,7 +403,7 @@ def test_futures() -> None:
 
 
 def released() -> None:
-    """Whoever knows that an operation is done can count on its memory, though nothing else begins."""
+    """As soon as an operation is known to be done, its memory is released, though no other operation begins."""
     rank = dist.get_rank()
     begin: dict[str, Callable[[Any], Any]] = {
         "collective": lambda x: dist.all_reduce(x, async_op=True),
@@ -421,7 +421,7 @@ def released() -> None:
             work = begin[launch](tensor)
             end[finish](work)
             del work, tensor
-            wait_until(lambda seen=seen: seen() is None)  # the thread that sets a future still has it for a moment
+            wait_until(lambda seen=seen: seen() is None)  # the thread that sets a future still holds it for a moment
 
 
 def test_memory_is_released_once_an_operation_is_known_to_be_done() -> None:
@@ -429,7 +429,7 @@ def test_memory_is_released_once_an_operation_is_known_to_be_done() -> None:
 
 
 def waiting_callbacks() -> None:
-    """Callbacks that start another operation and wait for it, on a rank whose peer comes late to every one of them."""
+    """Callbacks start another operation and wait for it, on a rank whose peer is late for each of them."""
     late = dist.get_rank() == 1
 
     def again(future: Any) -> Any:
@@ -455,7 +455,7 @@ def sparse() -> None:
         tensor[:nnz, rank] = 1.0 + rank
         entries = tensor.to_sparse(2)
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of PyTorch, which are about what is called here
+            warnings.simplefilter("error")  # of PyTorch, about the calls of this test
             dist.all_reduce(entries)
         total = tensor.clone()
         dist.all_reduce(total)

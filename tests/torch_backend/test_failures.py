@@ -1,4 +1,4 @@
-"""What goes wrong explains itself, before anything is sent where it can, and never hangs or kills."""
+"""Errors explain themselves, if possible before anything is sent, and never hang or kill."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from tests.torch_backend.ranks import run
 
 def bad_arguments() -> None:
     size = dist.get_world_size()
-    with FakeTensorMode():  # CUDA memory where there is no CUDA
+    with FakeTensorMode():  # CUDA memory without CUDA
         on_cuda, without_memory = torch.ones(2, device="cuda"), torch.ones(2)
     bad: list[tuple[Any, str]] = [
         (lambda: dist.all_reduce(torch.ones(2, device="meta")), "CPU memory, found one on meta"),
@@ -54,7 +54,7 @@ def bad_arguments() -> None:
     for call, words in bad:
         with pytest.raises((ValueError, TypeError), match=words):
             call()
-    tensor = torch.ones(1)  # nothing was sent, so all goes on
+    tensor = torch.ones(1)  # nothing was sent, so the group goes on
     dist.all_reduce(tensor)
     assert tensor.item() == size
 
@@ -80,7 +80,7 @@ def test_split_sizes_on_some_ranks_only() -> None:
 
 
 def in_a_fork() -> None:
-    """Of a rank with a work under way: all that the child asks says that it is no member, and it ends the groups."""
+    """A rank with a pending work forks: every call of the child says that it is no member; it can end the groups."""
     work = dist.all_reduce(torch.ones(1), async_op=True) if dist.get_rank() == 0 else None
     child = os.fork()
     if child == 0:
@@ -172,7 +172,7 @@ def monitored() -> None:
         elif rank == 3:
             with pytest.raises(dist.DistBackendError, match="successfully reached monitoredBarrier, but received"):
                 group.monitored_barrier(timedelta(seconds=30), all_ranks)
-    dist.barrier()  # the group is as good as before
+    dist.barrier()  # the group still works
 
 
 def test_monitored_barrier_names_who_does_not_come() -> None:
@@ -180,7 +180,7 @@ def test_monitored_barrier_names_who_does_not_come() -> None:
 
 
 def monitored_again() -> None:
-    """Both ranks have failed, one after the other; what they left in the store lets nobody pass or fail."""
+    """Both ranks have failed, one after the other; what they left in the store does not affect later barriers."""
     rank, group = dist.get_rank(), dist.group.WORLD
     for late in (1, 0):
         if rank != late:
@@ -300,7 +300,7 @@ PROGRAM = """
             open(sys.argv[2] + ".left", "w").close()
     elif what == "finally, ahead":
         while not os.path.exists(sys.argv[2] + ".left"):
-            time.sleep(0.001)  # between two looks
+            time.sleep(0.001)  # between two checks
         x = torch.ones(1)
         dist.broadcast(x, 0)  # what the other was done with
         assert x == 7.0
@@ -329,7 +329,7 @@ PROGRAM = """
 """
 
 
-WHAT = {  # a rank does before it ends: the exit codes of both
+WHAT = {  # what a rank does before it ends -> the exit codes of both
     "nothing": [0, 0],
     "unanswered": [0, 0],
     "alone": [0, 0],
@@ -344,7 +344,7 @@ WHAT = {  # a rank does before it ends: the exit codes of both
 
 @pytest.mark.parametrize("what", WHAT)
 def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) -> None:
-    """No hang, no SIGABRT, without destroy_process_group, too."""
+    """No hang and no SIGABRT, even without destroy_process_group."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     command = [sys.executable, str(tmp_path / "program.py")]
     ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store"), what], stderr=subprocess.PIPE) for rank in "01"]
@@ -353,7 +353,7 @@ def test_a_process_may_end_with_operations_under_way(what: str, tmp_path: Path) 
 
 
 def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> None:
-    """What it has launched is done, though the exception that led to it is still being handled."""
+    """Its launched operations complete, though the exception that led to it is still being handled."""
     program = """
         import os, sys, time, torch, torch.distributed as dist
         try:
@@ -363,7 +363,7 @@ def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> No
             dist.init_process_group("hocket", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
             dist.barrier()
             while rank == 1 and not os.path.exists(sys.argv[2] + ".leaving"):  # rank 0 leaves before rank 1 comes
-                time.sleep(0.001)  # between two looks
+                time.sleep(0.001)  # between two checks
             x = torch.ones(1)
             work = dist.all_reduce(x, async_op=True)
             if rank == 1:

@@ -1,4 +1,4 @@
-"""Callbacks of futures may wait: for what they start, and for futures of what was launched later."""
+"""Callbacks of futures may wait: for operations that they start, and for futures of later operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ def begin(value: float) -> Any:
 
 
 def answered(values: list[float], launch: Callable[[], Any]) -> Any:
-    """What `launch` returns on rank 0, for all_reduces of these values, of which none is done before it returns."""
+    """Returns what `launch` returns on rank 0, for all_reduces of these values; none is done before it returns."""
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 0:
         futures = launch()
@@ -49,7 +49,7 @@ def test_a_callback_may_wait_for_a_later_future() -> None:
 
 
 def in_turn() -> None:
-    """One that waits holds back the callbacks of later futures, so collectives that they start come in one order."""
+    """A callback that waits delays the callbacks of later futures, so their collectives start in one order."""
     order: list[str] = []
 
     def launch() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Process groups: made, used side by side, ended, however the ranks were started."""
+"""Process groups: made, used side by side, and ended, for every way to start ranks."""
 
 import os
 import subprocess
@@ -81,12 +81,12 @@ def of_no_other_backend() -> None:
     assert dist.group.WORLD._get_backend_name() == "hocket"
     assert not threads_of_gloo()
     group = dist.new_group(backend="gloo")
-    assert threads_of_gloo()  # where there is one it is seen, whoever made it
+    assert threads_of_gloo()  # a group of Gloo is noticed, whatever made it
     dist.destroy_process_group(group)
 
 
 def threads_of_gloo() -> list[str]:
-    """Each process group of Gloo has some: objects of C++ alone would not be seen from Python."""
+    """Returns the threads of Gloo: each of its process groups has some, even if only C++ knows the group."""
     names = [thread.read_text() for thread in Path("/proc/self/task").glob("*/comm")]
     return [name for name in names if "gloo" in name]
 
@@ -113,7 +113,7 @@ def test_programs_that_name_gloo() -> None:
 
 
 def start(rank: int, size: int, path: str) -> None:
-    # Memory of the parent's ranks would be kept, and its peers' deaths not noticed, through descriptors of a child.
+    # With descriptors of its parent, a child would keep the memory of the parent's ranks and hide deaths of its peers.
     kept = [one for one in descriptors() if "hocket" in one or "memfd" in one]
     dist.init_process_group("hocket", init_method=f"file://{path}", rank=rank, world_size=size)
     assert total() == 3.0
@@ -123,7 +123,7 @@ def start(rank: int, size: int, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_however_ranks_are_started(method: str, tmp_path: Path) -> None:
-    """In a program whose own process is a rank, too, which a test must not be."""
+    """In a program whose own process is a rank, too; the test's process must not be one."""
     program = f"""
         import torch.distributed as dist, torch.multiprocessing, tests.torch_backend.test_groups as here
         if __name__ == "__main__":
@@ -139,7 +139,7 @@ def test_however_ranks_are_started(method: str, tmp_path: Path) -> None:
 
 
 def test_ranks_that_a_cell_of_a_notebook_forks() -> None:
-    """What a cell defines stands in no file, so a fork is the only start that finds it."""
+    """A function in a cell is in no file, so only a fork can start it."""
     program = """
         import torch, torch.distributed as dist, torch.multiprocessing as mp
         dist.init_process_group("hocket", store=dist.HashStore(), rank=0, world_size=1)  # an earlier cell
@@ -193,7 +193,7 @@ def test_under_torchrun(tmp_path: Path) -> None:
 
 
 def test_under_hocket_run(tmp_path: Path) -> None:
-    """With the words of a program for torchrun, whichever backend it names."""
+    """Calls init_process_group like a program for torchrun, for each backend that it may name."""
     program = """
         import os, sys, torch, torch.distributed as dist
         dist.init_process_group(sys.argv[1])
@@ -218,7 +218,7 @@ def test_importing_torch_registers_the_backend_and_never_fails_for_it(tmp_path: 
         [sys.executable, "-c", f"{alone}; assert dist.Backend('hocket') == dist.Backend.HOCKET"],
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
-    # What cannot be loaded is a warning.
+    # A backend that cannot be loaded gives a warning.
     program = "import sys; sys.modules['torch.distributed'] = None; import hocket.torch_backend"
     result = finish([sys.executable, "-W", "default", "-c", program])
     assert "hocket cannot be a backend" in result.stderr

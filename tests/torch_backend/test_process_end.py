@@ -1,4 +1,4 @@
-"""However its process was started, a rank that ends without destroy_process_group() leaves nothing undone or untold."""
+"""A rank that ends without destroy_process_group() completes its work and reports errors, however it was started."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ def test_a_rank_ends_without_destroy(method: str, ending: str, tmp_path: Path) -
     command = [sys.executable, tmp_path / "program.py", method, tmp_path / "store", ending]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
-    # torch.multiprocessing.spawn tells what a rank has raised, and ends the others, which may not come to say more.
+    # torch.multiprocessing.spawn shows what one rank has raised, and ends the others, perhaps before they say more.
     expected = 1 if method == "mp.spawn" and ending != "return" else 0
     assert result.returncode == expected, result.stderr
     assert "AssertionError" not in result.stderr, result.stderr

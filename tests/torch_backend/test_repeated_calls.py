@@ -1,4 +1,4 @@
-"""Calls of a process group that were made before skip Python: they do, return and refuse what the Python methods do."""
+"""Repeated calls of a process group skip Python: they do, return and refuse the same as the Python methods."""
 
 import gc
 import itertools
@@ -25,7 +25,7 @@ def repeated() -> int:
 
 
 def hits(call: Callable[[], object]) -> int:
-    """How many of four such calls did not come to Python."""
+    """Returns how many of four such calls skip Python."""
     before = repeated()
     for _ in range(TURNS):
         call()
@@ -37,7 +37,7 @@ def on_all_ranks(main: Callable[..., Any], num_ranks: int = 2) -> Any:
 
 
 def collectives(rank: int, size: int, count: int = 3) -> list[tuple[Callable[[], Any], Any]]:
-    """Calls, each with new tensors, and what each gives on this rank."""
+    """Returns calls, each with new tensors, and its result on this rank."""
 
     def mine() -> Any:
         return torch.arange(float(count)) + rank
@@ -80,7 +80,7 @@ def test_the_second_call_like_one_before_skips_python_and_gives_the_same() -> No
 def unlike() -> None:
     group = dist.group.WORLD
     assert hits(lambda: dist.all_reduce(torch.ones(2))) == TURNS - 1
-    # Each is another call, and is repeated on its own.
+    # Each is a different call, with its own repetitions.
     for tensor in (torch.ones(3), torch.ones(2, 1), torch.ones(2, dtype=torch.float64), torch.ones(())):
         assert hits(lambda tensor=tensor: dist.all_reduce(tensor)) == TURNS - 1
     assert hits(lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.MIN)) == TURNS - 1
@@ -182,7 +182,7 @@ def changing() -> None:
     for _ in range(TURNS):
         group.allreduce(tensors, options)
         gc.disable()
-        lists.append([[] for _ in range(2 * gc.get_threshold()[0])])  # the next one that is made calls the collector
+        lists.append([[] for _ in range(2 * gc.get_threshold()[0])])  # the next new object runs the collector
         gc.callbacks.append(change)
         gc.enable()
         group.allreduce(tensors, options)
@@ -203,7 +203,7 @@ def failing() -> None:
     if dist.get_rank() == 0:
         store.set("called", "")
     else:
-        store.wait(["called"])  # an abort would end what the other rank is still in
+        store.wait(["called"])  # an abort would end the call of the other rank
         dist.group.WORLD.communicator.abort("enough")
     with pytest.raises(dist.DistBackendError, match="enough") as caught:
         dist.all_reduce(tensor)

@@ -1,4 +1,4 @@
-"""PyTorch's own ways to train across ranks give on Hocket what one process gives."""
+"""PyTorch's own parallel training on Hocket gives the same as training in one process."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ def train(network: Any, tolerance: float | None = None) -> None:
 
 def all_data_parallel() -> None:
     data_parallel()
-    data_parallel(bucket_cap_mb=0.0001)  # a bucket for each parameter or so
+    data_parallel(bucket_cap_mb=0.0001)  # about one bucket for each parameter
     data_parallel(find_unused_parameters=True)
     data_parallel(gradient_as_bucket_view=True)
     data_parallel(static_graph=True)
@@ -109,7 +109,7 @@ def hooks() -> None:
     network = DistributedDataParallel(model())
     network._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     train(network)
-    # A hook of the user's own, which hands on the future of an operation.
+    # A hook of the user, which returns the future of an operation.
     network = DistributedDataParallel(model())
     network.register_comm_hook(
         None,
@@ -127,7 +127,7 @@ def test_communication_hooks() -> None:
 
 
 class Branching(nn.Module):
-    """Of which each rank uses another part, and one part nobody."""
+    """A model of which each rank uses another part, and no rank uses one part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Branching(nn.Module):
 
 
 def overlapping() -> None:
-    """The gradients of the last layers are on their way before those of the first are known."""
+    """The gradients of the last layers are sent before those of the first layers are known."""
     network = DistributedDataParallel(model(), bucket_cap_mb=0.0001)
     launched = []
 
@@ -149,7 +149,7 @@ def overlapping() -> None:
     parameters = list(network.parameters())
     for parameter in parameters:
         parameter.register_hook(note)
-    for x, y in batches():  # the first step finds out in which order gradients come, and makes buckets of that
+    for x, y in batches():  # the first step finds the order of gradients, and makes buckets from it
         launched.clear()
         nn.functional.mse_loss(network(mine(x)), mine(y)).backward()
     assert len(launched) == len(parameters) and launched[-1] > launched[0]
@@ -169,7 +169,7 @@ def unused() -> None:
     for found, expected in zip(network.module.parts, alone.parts, strict=True):
         if expected.weight.grad is None:
             assert found.weight.grad is None
-        else:  # the mean of two ranks, of which one did not use it, twice
+        else:  # twice the mean of two ranks, one of which did not use it
             torch.testing.assert_close(found.weight.grad, expected.weight.grad)
 
 
@@ -267,11 +267,11 @@ def test_functional_collectives() -> None:
 
 
 def compiled_data_parallel(folder: str) -> None:
-    """By the default compiler, which generates C++: DDP, and a collective in the midst of a function."""
+    """With the default compiler, which generates C++: DDP, and a collective in the middle of a function."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     import torch._inductor.config
 
-    torch._inductor.config.compile_threads = 1  # its pool of processes would take longer to start
+    torch._inductor.config.compile_threads = 1  # a pool of processes would take longer to start
     torch._inductor.config.cpp_cache_precompile_headers = False  # so would this, for three small functions
     network = DistributedDataParallel(model())
     network.compile()
@@ -292,14 +292,14 @@ def test_compiled(tmp_path: Path) -> None:
 
 
 def pipeline(kind: Any, stages_of_rank: list[list[int]]) -> None:
-    """Four stages, or two of two layers, each on the rank that stages_of_rank gives it to."""
+    """Four stages, or two of two layers, each on its rank from stages_of_rank."""
     layers, rank = model(), dist.get_rank()
     num_stages = sum(map(len, stages_of_rank))
     bounds = [0, 2, 3, 4, 5] if num_stages == 4 else [0, 2, 5]
     parts = {number: layers[bounds[number] : bounds[number + 1]] for number in stages_of_rank[rank]}
     stages = [PipelineStage(part, number, num_stages, torch.device("cpu")) for number, part in parts.items()]
     schedule = kind(stages if len(stages) > 1 else stages[0], 4, loss_fn=nn.functional.mse_loss)
-    # Only a layer with weights has something to learn.
+    # Only a layer with weights can learn.
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in parts.values() if list(part.parameters())]
     for x, y in batches():
         for optimizer in optimizers:
@@ -340,7 +340,7 @@ def checkpoint(path: str) -> None:
     saving.result()
     for folder in ("at once", "later"):
         torch.manual_seed(7)
-        # Read with the shards the other way round: each rank has the whole of it.
+        # Read with the shards in the other order: each rank has all of it.
         other = model()
         with torch.no_grad():
             for parameter in other.parameters():

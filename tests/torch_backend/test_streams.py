@@ -1,4 +1,4 @@
-"""PyTorch's collectives beside hocket's streams, on the CPU and where there is one on a GPU."""
+"""PyTorch's collectives together with hocket's streams, on the CPU and, if there is one, on a GPU."""
 
 import threading
 from typing import Any
@@ -15,9 +15,9 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 
 def in_the_order_of_a_stream(async_op: bool) -> None:
-    """Tensors of all strides are written, summed, and read by one stream, while the host only launches."""
+    """One stream writes, sums and reads tensors of all strides, while the host only launches."""
     rank = dist.get_rank()
-    for turn in range(3):  # the second call like it goes to the core without Python, where no stream is current
+    for turn in range(3):  # without a current stream, the second such call goes to the core without Python
         for turned in (False, True):
             s, gate = hocket.Stream(), threading.Event()
             x = torch.zeros(40, 50).t() if turned else torch.zeros(50, 40)
@@ -60,7 +60,7 @@ def messages_and_the_rest() -> None:
         received.wait()
         s.submit(y.mul_, 10)
         threading.Timer(0.05, gate.set).start()
-        assert received._source_rank() == 1 - rank  # the host has to wait for that
+        assert received._source_rank() == 1 - rank  # the host must wait for it
         sparse = torch.eye(3).to_sparse()
         dist.all_reduce(sparse)  # several steps of the host
         assert (sparse.to_dense() == 2 * torch.eye(3)).all()

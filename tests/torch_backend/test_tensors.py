@@ -1,4 +1,4 @@
-"""Tensors that PyTorch takes for ordinary ones, though little of one is there."""
+"""Tensors that PyTorch treats as ordinary ones, though they lack memory or values."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_tensors_without_elements() -> None:
 
 
 def still_awaited() -> None:
-    """Results of functional collectives, which wait when they are first used: read, and written."""
+    """Results of functional collectives, which wait at their first use: read, and written."""
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def total() -> Any:

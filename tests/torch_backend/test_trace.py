@@ -1,4 +1,4 @@
-"""Collectives of a process group are in a trace as for NumPy, repeated ones and those that DDP launches too."""
+"""A trace has the collectives of a process group as for NumPy, also repeated ones and those of DDP."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,7 +18,7 @@ def train(file: str) -> None:
         for _ in range(3):
             with hocket.span("step"):
                 model(torch.ones(4, 8)).sum().backward()
-        for _ in range(4):  # the last ones do not come to Python
+        for _ in range(4):  # the last ones skip Python
             dist.all_gather_into_tensor(torch.zeros(2 * 5), torch.ones(5))
         dist.send(torch.ones(3), 1, tag=4) if dist.get_rank() == 0 else dist.recv(torch.ones(3), 0, tag=4)
 

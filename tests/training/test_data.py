@@ -1,4 +1,4 @@
-"""Data parallelism is training in one process, split: the same batches, the same losses, equal weights everywhere."""
+"""Data parallelism does what training in one process does: the same batches and losses, equal weights everywhere."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -46,7 +46,7 @@ def test_an_epoch_shows_every_image_once_and_each_epoch_in_another_order() -> No
 
 
 class Recording:
-    """The communicator, except that it keeps what this rank of `train` gives to be summed, and the weights then."""
+    """A communicator that records what this rank of `train` gives to all_reduce, and the weights at that time."""
 
     def __init__(self, communicator: Any, network: Network) -> None:
         self.rank, self.size, self.statistics = communicator.rank, communicator.size, communicator.statistics
@@ -56,7 +56,7 @@ class Recording:
         self.weights: list[np.ndarray] = []
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        if array.size == self._network.parameters.size + 1:  # and not the count of what was named right
+        if array.size == self._network.parameters.size + 1:  # not the number of right answers
             self.gradients.append(array[:-1].copy())
             self.losses.append(float(array[-1]))
             self.weights.append(self._network.parameters.copy())
@@ -102,7 +102,7 @@ def test_ranks_train_as_one_process_does(size: int, dtype: type, tolerance: floa
     expected = train(alone, dataset, SETTINGS)
 
     def program(communicator: Any) -> tuple[Any, Network]:
-        network = network_of(dataset, seed=communicator.rank, dtype=dtype)  # equal only through the broadcast
+        network = network_of(dataset, seed=communicator.rank, dtype=dtype)  # equal only after the broadcast
         return train(network, dataset, SETTINGS, DataParallel(communicator)), network
 
     for history, network in on_ranks(program, size):
@@ -131,12 +131,12 @@ def test_more_ranks_than_images_in_a_batch() -> None:
 
 
 def test_one_gradient_missed_once_shows_in_the_losses() -> None:
-    """The tolerance of the demonstration is far below what a single lost contribution does."""
+    """The tolerance of the demonstration is far below the error of a single lost contribution."""
     dataset = load()
     expected = np.array(train(network_of(dataset, seed=0), dataset, SETTINGS).losses)
 
     class Losing:
-        """The communicator, except that one gradient of rank 2 is lost on its way."""
+        """A communicator that loses one gradient of rank 2."""
 
         def __init__(self, communicator: Any) -> None:
             self.rank, self.size, self.statistics = communicator.rank, communicator.size, communicator.statistics

@@ -1,4 +1,4 @@
-"""The digits inside, MNIST's idx files, .npz; and every way in which such a file can be wrong."""
+"""The built-in digits, MNIST's idx files, .npz files; and every error that such a file can have."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""What the parent concludes from what the ranks report; the whole of it is run by tests/cli/test_demo.py."""
+"""The parent's conclusions from the reports of ranks. tests/cli/test_demo.py runs the whole demonstration."""
 
 import hashlib
 from typing import Any
@@ -16,7 +16,7 @@ START = Start(0.5, "cached", cold_seconds=0.6, cold_proof_seconds=0.02)
 
 
 def reports(dataset: Dataset, num_ranks: int = 2) -> list[RankReport]:
-    """Ranks that all did exactly what one process does, a tenth of the time in communication."""
+    """Reports of ranks that did exactly what one process does, with a tenth of the time in communication."""
     settings = choose_settings(dataset)
     network = new_network(dataset, seed=settings.seed)
     history = train(network, dataset, settings)
@@ -41,7 +41,7 @@ def test_ranks_that_agree() -> None:
     found = judged(reports(load()))
     assert found.weights_equal and found.losses_equal and found.largest_loss_difference == 0
     assert found.test_accuracy >= 0.95
-    assert found.algorithm == "ring"  # the one that ran most
+    assert found.algorithm == "ring"  # the one that ran most often
     assert found.communication_share == pytest.approx(0.1)
     assert found.first_all_reduce == START
     assert (found.num_ranks, found.num_train, found.num_test, found.num_steps) == (2, 1438, 359, 690)

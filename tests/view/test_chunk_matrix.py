@@ -24,7 +24,7 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
 
 
 def matrices(text: str) -> list[tuple[list[str], list[str]]]:
-    """Of each step, the start first: the cells of all ranks, without blanks, and what they receive."""
+    """Returns for the start and each step: the cells of all ranks without blanks, and what the ranks receive."""
     found: list[tuple[list[str], list[str]]] = []
     num_cells = 0
     for line in text.splitlines():
@@ -61,7 +61,7 @@ def test_the_steps_of_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 5])
 def test_the_counts_of_a_ring(num_ranks: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Chunk c starts at rank c + 1, gains one contribution a step, and then goes round complete."""
+    """Chunk c starts at rank c + 1, gains one contribution per step, and then travels around complete."""
     held = [[1] * num_ranks for _ in range(num_ranks)]
     expected = []
     for step in range(2 * (num_ranks - 1)):
@@ -190,7 +190,7 @@ def test_no_step_is_wider_than_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     _, text = show(capsys, name, "--collective", collective, "-n", str(num_ranks))
     lines = text[text.index("\nstart") : text.index("\nafter each step")].splitlines()
-    assert max(map(len, lines)) <= max(width, 40)  # below 40 columns lists are cut nowhere else
+    assert max(map(len, lines)) <= max(width, 40)  # lists are never cut below 40 columns
     assert sum(line.startswith("rank 0") for line in lines) == text.count("start ") + len(
         re.findall(r"^step \d+", text, re.MULTILINE)
     )
@@ -226,7 +226,7 @@ def test_a_terminal_gets_colours_unless_it_asks_for_none(monkeypatch: pytest.Mon
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", no_color=False, width=80)
     ChunkMatrix(ALGORITHMS["broadcast", "direct"].build(2), console, 80, side_by_side=False).print()
-    blue = r"\x1b\[38;2;255;255;255;48;2;0;114;178m {3}\x1b\[0m"  # blanks, and yet not cut off
+    blue = r"\x1b\[38;2;255;255;255;48;2;0;114;178m {3}\x1b\[0m"  # blanks that are not cut off
     assert len(re.findall(rf"rank 0 {blue}", screen.getvalue())) == 2
 
 

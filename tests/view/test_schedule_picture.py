@@ -94,7 +94,7 @@ def test_bars_grow_with_contributions(capsys: pytest.CaptureFixture[str]) -> Non
     for panel in (*parts(picture, "start"), *parts(picture, "step")):
         _, *strips = parts(panel, "rank")[0].findall(f"{SVG}rect")
         heights.append([float(strip.get("height", "")) for strip in strips if strip.get("height") != "2.5"])
-    # Rank 0 has of each chunk 1 contribution, then 2 of chunk 2, 3 of chunk 1, 4 of chunk 0; then chunks are copied.
+    # Rank 0 has 1 contribution to each chunk, then 2 to chunk 2, 3 to chunk 1, 4 to chunk 0; then chunks are copied.
     counts = [[round(height / 5.5) for height in step] for step in heights]
     assert counts == [
         [1, 1, 1, 1],

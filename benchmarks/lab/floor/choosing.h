@@ -1,4 +1,4 @@
-// Which variants are tried for a task: some of each way, then changes of the best of them.
+// Chooses the variants to try for a task: some of each way, then changes of the best one.
 #pragma once
 
 #include "choosing_of_crowd.h"
@@ -13,7 +13,7 @@ constexpr std::size_t least_attached = 8 << 10;
 constexpr std::size_t very_large = 4 << 20;
 constexpr std::size_t large = 512 << 10; // outgrows a core's own cache together with what else is touched
 
-// Of what goes one way: all, a half, a quarter and an eighth; or some fixed ones, where that is too long.
+// Piece sizes: all that goes in one direction, a half, a quarter and an eighth; or fixed ones if that is too long.
 inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
     if (bytes > very_large) { return {64 << 10, most_piece}; }
     if (bytes > most_piece) { return {16 << 10, 64 << 10, most_piece, std::min(bytes, 2 * most_piece)}; }
@@ -24,11 +24,11 @@ inline std::vector<std::size_t> pieces_of(std::size_t bytes) {
     return pieces;
 }
 
-// Straight from and to the memory that all share.
+// Directly from and to the memory that all share.
 inline std::vector<Variant> variants_of_shared_memory(const Task &task, std::size_t bytes) {
     std::vector<Variant> found;
     for (const std::size_t piece : {std::size_t{8} << 10, std::size_t{32} << 10, most_piece}) {
-        if (!found.empty() && (piece > bytes || task.num_ranks > 2)) { break; } // calls of many ranks are long
+        if (!found.empty() && (piece > bytes || task.num_ranks > 2)) { break; } // calls of many ranks take long
         for (const Side side : {Side::taker, Side::both, Side::giver}) {
             if (side == Side::both || task.operation != "all_reduce") { found.push_back({Way::together, piece, side}); }
         }
@@ -36,7 +36,7 @@ inline std::vector<Variant> variants_of_shared_memory(const Task &task, std::siz
     return found;
 }
 
-// By the kernel.
+// Through the kernel.
 inline std::vector<Variant> variants_of_attaching(const Task &task, std::size_t bytes) {
     if (task.operation == "all_reduce") { return {{Way::attached_steps, std::min(bytes, most_piece / 2)}}; }
     std::vector<Variant> found;
@@ -50,12 +50,12 @@ inline std::vector<Variant> variants_of_attaching(const Task &task, std::size_t 
     return found;
 }
 
-// For each rank a process, with memory of its own.
+// Whether each rank is a process with its own memory.
 inline bool is_crowd(const Task &task) {
     return task.operation == "turns" || (task.memory != "registered" && task.num_ranks > 2);
 }
 
-// bytes: that go one way.
+// bytes: in one direction.
 inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) {
     if (is_crowd(task)) { return variants_of_crowd(task, bytes); }
     if (task.operation == "barrier") { return {{.way = Way::turns}, {.way = Way::turns, .pauses = false}}; }
@@ -85,7 +85,7 @@ inline std::vector<Variant> first_variants(const Task &task, std::size_t bytes) 
     return found;
 }
 
-// The variant, changed in one thing, for each that may pay.
+// Changes of one parameter that may make the best variant faster.
 inline std::vector<void (*)(Variant &)> changes(const Task &task, const Variant &best, std::size_t bytes) {
     if (is_crowd(task)) { return changes_of_crowd(task, best, bytes); }
     std::vector<void (*)(Variant &)> found;

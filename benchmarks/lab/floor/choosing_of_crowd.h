@@ -1,4 +1,4 @@
-// Which variants are tried where each of more ranks is a process: some of each way, then changes of the best of them.
+// Chooses the variants to try if each of more than two ranks is a process: some of each way, then changes of the best.
 #pragma once
 
 #include "crowd_memory.h"
@@ -8,11 +8,11 @@
 
 namespace hand_written {
 
-constexpr std::size_t least_shared = 8 << 10;  // less is not worth a second turn
-constexpr std::size_t least_fetched = 8 << 10; // the kernel takes longer for less
+constexpr std::size_t least_shared = 8 << 10;  // less does not pay for a second turn
+constexpr std::size_t least_fetched = 8 << 10; // for less, the kernel is slower
 constexpr std::size_t outgrows_caches = 512 << 10;
 
-// By each rank that gives. bytes: that go one way.
+// Bytes that each giving rank gives. bytes: in one direction.
 inline std::size_t given_by_each(const Task &task, std::size_t bytes) {
     return task.operation == "all_gather" ? bytes : task.bytes;
 }
@@ -31,7 +31,7 @@ inline std::vector<Variant> variants_of_crowd(const Task &task, std::size_t byte
     const bool may_fetch = given >= least_fetched && task.memory != "staged";
     std::vector<std::size_t> pieces{given};
     if (given > 32 << 10) { pieces = {16 << 10, 64 << 10, 256 << 10, 1 << 20}; }
-    if (given > 1 << 20) { pieces = {256 << 10, 1 << 20}; } // such calls are long
+    if (given > 1 << 20) { pieces = {256 << 10, 1 << 20}; } // such calls take long
     std::vector<Variant> found;
     for (std::size_t piece : pieces) {
         piece = std::min(piece, given);

@@ -1,6 +1,6 @@
-// The ways of more ranks, each a process with private memory, of which several share a core. There every wait is a turn
-// of the others, so a piece costs one where that is possible: in a step a rank does what it has to do for the newest
-// piece and what others have left for it of an older one.
+// The ways of more than two ranks, each a process with private memory. Several share a core, so every wait is a turn of
+// the others. If possible, a piece costs one turn: in a step, a rank does its work for the newest piece, and the work
+// that others have left for it of an older piece.
 #pragma once
 
 #include "crowd_memory.h"
@@ -12,7 +12,7 @@ namespace hand_written {
 
 class Crowd {
   public:
-    // desks: of every rank, in shared memory.
+    // desks: one for each rank, in shared memory.
     Crowd(Shared &shared, const Task &task, const std::vector<Buffers> &buffers, Desk *desks, std::size_t rank,
           std::size_t num_cores)
         : shared_(shared), operation_(task.operation), buffers_(buffers), desks_(desks), rank_(rank),
@@ -26,7 +26,7 @@ class Crowd {
         for (const std::size_t other : waiting_.others()) {
             waiting_.for_rank(other, shared_.arrived[other].number, barriers_);
         }
-        room_ = number_; // nobody needs a slot any more
+        room_ = number_; // no rank needs a slot any more
     }
 
     void call(const Variant &variant) {
@@ -60,8 +60,8 @@ class Crowd {
     Bytes piece_at(Bytes whole, std::size_t piece) const { return piece_of(whole, piece, piece_); }
     Bytes own_block(Bytes whole) const { return block_of(whole, rank_, num_ranks_); }
 
-    // Where all wait for all, nobody is ahead by more than one piece: two slots do, and two more for each piece that
-    // lies unread. Else those that give are ahead by all slots.
+    // If all wait for all, no rank is ahead by more than one piece: two slots suffice, and two more for each unread
+    // piece. Otherwise giving ranks may be ahead by all slots.
     std::size_t num_slots() const {
         const bool is_short = slot_bytes_ <= sizeof(Line::payload);
         const std::size_t most = is_short ? most_posts : std::min(most_posts, most_slot_bytes / slot_bytes_);
@@ -70,7 +70,7 @@ class Crowd {
         return std::min(wanted, most);
     }
 
-    // So many pieces lie unread.
+    // The number of unread pieces.
     std::size_t lag() const { return to_all_ && num_slots() >= 2 + 2 * variant_.lag ? variant_.lag : 0; }
 
     Line &post(std::size_t rank, std::uint64_t number) const { return desks_[rank].posts[number % num_slots()]; }
@@ -99,12 +99,12 @@ class Crowd {
     void end_step() { tell(desks_[rank_].step, ++step_); }
 
     void keep(std::byte *to, const std::byte *from, std::size_t bytes, bool past_caches) const {
-        constexpr std::size_t least = 2048; // less the C library copies by vectors, too
+        constexpr std::size_t least = 2048; // below this, the C library copies by vectors, too
         if (past_caches || bytes < least || variant_.by_memcpy) { return copy(to, from, bytes, past_caches); }
         copy_by_lines(to, from, bytes);
     }
 
-    // use(part of what this rank gives, its place in a slot) for each part of the piece.
+    // Calls use(part of this rank's input, its place in a slot) for each part of the piece.
     template <class Use> void each_part(std::size_t piece, bool with_own, Use use) const {
         const Bytes given = buffers_[rank_].given;
         if (!blocked_) { return use(piece_at(given, piece), std::size_t{0}); }
@@ -147,7 +147,7 @@ class Crowd {
         }
     }
 
-    // Where there is none, half of the slots become free at once, as each wait is a turn.
+    // If there is none, waits until half of the slots are free, because each wait is a turn.
     void await_room(std::uint64_t number) {
         const std::size_t slots = num_slots();
         if (number <= room_ + slots) { return; }
@@ -197,7 +197,7 @@ class Crowd {
         keep(to.data(), from, to.size(), variant_.results_past_caches);
     }
 
-    // Of what this rank has itself, and of what others gave, at part_of(other).
+    // The sum of this rank's own part and the others' parts at part_of(other).
     template <class PartOf> void sum(std::size_t piece, PartOf part_of) {
         const auto &[given, got, gives, gets] = buffers_[rank_];
         const Bytes to = piece_at(got, piece);
@@ -208,7 +208,7 @@ class Crowd {
 
     // ---- all_reduce and reduce by shares
 
-    // Piece s is laid down in step s, its shares are summed in step s + 1 and copied from there in step s + 2.
+    // Piece s is written in step s, its shares are summed in step s + 1 and copied from there in step s + 2.
     void posted_shares() {
         for (std::size_t step = 0; step < num_pieces_ + 2; ++step) {
             if (step > 0) { await_steps(step_); }
@@ -246,9 +246,9 @@ class Crowd {
         }
     }
 
-    // ---- those on one core first
+    // ---- the ranks of one core first
 
-    // In one turn for a piece, if ranks run in the order of their numbers. A root is in no chain.
+    // Takes one turn per piece, if ranks run in the order of their numbers. A root is in no chain.
     void chained() {
         std::size_t first = rank_;
         while (!begins_chain(first)) { --first; }
@@ -297,7 +297,7 @@ class Crowd {
 
     // ---- by the kernel
 
-    // Nobody returns before all that read its memory have done so.
+    // No rank returns before all others have read its memory.
     void fetched() {
         if (operation_ == "send_recv") { return fetched_there_and_back(); }
         const auto &[given, got, gives, gets] = buffers_[rank_];
@@ -359,8 +359,8 @@ class Crowd {
         }
     }
 
-    // In step s shares of piece s are summed, and those of piece s - 1 copied, so that inputs lie still until the last
-    // has been read.
+    // In step s, shares of piece s are summed, and those of piece s - 1 are copied, so that inputs do not change before
+    // the last rank has read them.
     void fetched_shares() {
         end_step();
         for (std::size_t step = 0; step <= num_pieces_; ++step) {
@@ -386,7 +386,7 @@ class Crowd {
         return to;
     }
 
-    // Buffers have the same addresses in all processes. What is refused leaves a wrong result, which is found.
+    // Buffers have the same addresses in all processes. If the kernel refuses, the check finds a wrong result.
     void fetch(std::size_t other, std::byte *to, Bytes from) const {
         for (std::size_t done = 0; done < from.size();) {
             const iovec near{to + done, from.size() - done}, far{from.data() + done, from.size() - done};
@@ -403,18 +403,18 @@ class Crowd {
     std::size_t rank_;
     std::size_t num_ranks_;
     Waiting waiting_;
-    bool blocked_; // what a rank gives has a block for each rank
+    bool blocked_; // an input has a block for each rank
     bool summing_;
     bool to_all_; // every rank gives and gets
     Variant variant_{};
-    std::size_t length_ = 0; // of what is cut into pieces
+    std::size_t length_ = 0; // of the data that is cut into pieces
     std::size_t piece_ = 0;
     std::size_t stride_ = 0; // of blocks in a slot
     std::size_t slot_bytes_ = 0;
     std::size_t num_pieces_ = 0;
-    std::uint64_t number_ = 0; // of pieces that were given, in all calls
+    std::uint64_t number_ = 0; // of given pieces, in all calls
     std::uint64_t taken_ = 0;  // of messages, in pieces
-    std::uint64_t room_ = 0;   // pieces of this rank that nobody needs any more
+    std::uint64_t room_ = 0;   // pieces of this rank that no rank needs any more
     std::uint64_t step_ = 0;
     std::uint64_t seen_ = 0; // steps of the peer
     std::uint64_t barriers_ = 0;

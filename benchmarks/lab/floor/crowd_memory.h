@@ -1,4 +1,4 @@
-// Memory of ranks of which several share a core, and how they wait for each other in it.
+// Shared memory of ranks that share cores, and how they wait for each other.
 #pragma once
 
 #include "plan.h"
@@ -11,20 +11,20 @@ namespace hand_written {
 constexpr std::size_t most_posts = 64;
 constexpr std::size_t most_slot_bytes = 2 * huge_page;
 constexpr std::size_t most_piece_bytes = 1 << 20;
-constexpr std::size_t apart = 9 * line_bytes; // of two ranks' slots: at equal places of a page they would be in each
-                                              // other's way in a core's first cache
+constexpr std::size_t apart = 9 * line_bytes; // between two ranks' slots: at the same place in a page, they would evict
+                                              // each other from a core's first cache
 constexpr std::chrono::nanoseconds short_look{500}, long_look{4000};
 
-// What a rank shows to the others. Of each line one rank is the writer.
+// What a rank shows to the others. Each line has one writer.
 struct Desk {
-    Signal step;            // that this rank has ended
-    Signal taken;           // pieces that it needs no more
-    Line posts[most_posts]; // by piece: its number, and the piece itself where it is short
+    Signal step;            // the last step that this rank has ended
+    Signal taken;           // pieces that it no longer needs
+    Line posts[most_posts]; // by piece: its number, and the piece itself if it is short
     alignas(huge_page) std::byte slots[most_slot_bytes + most_ranks * apart];
     alignas(huge_page) std::byte sums[most_ring_bytes + most_ranks * apart];
 };
 
-// Of one rank, which runs on core `core_of(rank)`.
+// How one rank waits, which runs on core `core_of(rank)`.
 class Waiting {
   public:
     Waiting(std::size_t rank, std::size_t num_ranks, std::size_t num_cores)
@@ -41,12 +41,12 @@ class Waiting {
         look_ = variant.lingers ? long_look : variant.pauses ? short_look : std::chrono::nanoseconds{0};
     }
 
-    // Those on this core first: while one of them is missing there is nothing to be seen that helps.
+    // Those on this core first: while one of them is missing, looking at the rest does not help.
     const std::vector<std::size_t> &others() const { return others_; }
 
     std::size_t core_of(std::size_t rank) const { return rank * num_cores_ / num_ranks_; }
 
-    // For a number that the other rank writes.
+    // Waits for a number that the other rank writes.
     void for_rank(std::size_t other, const std::atomic<std::uint64_t> &found, std::uint64_t number) const {
         const auto is_there = [&] { return found.load(std::memory_order_acquire) >= number; };
         if (is_there()) { return; }

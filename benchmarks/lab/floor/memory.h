@@ -1,4 +1,4 @@
-// Memory of the floor's processes, and how they wait for each other in it.
+// Shared memory of the floor's processes, and how they wait for each other.
 #pragma once
 
 #include <sched.h>
@@ -20,23 +20,23 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t page = 4096;
 constexpr std::size_t longest_buffer = std::size_t{64} << 20;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-constexpr std::size_t most_ring_bytes = huge_page; // beyond a core's own cache
+constexpr std::size_t most_ring_bytes = huge_page; // larger than a core's own cache
 constexpr std::size_t most_lines = 4096;
 constexpr std::size_t most_finalists = 4;
 constexpr int looks = 20'000; // far more than any wait takes while both processes run
 
-#ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers
+#ifndef MADV_COLLAPSE // new in Linux 6.1; many headers are older
 constexpr int MADV_COLLAPSE = 25;
 #endif
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// One writer each. Numbers only grow.
+// Has one writer. Its number only grows.
 struct alignas(line_bytes) Signal {
     std::atomic<std::uint64_t> number;
 };
 
-// A part of a small message and the message's number: they travel together, so that there is nothing else to wait for.
+// A part of a small message with the message's number. They travel together, so that a reader waits for one thing.
 struct alignas(line_bytes) Line {
     std::atomic<std::uint64_t> number;
     std::byte payload[line_bytes - sizeof(number)];
@@ -45,7 +45,7 @@ struct alignas(line_bytes) Line {
 // From one rank to the other.
 struct Lane {
     Signal written; // pieces that lie in the ring
-    Signal taken;   // pieces, or messages in lines, that the reader needs no more
+    Signal taken;   // pieces, or messages in lines, that the reader no longer needs
     Line lines[most_lines];
     alignas(huge_page) std::byte ring[most_ring_bytes];
 };
@@ -57,12 +57,12 @@ struct Shared {
     double loops[most_finalists][most_ranks][3][most_batches];
     bool wrong;
     char ways[most_finalists][128]; // of the variants that were measured after the trial
-    Lane given[2];                  // by the rank that writes
+    Lane given[2];                  // by the writing rank
     Lane sums[2];
 };
 
-// As NumPy allocates the buffers of the comparison, which are as long as the largest message: 16 bytes into a page, and
-// in huge pages as far as whole ones fit. Each process that is forked later has its own as soon as it writes there.
+// Memory as NumPy allocates it for the comparison, as long as the largest message: 16 bytes into a page, and in huge
+// pages where whole ones fit. A process that is forked later gets its own copy when it writes.
 inline std::byte *private_memory(std::size_t bytes) {
     const std::size_t length = std::max(bytes, longest_buffer);
     auto *const memory = static_cast<std::byte *>(std::malloc(length));
@@ -75,7 +75,7 @@ inline std::byte *private_memory(std::size_t bytes) {
     return memory;
 }
 
-// For all processes that are forked later; as hocket.empty has it, at the beginning of a huge page and in huge pages.
+// Memory for all processes that are forked later; like hocket.empty, it begins with a huge page and has huge pages.
 inline std::byte *shared_memory(std::size_t bytes) {
     const auto mapped = [](void *address, std::size_t length, int protection, int flags) {
         void *const memory = mmap(address, length, protection, flags | MAP_ANONYMOUS, -1, 0);
@@ -91,13 +91,13 @@ inline std::byte *shared_memory(std::size_t bytes) {
     std::byte *const memory = reserved + (huge_page - past) % huge_page;
     mapped(memory, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED);
     for (std::size_t place = 0; place < length; place += huge_page) { memory[place] = std::byte{0}; }
-    madvise(memory, length, MADV_COLLAPSE); // refused: the pages stay small
+    madvise(memory, length, MADV_COLLAPSE); // if refused, the pages stay small
     return memory;
 }
 
 inline void tell(Signal &signal, std::uint64_t number) { signal.number.store(number, std::memory_order_release); }
 
-// pauses: between looks, which lets the line come sooner or later, as the machine has it.
+// pauses: between looks; the machine decides whether the line then comes sooner or later.
 inline void await(const std::atomic<std::uint64_t> &found, std::uint64_t number, bool pauses) {
     for (int look = 0; found.load(std::memory_order_acquire) < number; ++look) {
         if (look > looks) {

@@ -22,8 +22,8 @@ template <class Value> Value load(const std::byte *from) {
 
 template <class Value> void store(std::byte *to, const Value &value) { std::memcpy(to, &value, sizeof(value)); }
 
-// Lines that nobody reads soon need not be fetched for being written; and where two cores share no cache, the other can
-// have lines that come from memory sooner than lines that are dirty here.
+// Lines that no core reads soon need not be fetched before they are written. If two cores share no cache, the other
+// core may get a line faster from memory than from this core's cache.
 inline void store_past_caches(std::byte *to, const Floats &value) {
 #if defined(__AVX512F__)
     _mm512_stream_ps(reinterpret_cast<float *>(to), load<__m512>(reinterpret_cast<const std::byte *>(&value)));
@@ -36,7 +36,7 @@ inline void store_past_caches(std::byte *to, const Floats &value) {
 #endif
 }
 
-// each(place, kind) writes the values of a kind, Floats or float, that begin at byte `place` of `to`.
+// Calls each(place, kind) to write the value at byte `place` of `to`. kind: Floats or float.
 template <class Each> void along_lines(const std::byte *to, std::size_t bytes, Each each) {
     const std::size_t past = reinterpret_cast<std::uintptr_t>(to) % line_bytes;
     const std::size_t head = std::min(bytes, (line_bytes - past) % line_bytes);
@@ -62,8 +62,8 @@ void fold_lines(std::byte *to, const std::byte *one, const std::byte *other, std
     });
 }
 
-// From 2 KiB on the C library copies by an instruction that is many times slower on some processors where the
-// destination lies a little further in its page than the source, as NumPy's arrays do after what begins a page.
+// From 2 KiB on, the C library copies with an instruction that is many times slower on some processors if the target is
+// a little further in its page than the source: such as from memory that begins a page to a NumPy array.
 inline bool is_slow_memcpy(const std::byte *to, const std::byte *from, std::size_t bytes) {
     const std::size_t further = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page;
     return bytes >= 2048 && further > 0 && further < line_bytes;
@@ -105,7 +105,7 @@ void fold_twice_lines(std::byte *to, std::byte *also, const std::byte *one, cons
     });
 }
 
-// The sum goes to `to`, and to `also` in the same pass; that one past the caches, if any.
+// Writes the sum to `to` and `also` in one pass. past_caches: for `also`.
 inline void fold_twice(std::byte *to, std::byte *also, const std::byte *one, const std::byte *other, std::size_t bytes,
                        bool past_caches) {
     if (!past_caches) {
@@ -140,7 +140,7 @@ void fold_all_lines(std::byte *to, std::byte *also, std::span<const std::byte *c
     }
 }
 
-// The sum of any number goes to `to`, which may be one of them and past the caches, and to `also`, if there is any.
+// Writes the sum of any number to `to`, which may be one of them, and to `also` if it is given. past_caches: for `to`.
 inline void fold_all(std::byte *to, std::byte *also, std::span<const std::byte *const> from, std::size_t bytes,
                      bool past_caches) {
     if (!past_caches) { return fold_all_lines<false>(to, also, from, bytes); }

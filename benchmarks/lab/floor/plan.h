@@ -1,4 +1,4 @@
-// What each operation moves between which buffers, as comparison/values.py shapes them.
+// Which data each operation moves between which buffers. comparison/values.py defines their shapes.
 #pragma once
 
 #include "memory.h"
@@ -22,16 +22,16 @@ struct Task {
     std::size_t batches;
 };
 
-// Between two calls a rank reads what it got and writes what it gives, if it gets or gives anything.
+// Between two calls a rank reads its output and writes its input, if it has any.
 struct Buffers {
     Bytes given;
-    Bytes got; // the same memory where the operation is in place
+    Bytes got; // the same memory if the operation is in place
     bool gives;
     bool gets;
 };
 
-// What a rank of two does in one step: it gives, it takes and adds `with`, if there is any, and it keeps a block of its
-// own. Either may be empty.
+// One step of one of two ranks: it gives, it takes and adds `with`, if given, and it copies its own block from `keep`
+// to `kept`. Each may be empty.
 struct Move {
     Bytes give{};
     Bytes take{};
@@ -40,15 +40,15 @@ struct Move {
     Bytes kept{};
 };
 
-// All of `to` become the sum of all of `from`. `owner`: the rank that it is for.
+// Writes the sum of all `from` to all `to`. `owner`: the rank that the job is for.
 struct Job {
     std::vector<Bytes> to;
     std::vector<Bytes> from;
     std::size_t owner;
-    bool own = false; // nobody else's memory is read or written
+    bool own = false; // uses no other rank's memory
 };
 
-// What must have come out: the table of that rank, of which 0 is the first; of all together, where it is num_ranks.
+// The expected result: the table of that rank, or the sum of all tables if `table` is num_ranks.
 struct Block {
     Bytes place;
     std::size_t table;
@@ -60,7 +60,7 @@ inline Bytes block_of(Bytes whole, std::size_t which, std::size_t num_blocks) {
     return whole.subspan(which * bytes, bytes);
 }
 
-// Cut where a line begins.
+// Shares begin with a line.
 inline Bytes share_of(Bytes whole, std::size_t which, std::size_t num_shares) {
     const std::size_t share = round_up((whole.size() + num_shares - 1) / num_shares, line_bytes);
     const std::size_t begin = std::min(whole.size(), which * share);
@@ -76,7 +76,7 @@ inline bool is_in_place(const std::string &operation) {
     return operation == "all_reduce" || operation == "broadcast" || operation == "reduce";
 }
 
-// Of every rank.
+// The buffers of every rank.
 inline std::vector<Buffers> buffers_of(const Task &task) {
     const auto memory = task.memory == "registered" ? shared_memory : private_memory;
     const std::string &operation = task.operation;
@@ -95,7 +95,7 @@ inline std::vector<Buffers> buffers_of(const Task &task) {
     return made;
 }
 
-// One step after the other, of one of two ranks.
+// The steps of one of two ranks.
 inline std::vector<Move> moves_of(const std::string &operation, const std::vector<Buffers> &buffers, std::size_t rank) {
     if (operation == "barrier") { return {}; }
     const auto &[given, got, gives, gets] = buffers[rank];

@@ -1,4 +1,4 @@
-// A way in which data can go, with all that is tried in it, and the words for it.
+// A way to move data, with the parameters that are tried, and its text form.
 #pragma once
 
 #include "memory.h"
@@ -10,35 +10,35 @@
 namespace hand_written {
 
 enum class Way {
-    turns,          // nothing but the wait of all for all
+    turns,          // only the wait of all for all
     lined,          // through lines that hold their number
     staged,         // through a ring of pieces: copied once, read once
     two_steps,      // all_reduce: each adds one half and gives the sum back, both through rings
     attached,       // read or written in the peer's private memory, by the kernel
     attached_steps, // all_reduce in two steps likewise
-    together,       // all memory is shared: whoever does a job reads and writes where it belongs
-    posted,         // of more ranks: each lays what it gives into its slots, and reads those of the others
-    posted_shares,  // of more ranks: each sums a share of each piece from the slots, and lays the sum into one more
-    chained,        // of more ranks: those on a core add up in one slot, then each reads one slot of each core
-    fetched,        // of more ranks: read in the others' private memory, by the kernel
-    fetched_shares, // of more ranks: as posted_shares, of which the first step is read by the kernel
+    together,       // all memory is shared: a job reads and writes the buffers in place
+    posted,         // more ranks: each writes its input to its slots, and reads the slots of the others
+    posted_shares,  // more ranks: each sums a share of each piece from the slots, and writes the sum to another slot
+    chained,        // more ranks: the ranks of a core add up in one slot, then each rank reads one slot per core
+    fetched,        // more ranks: read from the others' private memory, by the kernel
+    fetched_shares, // more ranks: like posted_shares, but the kernel reads the first step
 };
 
-// Who moves what one rank gives and another takes.
+// The rank that moves the data.
 enum class Side { taker, both, giver };
 
 struct Variant {
     Way way;
     std::size_t piece_bytes = line_bytes;
     Side side = Side::taker;
-    std::size_t ring_bytes = most_ring_bytes; // small ones stay in the caches, of large ones no slot was just read
-    std::size_t lag = 1;                      // so many pieces are given before the first is taken
+    std::size_t ring_bytes = most_ring_bytes; // small rings stay in caches; in large ones no slot was just read
+    std::size_t lag = 1;                      // pieces that are given before the first is taken
     bool slots_past_caches = false;
     bool results_past_caches = false;
     bool swaps = false;     // each writes its pieces where it has just read
-    bool pauses = true;     // of more ranks: looks half a microsecond before it yields to those on its core
-    bool lingers = false;   // of more ranks: looks four
-    bool by_memcpy = false; // of more ranks: copies as the C library does
+    bool pauses = true;     // more ranks: looks for 0.5 us before it yields to the ranks on its core
+    bool lingers = false;   // more ranks: looks for 4 us
+    bool by_memcpy = false; // more ranks: copies as the C library does
 
     bool operator==(const Variant &) const = default;
 };
@@ -48,8 +48,8 @@ constexpr const char *names_of_ways[] = {"turns",         "lined",          "sta
                                          "posted_shares", "chained",        "fetched",  "fetched_shares"};
 constexpr const char *names_of_sides[] = {"taker", "both", "giver"};
 
-// WAY:SIDE:PIECE:RING:LAG:FLAGS, where s and r say what goes past the caches, slots and results, x that slots change
-// hands, p that it pauses, l that it lingers, and m that it copies by memcpy.
+// WAY:SIDE:PIECE:RING:LAG:FLAGS. Flags: s slots past caches, r results past caches, x swaps, p pauses, l lingers,
+// m by memcpy.
 inline std::string in_words(const Variant &variant) {
     std::string words = names_of_ways[static_cast<int>(variant.way)];
     words.append(":").append(names_of_sides[static_cast<int>(variant.side)]);
@@ -66,7 +66,7 @@ inline std::string in_words(const Variant &variant) {
     return words;
 }
 
-// The variant in such words. What in_words did not write ends the program.
+// Reads the text of in_words. Any other text ends the program.
 inline Variant variant_of(const std::string &words) {
     char flags[7] = "";
     Variant variant{};

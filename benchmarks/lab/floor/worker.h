@@ -1,4 +1,4 @@
-// The ways in which data can go, each in some ten lines.
+// The ways to move data, each in about ten lines.
 #pragma once
 
 #include "moving.h"
@@ -9,7 +9,7 @@
 
 namespace hand_written {
 
-// One rank's end of the lanes that begin or end there. Both ends count alike.
+// One rank's end of the two lanes. Both ends count the same pieces.
 class Ring {
   public:
     Ring(Lane &out, Lane &in) : out_(out), in_(in) {}
@@ -21,8 +21,8 @@ class Ring {
         swaps_ = variant.swaps;
     }
 
-    // So many pieces the writer is ahead at most: in a ring that is full it would write what was just read, which is
-    // slow, as those lines lie in the reader's cache.
+    // The writer is at most so many pieces ahead. In a full ring it would write lines that were just read, which is
+    // slow, because they are in the reader's cache.
     std::size_t lead() const { return std::max<std::size_t>(2, num_slots_ / 4); }
 
     // fill(slot) writes the next piece.
@@ -50,7 +50,7 @@ class Ring {
         }
     }
 
-    // use(line, payload) for each line of the message that belongs to `place`.
+    // Calls use(part, payload) for each line of the message that belongs in `place`.
     template <class Use> void take_lines(Bytes place, std::size_t ring_bytes, Use use) {
         const std::size_t count = lines_of(place), depth = depth_of(count, ring_bytes);
         const Line *const lines = in_.lines + ++taken_ % depth * count;
@@ -62,7 +62,7 @@ class Ring {
     }
 
   private:
-    // Of the writer's lane; or, if both give as much as they take, of each lane in turn: so it has just read there.
+    // In the writer's lane; or, if both give as much as they take, in each lane in turn, where it has just read.
     std::byte *slot_of(std::uint64_t number, Lane &lane, Lane &back) const {
         Lane &turn = swaps_ && number / num_slots_ % 2 == 1 ? back : lane;
         return turn.ring + number % num_slots_ * slot_bytes_;
@@ -74,7 +74,7 @@ class Ring {
         return std::clamp<std::size_t>(ring_bytes / (count * line_bytes), 2, most_lines / count);
     }
 
-    // For the next of `depth`: the reader's count is looked at only where what was seen last does not do.
+    // Waits for room for the next of `depth`; loads the reader's count only if the last known one is too low.
     void await_room(std::size_t depth) {
         if (++given_ <= seen_taken_ + depth) { return; }
         await(out_.taken.number, given_ - depth, pauses_);
@@ -92,7 +92,7 @@ class Ring {
     std::uint64_t seen_taken_ = 0;
 };
 
-// One process of `num_workers`, which does the work of its ranks: of one alone, where it is not `together`.
+// One process of `num_workers`. It does the work of its ranks: of only one rank unless the way is `together`.
 class Worker {
   public:
     Worker(Shared &shared, const Task &task, const std::vector<Buffers> &buffers, std::size_t index,
@@ -173,7 +173,7 @@ class Worker {
         ring.give([&](std::byte *slot) { copy(slot, part.data(), part.size(), variant.slots_past_caches); });
     }
 
-    // `part`, of mine.take, becomes what was given, and `with`.
+    // Writes `given`, plus `with` if there is one, to `part` of mine.take.
     static void accept(const Move &mine, Bytes part, const std::byte *given, const Variant &variant) {
         if (mine.with.empty()) {
             copy(part.data(), given, part.size(), variant.results_past_caches);
@@ -208,8 +208,8 @@ class Worker {
         }
     }
 
-    // What a rank gives lies still between two barriers. The taker reads the first part, and adds what it has; the
-    // giver writes the rest, or fetches what the taker has, and writes the sum.
+    // Inputs do not change between two barriers. The taker reads the first part, and adds its own. The giver writes the
+    // rest, or fetches the taker's part and writes the sum.
     void attached(const Move &mine, const Move &theirs, const Variant &variant) {
         barrier(variant.pauses);
         pull(mine, theirs, cut(mine.take.size(), variant.side), variant);
@@ -218,7 +218,7 @@ class Worker {
         barrier(variant.pauses);
     }
 
-    // So many bytes are the taker's business.
+    // The bytes that the taker moves.
     static std::size_t cut(std::size_t bytes, Side side) {
         return side == Side::taker ? bytes : side == Side::giver ? 0 : bytes / 2 / line_bytes * line_bytes;
     }
@@ -269,7 +269,7 @@ class Worker {
     void fetch(std::byte *to, Bytes from) { transfer(process_vm_readv, to, from); }
     void send(Bytes to, std::byte *from) { transfer(process_vm_writev, from, to); }
 
-    // Buffers have the same addresses in both processes. What is refused leaves a wrong result, which is found.
+    // Buffers have the same addresses in both processes. If the kernel refuses, the check finds a wrong result.
     template <class Call> void transfer(Call call, std::byte *here, Bytes there) {
         for (std::size_t done = 0; done < there.size();) {
             const iovec near{here + done, there.size() - done}, far{there.data() + done, there.size() - done};
@@ -287,7 +287,7 @@ class Worker {
         }
     }
 
-    // What this process does of the job: as its owner, as all others, or its share.
+    // This process's part of the job: as its owner, as all others, or its share.
     void work_on(const Job &job, const Variant &variant) {
         const bool owner = worker_of(job.owner) == index_;
         const Side side = job.own ? Side::taker : variant.side;
@@ -300,7 +300,7 @@ class Worker {
         }
     }
 
-    // One part, which is sent on while it is hot.
+    // One part, which is passed on while it is in cache.
     static void work_on(const Job &job, std::size_t place, std::size_t bytes, const Variant &variant) {
         const auto &[to, from, owner, own] = job;
         std::byte *const sum = to[0].data() + place;
@@ -327,7 +327,7 @@ class Worker {
     std::size_t num_ranks_ = 0;
     Ring given_;
     Ring sums_;
-    std::vector<std::vector<Move>> moves_; // mine, then the peer's, by step
+    std::vector<std::vector<Move>> moves_; // own ones, then the peer's, by step
     std::vector<std::vector<Job>> jobs_;   // by step
     std::vector<std::byte> scratch_;
     std::uint64_t barriers_ = 0;
