@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 
 class Judgement:
-    """Inputs and expected outputs of cases. The first rank of a process that asks computes them; the last drops them."""
+    """Inputs and expected outputs of cases. The first rank of a process to ask computes them; the last drops them."""
 
     def __init__(self, num_askers: int) -> None:
         self._num_askers = num_askers

@@ -13,8 +13,8 @@ from hocket.schedule.msccl.program import (
     MAX_COUNT,
     MAX_STEPS,
     Instruction,
-    Spot,
     Program,
+    Spot,
     ThreadBlock,
 )
 

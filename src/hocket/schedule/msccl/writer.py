@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hocket.errors import ScheduleError
 from hocket.schedule.ir import Buffer, Schedule
 from hocket.schedule.msccl.blocks import Op, thread_blocks
-from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Spot, Program, can_run, span
+from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Program, Spot, can_run, span
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.proof.verify import verify
