@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
-from hocket.algorithms import ALGORITHMS
+from hocket.algorithms import ALGORITHMS, registry
 
 RINGS = {
     "ring1": {"schedule", "algorithms", "network", "view"},
-    "ring2": {"runtime", "cli", "matrix", "examples", "benchmarks"},
+    "ring2": {"answers", "runtime", "cli", "matrix", "examples", "benchmarks"},
     "ring3": {"torch_backend", "training", "conformance"},
 }
 FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders}
@@ -73,8 +73,8 @@ def registry_as_before() -> Iterator[None]:
     """Removes after each test what it has registered, also by loading a file."""
     before = dict(ALGORITHMS)
     yield
-    ALGORITHMS.clear()
-    ALGORITHMS.update(before)
+    registry.REGISTERED.clear()
+    registry.REGISTERED.update(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

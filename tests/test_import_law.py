@@ -11,10 +11,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- hocket <- training
-#        <- view <- { cli, explorer }
-# Layers of the same level do not import each other. "hocket" is the package's own __init__, the door for users. It is
-# below training, which uses it like a user's program.
+# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- training <- view <- answers
+#        <- hocket <- { cli, explorer }
+# Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open.
 LEVELS = {
     "errors": 0,
     "lazy": 0,
@@ -24,12 +23,13 @@ LEVELS = {
     "runtime": 3,
     "torch_backend": 4,
     "testing": 4,
-    "hocket": 5,
-    "training": 6,
-    "view": 7,
-    "cli": 8,
-    "explorer": 8,
-    "__main__": 9,
+    "training": 5,
+    "view": 6,
+    "answers": 7,
+    "hocket": 8,
+    "cli": 9,
+    "explorer": 9,
+    "__main__": 10,
 }
 # Compiled modules and packages that only these layers may import. All layers may import everything else.
 ONLY_IN = {
@@ -127,6 +127,7 @@ def test_module_keeps_the_law(module: str, path: Path) -> None:
         ("hocket.schedule.ir", "from hocket import runtime"),  # upwards, by the package
         ("hocket.schedule.ir", "from hocket import init"),  # through the door
         ("hocket.schedule.ir", "import hocket"),
+        ("hocket.training.strategies.data", "import hocket"),
         ("hocket.schedule.ir", "from ..algorithms import registry"),  # relative
         ("hocket.schedule.ir", "from .. import algorithms"),
         ("hocket.algorithms.programs.ring", "from hocket.network import cost"),  # the same level
@@ -160,7 +161,7 @@ def test_breach_is_seen(module: str, text: str) -> None:
             "hocket.runtime.communicator.communicator",
             "from hocket import _core\nfrom hocket.algorithms.registry import ALGORITHMS",
         ),
-        ("hocket.training.strategies.data", "import hocket\nimport torch"),
+        ("hocket.cli.demo", "import hocket"),
         ("hocket.cli.demo", "import json, numpy, rich.console\nfrom hocket.training import data"),
     ],
 )
@@ -182,7 +183,8 @@ def test_import_hocket_loads_nothing_heavy() -> None:
     assert loaded & heavy == set()
 
 
-LAZY_FACES = ("hocket", "hocket.schedule", "hocket.network", "hocket.runtime", "hocket.training", "hocket.view")
+LAYERS = ("schedule", "network", "runtime", "training", "view", "answers")
+LAZY_FACES = ("hocket", *(f"hocket.{layer}" for layer in LAYERS))
 
 
 def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
@@ -196,7 +198,7 @@ def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[s
                 read |= {alias.asname or alias.name: (imported.module, alias.name) for alias in imported.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
             for module, names in ast.literal_eval(node.args[1]).items():
-                for name in names:
+                for name in names if module else ():
                     inner, _, outer = name.partition(" as ")
                     loaded[outer or inner] = (f"{package}.{module}", inner)
     return read, loaded
@@ -205,6 +207,8 @@ def face_of(package: str) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[s
 @pytest.mark.parametrize("package", LAZY_FACES)
 def test_a_face_loads_what_type_checkers_read(package: str) -> None:
     read, loaded = face_of(package)
+    if package == "hocket":  # a module that is called: see test_the_algorithms_of_a_collective_are_one_call_away
+        assert read.pop("algorithms") == ("hocket.algorithms", "list_algorithms")
     assert read == loaded and len(loaded) > 3
     # Importing a file sets the file's name in the package, and so hides a name of the face.
     assert [name for name in loaded if is_module(f"{package}.{name}")] == []

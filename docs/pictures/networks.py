@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cli import simulate
-from hocket.cli.simulate.case import cases_of
+from hocket.cli.simulate.command import cases_asked
 from hocket.cli.simulate.sweep import sweep
 from hocket.view import name_bytes, name_seconds, require_matplotlib
 from hocket.view.networks.simulation_plots import over, saved
@@ -55,7 +55,7 @@ def rows_of(command: str) -> list[Row]:
     simulate.add_arguments(parser)
     arguments = parser.parse_args(words)
     changed = "".join(f" {change}" for change in arguments.link)
-    return [row | {"topology": row["topology"] + changed} for row in sweep(cases_of(arguments))]
+    return [row | {"topology": row["topology"] + changed} for row in sweep(cases_asked(arguments)[0])]
 
 
 def questions(document: str) -> dict[str, str]:

@@ -14,7 +14,9 @@ from hocket import errors
 from hocket.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from hocket.algorithms import ALGORITHMS, algorithm
+    from hocket.algorithms import algorithm
+    from hocket.algorithms import list_algorithms as algorithms
+    from hocket.answers import explain, show, simulate, topology, verify
     from hocket.runtime import (
         ANY_SOURCE,
         ANY_TAG,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     )
     from hocket.schedule import premul_sum
     from hocket.schedule import user_op as op
-    from hocket.torch_backend import Options
 
 __version__ = "0.1.0"
 
@@ -46,7 +47,8 @@ __version__ = "0.1.0"
 __all__ = [
     "init", "Communicator", "Context", "Work", "empty", "run_ranks", "trace", "span",
     "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
-    "Mesh", "Cartesian", "algorithm", "ALGORITHMS", "Options", "errors",
+    "Mesh", "Cartesian", "errors",
+    "algorithm", "algorithms", "verify", "simulate", "explain", "show", "topology",
     "Stream", "Event", "stream", "current_stream", "record_stream",
 ]
 
@@ -60,8 +62,9 @@ if not TYPE_CHECKING:
                 "Stream", "Event", "stream", "current_stream", "record_stream",
             ],
             "schedule": ["user_op as op", "premul_sum"],  # hocket.op reads well; inside, op is what a call is given
-            "algorithms": ["algorithm", "ALGORITHMS"],
-            "torch_backend": ["Options"],
+            "": ["algorithms"],  # a module that can be called: hocket.algorithms("all_reduce")
+            "algorithms": ["algorithm"],
+            "answers": ["explain", "show", "simulate", "topology", "verify"],
         },
     )
 # fmt: on

@@ -17,18 +17,20 @@ def lazy_names(
     """Returns the functions `__getattr__` and `__dir__` of a package, and its `__all__`.
 
     listed: the names that each module below the package gives, by the module's dotted name without the package. A name
-    "inner as outer" is called `outer` in the package.
+    "inner as outer" is called `outer` in the package. Under "" are modules of the package themselves.
     """
     modules: dict[str, tuple[str, str]] = {}
     for module, names in listed.items():
         for name in names:
             inner, _, outer = name.partition(" as ")
-            modules[outer or inner] = (f"{package}.{module}", inner)
+            modules[outer or inner] = (f"{package}.{module}" if module else package, inner)
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, inner = modules[name]
+        if module == package:
+            return importlib.import_module(f"{package}.{inner}")
         value = getattr(importlib.import_module(module), inner)
         setattr(sys.modules[package], name, value)  # the next look-up does not come here
         return value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.algorithms import ALGORITHMS, load
+from hocket.algorithms import ALGORITHMS, load, registry
 from hocket.errors import ScheduleError
 
 STAR = """
@@ -24,8 +24,8 @@ def star(schedule):
 def registry_as_before() -> Iterator[None]:
     before = dict(ALGORITHMS)
     yield
-    ALGORITHMS.clear()
-    ALGORITHMS.update(before)
+    registry.REGISTERED.clear()
+    registry.REGISTERED.update(before)
 
 
 def names(reference: Path | str) -> list[str]:

@@ -33,7 +33,7 @@ from hocket.schedule import DTYPES
         (["sendrecv", "-m", "2"], "expected 1 for sendrecv, found 2"),
         (["all_reduce", "-e", "9" * 400], "expected a size of at most 1073741824G, found '99"),
         (["all_reduce", "-n", "9" * 20], "expected at most 2147483647, found '99999999999999999999'"),
-        (["broadcast", "-g", "2000000000", "-r", "all"], "--ranks: expected at most 1024 on one host"),
+        (["broadcast", "-g", "2000000000", "-r", "all"], "ranks: expected at most 1024 on one host"),
         (["all_reduce", "-t", "2"], "expected 1, because each rank is a process; use -g; found '2'"),
         (["all_reduce", "-g", "0"], "expected a whole number of at least 1, found '0'"),
         (["sendrecv", "--algorithm", "ring"], "expected no --algorithm for sendrecv"),

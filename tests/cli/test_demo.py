@@ -16,7 +16,7 @@ import pytest
 from hocket.cli import demo, main
 from hocket.errors import PeerDied
 from hocket.training import Demonstration, History, Start
-from hocket.training.demonstration import Proof
+from hocket.training.demonstration import FreshProof
 
 FOUND = Demonstration(
     data="handwritten digits",
@@ -34,7 +34,7 @@ FOUND = Demonstration(
     first_loss=2.3,
     last_loss=0.01,
     algorithm="ring",
-    proof=Proof(("same_on_all_ranks",), "symbolic", 0.0123),
+    proof=FreshProof(("same_on_all_ranks",), "symbolic", 0.0123),
     communication_share=0.42,
     training_seconds=0.31,
     one_process_seconds=0.05,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, algorithm
+from hocket.answers.host_choices import ranges_measured, ranges_predicted, ranges_roughly
 from hocket.cli import main
-from hocket.cli.explain.command import ranges_measured, ranges_predicted, ranges_roughly
 from hocket.runtime import Costs, Entry, Measured, Sample, Traits
 from hocket.runtime.ranks import cores
 from hocket.runtime.tuning import machine_costs, tuner
@@ -207,7 +207,7 @@ def test_a_machine_that_was_never_measured_is_measured_once(
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "another"))
     measurements = iter([COSTS])
     monkeypatch.setattr(machine_costs, "measure", lambda: next(measurements))
-    for said in ("hocket explain: measuring cores and memory once; this takes 3 s\n", ""):
+    for said in ("hocket: measuring cores and memory once; this takes 3 s\n", ""):
         assert main(["explain", "all_gather", "-n", "4", "-b", "64K"]) == 0
         assert capsys.readouterr().err == said
     assert machine_costs.load() == COSTS
@@ -275,15 +275,15 @@ def test_the_table_is_that_of_ranks_with_these_cores(
     [
         (["all_redcue", "-n", "4", "-b", "8"], "expected a collective, one of all_reduce, "),
         (["gather_v", "-n", "4", "-b", "8"], "found 'gather_v'"),
-        (["all_reduce", "-n", "0", "-b", "8"], "--ranks: expected at least 1, found 0"),
-        (["all_reduce"], "expected --ranks, or --topology"),
-        (["all_reduce", "-n", "4"], "expected --bytes, the size of the call"),
+        (["all_reduce", "-n", "0", "-b", "8"], "ranks: expected at least 1, found 0"),
+        (["all_reduce"], "expected ranks (--ranks), or a topology"),
+        (["all_reduce", "-n", "4"], "expected num_bytes (--bytes), the size of the call"),
         (
             ["broadcast", "-n", "100000", "-b", "8"],
-            "--ranks: expected at most 1024 on one host; found 1000",
+            "ranks: expected at most 1024 on one host; found 1000",
         ),
-        (["all_reduce", "-n", "2", "-b", "100000G", "--measure"], "; choose a smaller --bytes, or --ranks"),
-        (["barrier", "-n", "4", "-b", "8"], "expected no --bytes, because barrier moves no data"),
+        (["all_reduce", "-n", "2", "-b", "100000G", "--measure"], "; choose a smaller size, or fewer ranks"),
+        (["barrier", "-n", "4", "-b", "8"], "expected no num_bytes (--bytes), as barrier moves no data"),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,9 @@ import itertools
 import pytest
 
 from hocket.algorithms import ALGORITHMS
+from hocket.answers.network_choices import ranges, steps_of
+from hocket.answers.simulation_case import SimulationCase, candidates
 from hocket.cli import main
-from hocket.cli.explain.explain_network import ranges, steps_of
-from hocket.cli.simulate.case import SimulationCase, candidates
 from hocket.network import SimulationResult, parse
 from tests.cli.printed import json_of, text_of
 
@@ -88,12 +88,12 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["all_reduce", "--topology", "ring:4"], "expected --bytes"),
-        (["barrier", "-b", "8", "--topology", "ring:4"], "expected no --bytes"),
+        (["all_reduce", "--topology", "ring:4"], "expected num_bytes (--bytes)"),
+        (["barrier", "-b", "8", "--topology", "ring:4"], "expected no num_bytes (--bytes)"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
-        (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "--measure times this machine"),
-        (["all_reduce", "-b", "8", "--topology", "ring:1025"], "choose some with hocket simulate --algorithm A,..."),
-        (["all_reduce", "-b", "8"], "expected --ranks, or --topology"),
+        (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "(--measure) times this machine"),
+        (["all_reduce", "-b", "8", "--topology", "ring:1025"], "choose some with algorithm= (--algorithm A,...)"),
+        (["all_reduce", "-b", "8"], "expected ranks (--ranks), or a topology"),
         (
             ["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"],
             "and --overhead need a --topology",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hocket.cli import explain, simulate
-from hocket.cli.simulate.case import cases_of
+from hocket.cli.simulate.command import cases_asked
 from hocket.network import load
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES
@@ -36,7 +36,7 @@ def test_commands_ask_for_what_there_is(name: str, words: str) -> None:
     (simulate if name == "simulate" else explain).add_arguments(parser)
     arguments = parser.parse_args(shlex.split(words))
     if name == "simulate":
-        for case in cases_of(arguments):
+        for case in cases_asked(arguments)[0]:
             assert case.network().num_ranks > 1
 
 

@@ -34,7 +34,7 @@ def test_huge_schedules_are_neither_proved_nor_written_out(capsys: pytest.Captur
     code, text = show(capsys, "ring", "-n", "20000")
     assert code == 0 and text.endswith("not proved: the schedule has 799,960,000 rows; use hocket verify\n")
     assert main(["show", "ring", "-n", "20000", "--json"]) == 2
-    assert "--json: expected at most 4,194,304 rows, found 799,960,000" in capsys.readouterr().err
+    assert "expected at most 4,194,304 rows as JSON, found 799,960,000" in capsys.readouterr().err
 
 
 LAID_OUT = """
@@ -142,7 +142,7 @@ def test_a_layout_is_whole_numbers(option: list[str], words: str, capsys: pytest
     [
         (["ring", "--order", "rank"], "--order belongs to `hocket show choice`; found 'ring'"),
         (["ring", "--tuner-file", "x.csv"], "--tuner-file belongs to `hocket show choice`; found 'ring'"),
-        (["ring", "--root", "2"], "expected no --root, because all_reduce has no root; found 2"),
+        (["ring", "--root", "2"], "expected no root, because all_reduce has none; found 2"),
         (["choice", "--axes", "dp=2"], "--axes belongs to `hocket show mesh`; found 'choice'"),
         (["choice", "--root", "3"], "--root belongs to algorithms; found 'choice'"),
         (["mesh", "--axes", "dp=2", "-n", "5"], "--ranks belongs to algorithms and `hocket show choice`; found 'mesh'"),
@@ -332,8 +332,8 @@ def test_a_choice_that_is_refused_is_shown(
         (["ring", "-n", "0"], "expected at least 1 rank"),
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),
         (["no_such_file.py"], "no_such_file.py"),
-        (["choice", "-n", "0"], "--ranks: expected at least 1, found 0"),
-        (["choice", "-n", "9" * 30], "--ranks: expected at most 1024 on one host; found 999"),
+        (["choice", "-n", "0"], "ranks: expected at least 1, found 0"),
+        (["choice", "-n", "9" * 30], "ranks: expected at most 1024 on one host; found 999"),
         (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected an existing folder for /nonexistent/x"),
         (["choice", "-n", "2", "--tuner-file", "/dev/full"], "found '/dev/full': No space left on device"),
         (["choice", "--collective", "scatter_brain"], "expected a collective"),

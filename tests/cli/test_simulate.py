@@ -11,13 +11,13 @@ import pytest
 from joblib._parallel_backends import ThreadingBackend
 
 from hocket.algorithms import Algorithm
+from hocket.answers.simulation_case import SimulationCase, candidates
 from hocket.cli import main
-from hocket.cli.simulate.case import SimulationCase, candidates
 from hocket.cli.simulate.sweep import sweep
 from hocket.errors import ResourceError
 from hocket.network import parse
 from hocket.schedule import Certificate, Schedule
-from hocket.view.networks.simulation_plots import positions
+from hocket.view.networks.network_picture import positions
 from tests.cli.printed import json_of, text_of
 
 RING = "ring:4,bandwidth=1GB/s,latency=1us"
@@ -306,7 +306,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--link", "latency=-1us"], "latency"),
         (
             ["all_reduce", "--topology", RING, "--link", "latency=x"],
-            "--link: expected a latency such as 500ns or 1.5us",
+            "link: expected a latency such as 500ns or 1.5us",
         ),
         (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
         (
@@ -315,11 +315,11 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         ),
         (["all_reduce", "--topology", RING, "--sweep", "--csv", "/no/x"], "an existing folder for /no/x"),
         (["all_reduce", "--topology", RING, "--sweep", "--plot", "/no/x"], "an existing folder for /no/x"),
-        (["all_reduce", "--topology", RING, "--reduce", "fast"], "--reduce: expected a bandwidth above 0"),
+        (["all_reduce", "--topology", RING, "--reduce", "fast"], "reduce: expected a bandwidth above 0"),
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
         (
             ["all_reduce", "--topology", RING, "--overhead=-1us"],
-            "--overhead: expected a time of 0 or more, such as 0.5us",
+            "overhead: expected a time of 0 or more, such as 0.5us",
         ),
         (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
         (
@@ -328,9 +328,9 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         ),
         (
             ["all_reduce", "--topology", RING, "--root", "2"],
-            "expected no --root, because all_reduce has no root; found 2",
+            "expected no root, because all_reduce has none; found 2",
         ),
-        (["barrier", "--topology", RING, "-b", "64K"], "expected no --bytes, because barrier moves no data"),
+        (["barrier", "--topology", RING, "-b", "64K"], "expected no num_bytes (--bytes), as barrier moves no data"),
         (["all_reduce", "--topology", RING, "--csv", "x"], "--csv belongs to --sweep"),
         (["all_reduce", "--topology", RING, "--sweep", "--trace", "x"], "--trace is for one call"),
     ],
@@ -405,7 +405,7 @@ def no_memory(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "words"),
     [
-        ("hocket.cli.limits._MOST_PROVED_ROWS", 23, "its schedule has 24 rows"),
+        ("hocket.answers.limits._MOST_PROVED_ROWS", 23, "its schedule has 24 rows"),
         ("hocket.algorithms.Algorithm.prove", no_memory, "memory is too small"),
     ],
 )

@@ -194,12 +194,12 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--ranks", "1"], "--ranks: expected at least 2, because one rank has no choice; found 1"),
+        (["--ranks", "1"], "ranks: expected at least 2, because one rank has no choice; found 1"),
         (["--collective", "all_gather_v"], "--collective: expected one of all_reduce, .*; found 'all_gather_v'"),
         (["--collective", "all_reduce,"], "found ''"),
         (["-o", "broken.conf"], "broken.conf, line 1: expected 8 to 10 fields"),
         (["-o", "/none/tuned.conf"], "expected an existing folder for /none/tuned.conf; found none"),
-        (["-n", "2,2000"], "--ranks: expected at most 1024 on one host; found 2000"),
+        (["-n", "2,2000"], "ranks: expected at most 1024 on one host; found 2000"),
         (["-n", "2", "--sizes", "100000G"], "this host has .*; choose a smaller --sizes, or --ranks"),
         (["--measure", "-n", "2", "-o", "a", "--seconds", "3"], "expected no --ranks, --seconds, --output"),
         (["-o", "."], "expected a writable file; found '.': Is a directory"),

@@ -85,7 +85,7 @@ def test_brackets_in_a_name_are_printed_as_they_are(tmp_path: Path, capsys: pyte
 
 
 def test_processes_share_the_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cli.verify._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     code, text = verify(capsys, "dissemination", "--ranks", "1-5", "--json")
     assert code == 0
@@ -104,7 +104,7 @@ def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_file_that_only_imports_what_lies_beside_it(
     cores: set[int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.cli.verify._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: cores)
     write(tmp_path)
     file = tmp_path / "imports.py"

@@ -143,7 +143,7 @@ def test_configure_for_all_says_what_a_file_lacks(tmp_path: Path) -> None:
     file.write_text(
         "import hocket\n"
         "for name in ('one', 'two'):\n"
-        "    direct = hocket.ALGORITHMS['barrier', 'direct'].write\n"
+        "    direct = hocket.algorithms('barrier')['direct'].write\n"
         "    hocket.algorithm('barrier', name=name, chunks=lambda p: 1)(direct)\n"
     )
     with hocket.init(0, 1) as comm:

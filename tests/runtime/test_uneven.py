@@ -157,7 +157,7 @@ def test_blocks_of_several_chunks(size: int, tmp_path: Path) -> None:
     (tmp_path / "cut.py").write_text(
         "import hocket\n"
         "for collective, name in (('all_gather_v', 'ring'), ('reduce_scatter_v', 'ring')):\n"
-        "    one = hocket.ALGORITHMS[collective, name]\n"
+        "    one = hocket.algorithms(collective)[name]\n"
         "    hocket.algorithm(collective, name='cut')(one.refine(3))\n"
     )
     counts = [LARGE * (rank % 2) + 4 * rank for rank in range(size)]

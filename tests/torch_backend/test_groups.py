@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import hocket
+from hocket.torch_backend import Options
 from tests.torch_backend.ranks import descriptors, run
 
 
@@ -59,11 +60,11 @@ def test_destroyed_and_made_again(tmp_path: Path) -> None:
 
 def with_options() -> tuple[Any, ...]:
     algorithms = {}
-    for options in (None, hocket.Options(algorithm="ring"), hocket.Options(order="rank", timeout=7.5)):
+    for options in (None, Options(algorithm="ring"), Options(order="rank", timeout=7.5)):
         group = dist.new_group(pg_options=options)
         dist.all_reduce(torch.ones(1000), group=group)
         algorithms[options] = set(group.communicator.statistics["algorithms"])
-    assert algorithms[hocket.Options(algorithm="ring")] == {"all_reduce:ring"}
+    assert algorithms[Options(algorithm="ring")] == {"all_reduce:ring"}
     with pytest.raises(TypeError, match=r"expected hocket\.Options"):
         dist.new_group(pg_options={"algorithm": "ring"})
     return ()

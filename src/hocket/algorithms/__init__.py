@@ -3,7 +3,11 @@
 Unlike other faces, this one loads everything at once, because a program is known only once it has registered itself.
 """
 
+import sys
+from types import ModuleType
+
 from hocket.algorithms import programs
+from hocket.algorithms.listing import Algorithms, list_algorithms
 from hocket.algorithms.loading import find, load, only
 from hocket.algorithms.promise import said
 from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, is_built_in, on_replaced
@@ -11,12 +15,25 @@ from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, is_buil
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
+    "Algorithms",
     "algorithm",
     "find",
     "is_built_in",
+    "list_algorithms",
     "load",
     "on_replaced",
     "only",
     "programs",
     "said",
 ]
+
+
+class _Face(ModuleType):
+    """This module, which programs call: hocket.algorithms("all_reduce")."""
+
+    def __call__(self, collective: str) -> Algorithms:
+        """See list_algorithms."""
+        return list_algorithms(collective)
+
+
+sys.modules[__name__].__class__ = _Face

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hocket.algorithms.msccl_file import algorithm_of
-from hocket.algorithms.registry import ALGORITHMS, Algorithm, tell_replaced
+from hocket.algorithms.registry import ALGORITHMS, REGISTERED, Algorithm, tell_replaced
 from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
 from hocket.errors import ScheduleError
 from hocket.schedule import find_collective
@@ -68,7 +68,7 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
     with _loading:
         before, by_import = dict(ALGORITHMS), _by_import.setdefault(Path(path).resolve(), {})
         try:
-            ALGORITHMS.update({key: one for key, one in by_import.items() if key not in before})
+            REGISTERED.update({key: one for key, one in by_import.items() if key not in before})
             try:
                 _run(path)
             finally:
@@ -83,8 +83,8 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
                     one.verify(num_ranks, num_ranks - 1)
         except BaseException:  # Remove what is wrong or not proved; other threads may be reading the rest.
             for one in _registered_since(before, ""):
-                del ALGORITHMS[one.collective, one.name]
-            ALGORITHMS.update(before)
+                del REGISTERED[one.collective, one.name]
+            REGISTERED.update(before)
             tell_replaced()
             raise
     return made

@@ -7,10 +7,11 @@ promises (`steps`, `sent`, `labels`) are data, and `verify` checks them.
 import functools
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
@@ -211,7 +212,8 @@ class Algorithm:
         return blamed_on(self.source.rpartition(":")[0], self.source, what)
 
 
-ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
+REGISTERED: dict[tuple[str, str], Algorithm] = {}  # only this file and loading.py change it
+ALGORITHMS: Mapping[tuple[str, str], Algorithm] = MappingProxyType(REGISTERED)
 """Every algorithm by (collective, name)."""
 
 on_replaced: list[Callable[[], None]] = []
@@ -278,7 +280,7 @@ def algorithm(
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
         is_replacing = any((one.collective, name) in ALGORITHMS for one in made)
-        ALGORITHMS.update({(one.collective, name): one for one in made})
+        REGISTERED.update({(one.collective, name): one for one in made})
         if is_replacing:
             tell_replaced()
         return made[0]
@@ -336,7 +338,7 @@ def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule],
 def _collective_of(method: str, other: Algorithm) -> str:
     if not isinstance(other, Algorithm):
         raise TypeError(
-            f"{method}: expected an algorithm, such as hocket.ALGORITHMS[collective, name]; found {other!r}"
+            f"{method}: expected an algorithm, such as hocket.algorithms(collective)[name]; found {other!r}"
         )
     return other.collective
 

@@ -2,28 +2,16 @@
 
 import argparse
 import math
-import re
 
-from hocket.cli.limits import MOST_BYTES, MOST_COUNT
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MOST_COUNTS = 1 << 16  # rank counts in one range
+from hocket.answers import parse_size, read_rank_counts
 
 
 def rank_counts(text: str) -> list[int]:
     """Returns the rank counts in "4", "1-16" or "2,4,8-16", sorted; for argparse."""
-    counts: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
-            raise argparse.ArgumentTypeError(f"{part!r} is not a rank count; expected for example 4, 1-16 or 2,4,8-16")
-        if int(last) > MOST_COUNT or int(last) - int(first) >= _MOST_COUNTS:
-            raise argparse.ArgumentTypeError(
-                f"{part!r} is too large; expected at most {_MOST_COUNTS} rank counts, each at most {MOST_COUNT}"
-            )
-        counts.update(range(int(first), int(last) + 1))
-    return sorted(counts)
+    try:
+        return read_rank_counts(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def collective_name(text: str) -> str:
@@ -31,26 +19,6 @@ def collective_name(text: str) -> str:
     from hocket.schedule import find_collective_name
 
     return find_collective_name(text) or text
-
-
-def root_of(collective: str, root: int | None) -> int:
-    """Returns the root given by --root, or 0 without it. Raises ValueError if the collective has no root."""
-    from hocket.schedule import find_collective
-
-    if root is not None and not find_collective(collective).rooted:
-        raise ValueError(f"expected no --root, because {collective} has no root; found {root}")
-    return root or 0
-
-
-def parse_size(text: str) -> int:
-    """Returns the bytes in "8", "64K", "1.5M" or "1G". Raises ValueError for any other text."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise ValueError(f"expected a size in bytes, such as 8, 64K, 1M or 2G; found {text!r}")
-    size = float(found[1]) * _UNITS[found[2].upper()]
-    if size > MOST_BYTES:
-        raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {text!r}")
-    return int(size)
 
 
 def byte_count(text: str) -> int:

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import msgspec
 
-    from hocket.cli.limits import check_memory, check_ranks
+    from hocket.answers import check_memory, check_ranks
     from hocket.cli.writable import check_cache, check_writable
     from hocket.runtime.choice import tuner_file
     from hocket.runtime.tuning import tuner
@@ -172,7 +172,7 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
 
     from hocket.view import Terminal, name_bytes, name_count, name_range
 
-    console = Terminal(soft_wrap=True)
+    console = Terminal()
     if result.rules:
         table = Table("collective", "ranks", "size", "algorithm", "time / default's time (size)", box=None)
         for rule in result.rules:

@@ -12,6 +12,7 @@ code that makes them. A user's algorithm may depend on anything, so each process
 import functools
 import hashlib
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket import __version__, _core, algorithms, schedule
+from hocket import __version__, _core
 from hocket.algorithms import ALGORITHMS, Algorithm, is_built_in, only
+from hocket.algorithms import find as find_by_reference
 from hocket.runtime import cache
 from hocket.schedule import COLLECTIVES, LAWS, Plan, Schedule, lower
 
@@ -74,7 +76,7 @@ def find(collective: str, name: str) -> Algorithm:
         return found
     with _lock:
         if (collective, name) not in _of_files:
-            _of_files[collective, name] = only(name, algorithms.find(name, collective))
+            _of_files[collective, name] = only(name, find_by_reference(name, collective))
         return _of_files[collective, name]
 
 
@@ -163,8 +165,8 @@ def _proved(
 def _code() -> str:
     """Returns the digest of the code that writes, proves and lowers schedules: changed code trusts no old verdict."""
     content = hashlib.sha256(__version__.encode())
-    for package in (schedule, algorithms):
-        top = package.__path__[0]
+    for package in ("hocket.schedule", "hocket.algorithms"):
+        top = sys.modules[package].__path__[0]
         for folder, folders, names in os.walk(top):
             folders.sort()
             for name in sorted(names):

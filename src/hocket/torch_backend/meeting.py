@@ -42,7 +42,9 @@ def meet(store: Any, rank: int, size: int, seconds: float, options: Options | No
     bad ones raise TypeError or ValueError.
     """
     if options is not None and not isinstance(options, Options):
-        raise TypeError(f"pg_options is a {type(options).__name__}; expected hocket.Options for the backend 'hocket'")
+        raise TypeError(
+            f"pg_options is a {type(options).__name__}; expected hocket.torch_backend.Options for the backend 'hocket'"
+        )
     seconds = max(check_timeout("process group", seconds), SHORTEST_WAIT_SECONDS)
     address = _address(store, rank, size, seconds)
     own = dist.PrefixStore(address, store)

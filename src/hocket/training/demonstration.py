@@ -71,7 +71,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Proof:
+class FreshProof:
     """A proof made from scratch, without the cache: labels of the certificate, method, wall seconds."""
 
     labels: tuple[str, ...]
@@ -98,7 +98,7 @@ class Demonstration:
     first_loss: float
     last_loss: float
     algorithm: str
-    proof: Proof | None
+    proof: FreshProof | None
     communication_share: float
     training_seconds: float
     one_process_seconds: float
@@ -161,9 +161,9 @@ def choose_settings(dataset: Dataset) -> TrainingSettings:
 
 def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Progress | None) -> RankReport:
     """Runs one rank: it joins, checks that all ranks are there, makes weights of its own, and trains."""
-    import hocket
+    from hocket.runtime import init
 
-    with hocket.init() as communicator:
+    with init() as communicator:
         first = _first_all_reduce(communicator)
         before = dict(communicator.statistics["algorithms"])
         dataset = load(path)
@@ -177,9 +177,9 @@ def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Pr
 
 def start_rank() -> FirstAllReduce:
     """Runs only the beginning of `train_rank`, to time it once more."""
-    import hocket
+    from hocket.runtime import init
 
-    with hocket.init() as communicator:
+    with init() as communicator:
         return _first_all_reduce(communicator)
 
 
@@ -234,7 +234,7 @@ def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport],
     )
 
 
-def prove(algorithm: str, num_ranks: int) -> Proof | None:
+def prove(algorithm: str, num_ranks: int) -> FreshProof | None:
     """Builds and verifies an all_reduce from scratch; returns None if it is not a built-in one."""
     from hocket.algorithms import ALGORITHMS
     from hocket.schedule import verify
@@ -246,7 +246,7 @@ def prove(algorithm: str, num_ranks: int) -> Proof | None:
     certificate = verify(
         found.produce(found.layout(num_ranks)), declared=found.declared(num_ranks)
     )  # build() would use its memory
-    return Proof(tuple(sorted(certificate.labels)), certificate.method, perf_counter() - started)
+    return FreshProof(tuple(sorted(certificate.labels)), certificate.method, perf_counter() - started)
 
 
 def _most_used_all_reduce(algorithms: Mapping[str, int]) -> str:

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-import hocket
+from hocket import runtime
 from hocket.training.datasets import Dataset
 from hocket.training.model import Network
 from hocket.training.strategies.strategy import Alone, Indices, Strategy
@@ -69,11 +69,11 @@ def train(
         for batch in batches(len(dataset.train_labels), settings, epoch):
             own = strategy.own(batch)
             images, labels = dataset.train_images[own], dataset.train_labels[own]
-            with hocket.span("gradient"):
+            with runtime.span("gradient"):
                 loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
             strategy.sum(message)
             history.losses.append(float(loss[0]))
-            with hocket.span("update"):
+            with runtime.span("update"):
                 velocity *= settings.momentum
                 velocity += gradient
                 network.parameters -= settings.learning_rate * velocity

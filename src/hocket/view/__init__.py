@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from hocket.view.networks.mesh_text import name_axes as name_axes
     from hocket.view.networks.mesh_text import print_mesh as print_mesh
     from hocket.view.networks.network_explanation import print_network_explanation as print_network_explanation
+    from hocket.view.networks.network_picture import draw_network as draw_network
     from hocket.view.networks.simulation_plots import draw_all as draw_all
     from hocket.view.networks.simulation_plots import require_matplotlib as require_matplotlib
     from hocket.view.networks.simulation_text import print_result as print_result
     from hocket.view.networks.topology_text import facts_of as facts_of
     from hocket.view.networks.topology_text import print_topology as print_topology
+    from hocket.view.proof_text import print_proof as print_proof
+    from hocket.view.schedules.schedule_picture import draw_schedule as draw_schedule
     from hocket.view.schedules.schedule_text import print_schedule as print_schedule
     from hocket.view.terminal import Terminal as Terminal
     from hocket.view.traces.trace_summary import summarise as summarise
@@ -33,9 +36,12 @@ else:
             "explain_text": ["print_explanation"],
             "networks.mesh_text": ["PlacedMesh", "name_axes", "print_mesh"],
             "networks.network_explanation": ["print_network_explanation"],
+            "networks.network_picture": ["draw_network"],
             "networks.simulation_plots": ["draw_all", "require_matplotlib"],
             "networks.simulation_text": ["print_result"],
             "networks.topology_text": ["facts_of", "print_topology"],
+            "proof_text": ["print_proof"],
+            "schedules.schedule_picture": ["draw_schedule"],
             "schedules.schedule_text": ["print_schedule"],
             "terminal": ["Terminal"],
             "traces.trace_summary": ["summarise"],

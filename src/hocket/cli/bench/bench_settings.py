@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hocket.cli.limits import check_memory
+from hocket.answers import check_memory
 from hocket.runtime import plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (

@@ -121,8 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
+    from hocket.answers import check_ranks
     from hocket.cli.bench.bench_settings import BenchSettings, find_dtypes, find_operation, find_ops
-    from hocket.cli.limits import check_ranks
     from hocket.runtime.tuning import host_bound
     from hocket.schedule import COLLECTIVES
 
@@ -168,7 +168,7 @@ def _default_ranks() -> int:
 
 
 def _size(text: str) -> int:
-    from hocket.cli.argument_types import parse_size
+    from hocket.answers import parse_size
 
     try:
         return parse_size(text)
@@ -193,7 +193,7 @@ def _threads(text: str) -> None:
 
 def _count(least: int) -> Callable[[str], int]:
     def count(text: str) -> int:
-        from hocket.cli.limits import MOST_COUNT
+        from hocket.answers import MOST_COUNT
 
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, found {text!r}")

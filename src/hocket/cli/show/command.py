@@ -7,12 +7,9 @@ import argparse
 import importlib
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hocket.view import saving
-
-if TYPE_CHECKING:
-    from hocket.schedule import Schedule, Step
 
 _VIEWS = {
     "choice": "which algorithm runs for each collective, rank count and size",
@@ -26,16 +23,16 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "root": (_ALGORITHMS,),
     "groups": (_ALGORITHMS,),
     "dims": (_ALGORITHMS,),
-    "svg": (_ALGORITHMS,),
+    "svg": (_ALGORITHMS, "topology"),
     "msccl": (_ALGORITHMS,),
     "order": ("choice",),
     "tuner_file": ("choice",),
     "axes": ("mesh",),
     "nodes": ("mesh",),
     "topology": ("topology",),
+    "network": ("topology",),
 }
 _DEFAULT_RANKS = 4
-_MAX_JSON_ROWS = 1 << 22
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a view: {views}",
     )
+    parser.add_argument("network", nargs="?", metavar="KIND:ARGS", help="the network of `hocket show topology`")
     parser.add_argument(
         "--collective", type=collective_name, help="the collective, if several have an algorithm of this name"
     )
@@ -56,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--svg", metavar="FILE", help="draw the steps to FILE instead of printing them; - is standard output"
+        "--svg", metavar="FILE", help="draw the steps or the network to FILE instead; - is standard output"
     )
     parser.add_argument("--msccl", metavar="FILE.xml", help="also write the schedule as MSCCL XML")
     for name in _VIEWS:
@@ -66,68 +64,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the steps. If the schedule breaks a law, prints that below the steps and returns 1."""
     _check_options(arguments)
-    if arguments.algorithm in _VIEWS:
-        shown: int = _view(arguments.algorithm).run(arguments)
-        return shown
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both write to standard output")
-    from hocket.algorithms import find, only, said
-    from hocket.cli.argument_types import ranks_of_layout, root_of
-    from hocket.cli.limits import laws_asked
-    from hocket.errors import VerifyError
+    if arguments.algorithm in _VIEWS:
+        returned: int = _view(arguments.algorithm).run(arguments)
+        return returned
+    from hocket.answers import show
     from hocket.schedule import msccl
 
-    found = find(arguments.algorithm, arguments.collective, prove=False)
-    kinds = [one.collective for one in found]
-    kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
-    one = only(arguments.algorithm, [one for one in found if one.collective == kind])
-    root, num_ranks = root_of(one.collective, arguments.root), arguments.ranks
-    if num_ranks is None:
-        allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
-        num_ranks = ranks_of_layout(arguments) or next(allowed, _DEFAULT_RANKS)
-    layout = one.layout(num_ranks, root, groups=arguments.groups, dims=arguments.dims)
-    told = {"root": root, "groups": arguments.groups, "dims": arguments.dims}
-    schedule = one.build(num_ranks, **told)
+    names = ("collective", "ranks", "root", "groups", "dims")
+    shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
     if arguments.msccl is not None:
-        saving.write(arguments.msccl, msccl.write(schedule, one.name))
-    breach, labels = None, list[str]()
-    laws = laws_asked(schedule)
-    try:
-        if laws:
-            labels = sorted(one.verify(num_ranks, **told, laws=laws).labels)
-    except VerifyError as error:
-        breach = error
-    facts: dict[str, Any] = {
-        "name": one.name,
-        "collective": one.collective,
-        "num_ranks": schedule.num_ranks,
-        "root": schedule.root,
-        "groups": layout.groups,
-        "dims": layout.dims,
-        "num_chunks": schedule.num_chunks,
-        "num_steps": schedule.num_steps,
-        "sent": float(schedule.sent().max()) / schedule.num_chunks,
-        "promised": {"steps": said(one.steps), "sent": said(one.sent)},
-        "labels": labels,
-        "source": one.source,
-        "laws": laws,
-        "breach": None if breach is None else str(breach),
-    }
-    others = sorted(other.collective for other in found if other is not one and other.name == one.name)
-    in_file = sorted({f"{arguments.algorithm}:{other.name}" for other in found if other.name != one.name})
-    if arguments.svg is not None:
-        _write_svg(arguments.svg, schedule, facts, one.doc)
+        saving.write(arguments.msccl, msccl.write(shown.schedule, shown.name))
+    if arguments.svg == "-":
+        print(shown.svg(), end="")
+    elif arguments.svg is not None:
+        saving.write(arguments.svg, shown.svg())
     if arguments.json:
-        if schedule.num_rows > _MAX_JSON_ROWS:
-            raise ValueError(f"--json: expected at most {_MAX_JSON_ROWS:,} rows, found {schedule.num_rows:,}")
-        print(json.dumps(facts | {"steps": [_as_json(step) for step in schedule.steps()]}))
+        print(json.dumps(shown.as_json()))
     elif arguments.svg is None:
-        from hocket.view import print_schedule
+        from hocket.view import Terminal
 
-        print_schedule(schedule, facts, one.doc, others, in_file)
-    elif breach:
-        print(f"hocket show: {breach}", file=sys.stderr)
-    return 1 if breach else 0
+        shown.print(Terminal())
+    elif shown.breach:
+        print(f"hocket show: {shown.breach}", file=sys.stderr)
+    return 1 if shown.breach else 0
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
@@ -136,27 +97,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for option, places in _OPTIONS.items():
         if shown not in places and getattr(arguments, option) is not None:
             names = " and ".join(place if place == _ALGORITHMS else f"`hocket show {place}`" for place in places)
-            raise ValueError(
-                f"--{option.replace('_', '-')} belongs to {names}; found {arguments.algorithm!r}; leave it out"
-            )
+            given = "KIND:ARGS" if option == "network" else f"--{option.replace('_', '-')}"
+            raise ValueError(f"{given} belongs to {names}; found {arguments.algorithm!r}; leave it out")
 
 
 def _view(name: str) -> Any:
     return importlib.import_module(f"hocket.cli.show.show_{name}")
-
-
-def _write_svg(file: str, schedule: "Schedule", facts: dict[str, Any], doc: str) -> None:
-    from hocket.view.schedules import schedule_picture
-
-    picture = schedule_picture.draw(schedule, facts, doc)
-    if file == "-":
-        print(picture, end="")
-    else:
-        saving.write(file, picture)
-
-
-def _as_json(step: "Step") -> list[dict[str, Any]]:
-    from hocket.schedule import COLUMNS
-
-    columns = {name: getattr(step, name).tolist() for name in COLUMNS}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

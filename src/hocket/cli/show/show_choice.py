@@ -41,7 +41,7 @@ def add_arguments(parser: "argparse._ArgumentGroup") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table. Returns 1 if the environment leaves a collective without an algorithm, else 0."""
-    from hocket.cli.limits import check_ranks
+    from hocket.answers import check_ranks
     from hocket.runtime import Policy
     from hocket.runtime.ranks import cores
     from hocket.schedule import find_collective

@@ -25,7 +25,7 @@ def add_arguments(mesh: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the picture and the table, or one JSON object. Returns 0."""
-    from hocket.view import PlacedMesh, name_axes, name_count, print_mesh
+    from hocket.view import PlacedMesh, Terminal, name_axes, name_count, print_mesh
 
     topology = _parse(arguments.axes)
     num_nodes = 1 if arguments.nodes is None else arguments.nodes
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(placed.as_json()))
     else:
-        print_mesh(placed)
+        print_mesh(Terminal(), placed)
     return 0
 
 

@@ -7,27 +7,31 @@ import json
 def add_arguments(topology: argparse._ArgumentGroup) -> None:
     """Declares what `hocket show topology` takes besides --json."""
     topology.description = (
-        "a network and how its devices reach each other, for example: hocket show topology --topology dgx-a100:1"
+        "a network and how its devices reach each other, for example: hocket show topology dgx-a100:1"
     )
     topology.add_argument(
-        "--topology", metavar="KIND:ARGS", help="the network or file to show (default: list all kinds of network)"
+        "--topology", metavar="KIND:ARGS", help="the same as KIND:ARGS alone; without both, list all kinds of network"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints nodes, links and the matrix, or one JSON object. Returns 0."""
-    from hocket.network import load
-    from hocket.view import facts_of, print_topology
+    from hocket.answers import topology
+    from hocket.view import Terminal, saving
 
-    if arguments.topology is None:
+    named = arguments.network or arguments.topology
+    if named is None:
         _print_kinds(as_json=arguments.json)
         return 0
-    topology = load(arguments.topology)
-    facts = facts_of(topology)
+    network = topology(named)
+    if arguments.svg == "-":
+        print(network.svg(), end="")
+    elif arguments.svg is not None:
+        saving.write(arguments.svg, network.svg())
     if arguments.json:
-        print(json.dumps(facts))
-    else:
-        print_topology(facts)
+        print(json.dumps(network.as_json()))
+    elif arguments.svg is None:
+        network.print(Terminal())
     return 0
 
 

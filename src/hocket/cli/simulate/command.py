@@ -5,10 +5,10 @@ The simulated schedule is the one that would run. --sweep varies sizes, ranks, a
 
 import argparse
 import json
+import sys
 
-from hocket.cli.limits import MOST_RANKS
+from hocket.answers import DEFAULT_BYTES, MOST_RANKS, SimulationCase
 from hocket.cli.simulate import sweep
-from hocket.cli.simulate.case import DEFAULT_BYTES, cases_of
 
 LEVELS = ("closed", "steps", "events")
 
@@ -58,33 +58,53 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, the only one with times; found {arguments.level}")
-    cases = cases_of(arguments)
+    from hocket.answers import fastest_of
+
+    cases, notes = cases_asked(arguments)
+    for note in notes:
+        print(f"hocket simulate: {note}", file=sys.stderr, flush=True)
     if arguments.sweep:
         return sweep.run(arguments, cases)
     for name in ("csv", "plot", "jobs", "backend"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name} belongs to --sweep")
-    places = {(case.topology, case.num_ranks, case.num_bytes) for case in cases}
-    if len(places) > 1:
-        raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(places)} cases")
+    calls = {(case.topology, case.num_ranks, case.num_bytes) for case in cases}
+    if len(calls) > 1:
+        raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(calls)} cases")
     if arguments.trace is not None:
         from hocket.cli.writable import check_writable
-        from hocket.view import saving
 
         check_writable(arguments.trace)
-    rows = [case.row() for case in cases]
-    best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
-    result = cases[best].result(record=arguments.trace is not None)
+    prediction = fastest_of(cases, notes, record=arguments.trace is not None)
     if arguments.trace is not None:
         from hocket.network.simulation import timeline
+        from hocket.view import saving
 
+        assert prediction.result is not None
         with saving.writing(arguments.trace):
-            timeline.write(result, arguments.trace)
-    others = [row for row in rows if row is not rows[best]]
+            timeline.write(prediction.result, arguments.trace)
     if arguments.json:
-        print(json.dumps(rows[best] | {"others": others}))
+        print(json.dumps(prediction.as_json()))
     else:
-        from hocket.view import print_result
+        from hocket.view import Terminal
 
-        print_result(rows[best], result, others)
+        prediction.print(Terminal())
     return 0
+
+
+def cases_asked(arguments: argparse.Namespace) -> tuple[list[SimulationCase], list[str]]:
+    """Returns the cases that a command line asks for, and what the reader should know. Raises as answers.cases_of."""
+    from hocket.answers import cases_of
+
+    return cases_of(
+        arguments.collective,
+        arguments.topology,
+        algorithms=arguments.algorithm.split(",") if arguments.algorithm else (),
+        sizes=arguments.bytes or (),
+        rank_counts=arguments.ranks or (),
+        links=arguments.link,
+        reduce=arguments.reduce,
+        overhead=arguments.overhead,
+        level=arguments.level,
+        root=arguments.root,
+    )

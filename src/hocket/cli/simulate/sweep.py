@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hocket.cli.simulate.case import SimulationCase
+from hocket.answers import SimulationCase
 from hocket.cli.writable import check_writable
 from hocket.view import saving
 
@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
     if arguments.plot is not None:
         from hocket.view import draw_all
 
-        drawn = draw_all(arguments.plot, rows, [case.topology for case in cases], lambda number: cases[number].result())
+        networks = [str(case.topology) for case in cases]
+        drawn = draw_all(arguments.plot, rows, networks, lambda number: cases[number].result())
     if arguments.json:
         print(json.dumps({"rows": rows, "pictures": drawn}))
     elif arguments.csv is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hocket.training.strategies.strategy import Indices, Numbers
 
 if TYPE_CHECKING:
-    import hocket
+    from hocket.runtime import Communicator
 
 
 class DataParallel:
@@ -19,7 +19,7 @@ class DataParallel:
     ranks the same bits. Raises CommunicationError.
     """
 
-    def __init__(self, communicator: "hocket.Communicator") -> None:
+    def __init__(self, communicator: "Communicator") -> None:
         self._communicator = communicator
 
     def begin(self, parameters: Numbers) -> None:

@@ -8,6 +8,7 @@ from hocket.runtime import Cartesian
 from hocket.view.words import name_count
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 _MAX_WIDTH = 100
@@ -63,14 +64,13 @@ class PlacedMesh:
         }
 
 
-def print_mesh(placed: PlacedMesh) -> None:
+def print_mesh(console: "Console", placed: PlacedMesh) -> None:
     """Prints the picture, the table of all groups, and which groups cross nodes."""
     from rich.table import Table
 
     from hocket.view.networks.mesh_picture import Picture
-    from hocket.view.terminal import Terminal
 
-    console = Terminal()
+    console.soft_wrap = False  # long lists of groups go on below each other
     console.width = min(console.width, _MAX_WIDTH)
     topology, names = placed.topology, ",".join(placed.topology.axes)
     ranks, nodes = name_count(topology.size, "rank"), name_count(placed.num_nodes, "node")

@@ -1,9 +1,12 @@
 """The text that `hocket explain --topology` prints."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hocket.view.words import name_bytes, name_range, name_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PARTS = ("latency", "bandwidth", "reduction", "contention")
 
@@ -37,14 +40,12 @@ def why(rows: Sequence[dict[str, Any]]) -> str:
     return text
 
 
-def print_network_explanation(found: dict[str, Any]) -> None:
+def print_network_explanation(console: "Console", found: dict[str, Any]) -> None:
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
     from hocket.view.networks.simulation_text import compared, sentences
-    from hocket.view.terminal import Terminal
 
-    console = Terminal(soft_wrap=True)
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
     where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"

@@ -1,20 +1,20 @@
 """Draws sweeps: time and busbw over size, the fastest algorithm over size and ranks, how busy each link is."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hocket.view import saving
+from hocket.view.networks.network_picture import draw_network
 from hocket.view.words import name_bytes
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
-_MOST_DRAWN = 4096  # links in a picture
+_MOST_DRAWN = 4096  # links in a picture that come with a sweep
 _MOST_BESIDE = 3  # panels in a row
-_MOST_NAMED = 64  # nodes with their names
 
 
 def require_matplotlib() -> Any:
@@ -46,7 +46,9 @@ def draw_all(
     last = largest.index(max(largest))
     result = result_of(last)
     if np.count_nonzero(result.link_bytes) <= _MOST_DRAWN:
-        drawn.append(heat(f"{stem}-heat.svg", result, f"{rows[last]['collective']} {rows[last]['algorithm']}"))
+        file, title = f"{stem}-heat.svg", f"{rows[last]['collective']} {rows[last]['algorithm']}"
+        saving.write(file, draw_network(result.topology, result, title))
+        drawn.append(file)
     return drawn
 
 
@@ -122,101 +124,6 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
     patches = [pyplot.Rectangle((0, 0), 1, 1, color=colours(number)) for number in range(len(names))]
     figure.legend(patches, names, loc="outside right center", title="fastest")
     return saved(figure, file)
-
-
-def heat(file: str, result: "SimulationResult", title: str) -> str:
-    """Draws the network; the busier a link, the thicker and redder it is."""
-    pyplot = require_matplotlib()
-    from matplotlib.collections import LineCollection
-
-    network, busy = result.topology, result.link_seconds
-    points = positions(network)
-    share = busy / result.seconds if result.seconds else busy
-    figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
-    begin, end = points[network.link_source], points[network.link_target]
-    # Draw the two directions of a cable side by side: move each a little to its right.
-    along = end - begin
-    length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
-    aside = 0.008 * np.ptp(points) * np.stack((along[:, 1], -along[:, 0]), axis=1) / length
-    order = np.argsort(share, kind="stable")
-    lines = LineCollection(
-        _curves(begin + aside, end + aside)[order],
-        array=share[order],
-        cmap="YlOrRd",
-        clim=(0, 1),
-        linewidths=0.6 + 3 * share[order],
-    )
-    axes.add_collection(lines)
-    is_rank = np.zeros(network.num_nodes, bool)
-    is_rank[network.ranks] = True
-    axes.scatter(*points[is_rank].T, s=36, color="#24292f", zorder=3)
-    axes.scatter(*points[~is_rank].T, s=30, marker="s", color="#8c959f", zorder=3)
-    if network.num_nodes <= _MOST_NAMED:
-        for (x, y), name in zip(points.tolist(), network.node_names, strict=True):
-            axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=6)
-    figure.colorbar(lines, label="busy share of the time", shrink=0.7)
-    axes.set_title(f"{title} on {network.name}")
-    axes.set_axis_off()
-    return saved(figure, file)
-
-
-def _curves(begin: Any, end: Any) -> Any:
-    """Returns each link as a line of points: long links, which would pass over other nodes, are bent."""
-    along = end - begin
-    length = np.linalg.norm(along, axis=1)
-    bent = np.where(length > 1.6 * length.min(initial=np.inf), 0.12, 0.0)[:, None, None]
-    way = np.linspace(0, 1, 12)[None, :, None]
-    normal = np.stack((along[:, 1], -along[:, 0]), axis=1)[:, None, :]
-    return begin[:, None, :] + way * along[:, None, :] + bent * 4 * way * (1 - way) * normal
-
-
-def positions(network: Any) -> Any:
-    """Returns where nodes are drawn: float64[num_nodes, 2].
-
-    Nodes of a grid are drawn on it, with axes beyond the second as slanted offsets. Other networks are drawn on a
-    circle, or, if they have switches, as a row of ranks with each switch above the middle of the nodes below it.
-    """
-    from hocket.network import DimensionOrder
-
-    points = np.zeros((network.num_nodes, 2))
-    is_grid = isinstance(network.routing, DimensionOrder)
-    ranks = network.ranks
-    if is_grid and len(network.routing.shape) >= 2:
-        steps = np.array([[1.0, 0.0], [0.0, 1.0], [0.37, 0.28], [0.19, -0.31]])
-        at = np.unravel_index(np.arange(network.num_nodes), network.routing.shape)
-        return sum(np.outer(column, steps[axis % 4]) for axis, column in enumerate(at))
-    if is_grid or network.num_nodes == network.num_ranks:
-        angle = 2 * math.pi * np.arange(network.num_nodes) / network.num_nodes
-        return np.stack((np.sin(angle), np.cos(angle)), axis=1)
-    level = _levels(network)
-    points[ranks, 0] = np.arange(network.num_ranks)
-    for height in range(1, int(level.max()) + 1):
-        here = np.flatnonzero(level == height)
-        below = level[network.link_target] == height - 1
-        for node in here:
-            under = network.link_target[below & (network.link_source == node)]
-            points[node, 0] = points[under, 0].mean() if len(under) else 0.0
-        order = here[np.argsort(points[here, 0], kind="stable")]
-        spread = np.linspace(-0.5, network.num_ranks - 0.5, 2 * len(order) + 1)[1::2]
-        points[order, 0] = spread if height > 1 else 0.5 * (spread + points[order, 0])
-    points[:, 1] = level * max(1.0, network.num_ranks / 5)
-    return points
-
-
-def _levels(network: Any) -> Any:
-    """Returns the number of links between each node and the nearest rank."""
-    level = np.full(network.num_nodes, -1)
-    level[network.ranks] = 0
-    reached = 0
-    while (level < 0).any():
-        new = network.link_target[level[network.link_source] == reached]
-        new = new[level[new] < 0]
-        if not len(new):
-            break
-        reached += 1
-        level[new] = reached
-    level[level < 0] = reached + 1
-    return level
 
 
 def saved(figure: Any, file: str) -> str:

@@ -8,19 +8,20 @@ import numpy as np
 from hocket.view.words import name_bytes, name_seconds
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from hocket.network import SimulationResult
 
 _MOST_ROWS = 12  # links, or other algorithms
 _BINDING_SHARE = 0.5  # share of the time; a link that is busy for less is not called the bottleneck
 
 
-def print_result(row: dict[str, Any], result: "SimulationResult", others: Sequence[dict[str, Any]]) -> None:
+def print_result(
+    console: "Console", row: dict[str, Any], result: "SimulationResult | None", others: Sequence[dict[str, Any]]
+) -> None:
     """Prints the result of one call, its links, and a comparison with other algorithms."""
     from rich.markup import escape
 
-    from hocket.view.terminal import Terminal
-
-    console = Terminal(soft_wrap=True)
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
     console.print(
         f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{size} on {escape(row['topology'])}, "
@@ -29,8 +30,9 @@ def print_result(row: dict[str, Any], result: "SimulationResult", others: Sequen
     )
     for line in sentences(row):
         console.print(line, markup=False)
-    console.print()
-    console.print(_links(result))
+    if result is not None:
+        console.print()
+        console.print(_links(result))
     if others:
         console.print()
         console.print(compared([row, *others]))

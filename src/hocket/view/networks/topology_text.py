@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from hocket.network import LEGEND, Topology, affinity
 
@@ -35,18 +36,13 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     return facts
 
 
-def print_topology(facts: dict[str, Any]) -> None:
+def print_topology(console: Console, facts: dict[str, Any]) -> None:
     """Prints the result of facts_of."""
     from rich.markup import escape
     from rich.table import Table
 
-    from hocket.view.terminal import Terminal
-
-    console = Terminal()
     nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
-    console.print(
-        f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}", soft_wrap=True
-    )
+    console.print(f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}")
     table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
     for link in facts["links"]:
         table.add_row(
@@ -63,11 +59,11 @@ def print_topology(facts: dict[str, Any]) -> None:
     rows = [["", *facts["devices"], *(["socket"] if any(facts["sockets"]) else [])]]
     for device, ways, socket in zip(facts["devices"], facts["ways"], facts["sockets"], strict=True):
         rows.append([device, *ways, *([socket] if socket else [])])
-    print()
+    console.print()
     for row in rows:
-        print(" ".join(entry.ljust(width) for entry in row).rstrip())
+        console.print(" ".join(entry.ljust(width) for entry in row).rstrip(), markup=False)
     shown = {way.rstrip("0123456789") for ways in facts["ways"] for way in ways}
-    print()
+    console.print()
     for entry, meaning in LEGEND.items():
         if entry.rstrip("#") in shown:
-            print(f"{entry.ljust(4)} {meaning}")
+            console.print(f"{entry.ljust(4)} {meaning}", markup=False)

@@ -49,7 +49,7 @@ class _Moved:
     folded: bool
 
 
-def draw(schedule: "Schedule", facts: dict[str, Any], doc: str) -> str:
+def draw_schedule(schedule: "Schedule", facts: dict[str, Any], doc: str) -> str:
     """Returns the SVG of a schedule, ending in a newline; equal arguments give equal text.
 
     `facts` are those of `hocket show --json`, `doc` is the algorithm's docstring. Ranks are on a circle, with gaps

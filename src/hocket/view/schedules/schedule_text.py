@@ -49,7 +49,7 @@ def _promised(promised: dict[str, str]) -> str:
 
 
 def print_schedule(
-    schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str], in_file: list[str]
+    console: "Console", schedule: "Schedule", facts: dict[str, Any], doc: str, others: list[str], in_file: list[str]
 ) -> None:
     """Prints the steps of a schedule and the facts about it.
 
@@ -58,9 +58,6 @@ def print_schedule(
     """
     from rich.text import Text
 
-    from hocket.view.terminal import Terminal
-
-    console = Terminal(soft_wrap=True)
     name, comma, rest = headline(schedule, facts).partition(",")
     console.print(Text.assemble((name, "bold"), comma, rest))
     if idea(doc):

@@ -1,4 +1,4 @@
-"""Limits that a command checks before it starts: requests larger than the host, or too large to finish."""
+"""Limits that are checked before anything starts: requests larger than the host, or too large to finish."""
 
 import os
 from typing import TYPE_CHECKING
@@ -22,9 +22,9 @@ _LAWS = (1, 2, 4, 5)  # law 3 is about plans; only the schedule is shown or pred
 def check_ranks(num_ranks: int, least: int = 1) -> None:
     """Raises ValueError if one host cannot have this many ranks."""
     if num_ranks < least:
-        raise ValueError(f"--ranks: expected at least {least}, found {num_ranks}")
+        raise ValueError(f"ranks: expected at least {least}, found {num_ranks}")
     if num_ranks > MOST_RANKS:
-        raise ValueError(f"--ranks: expected at most {MOST_RANKS} on one host; found {num_ranks}")
+        raise ValueError(f"ranks: expected at most {MOST_RANKS} on one host; found {num_ranks}")
 
 
 def check_memory(num_ranks: int, num_bytes: int, option: str) -> None:

@@ -1,13 +1,11 @@
-"""`hocket explain --topology`: prints each algorithm's cost on a network, why the fastest wins, and its messages."""
+"""What each algorithm costs on a network, the steps of the fastest, and the fastest by size."""
 
-import argparse
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.simulate.case import SimulationCase, candidates, check_collective
+from hocket.answers.simulation_case import SimulationCase, candidates
 
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
@@ -15,36 +13,7 @@ if TYPE_CHECKING:
 _SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # sizes at which the fastest algorithm is determined
 
 
-def run_on_network(arguments: argparse.Namespace) -> int:
-    """Prints the explanation. Raises ValueError for a bad argument, TopologyError for an impossible network."""
-    check_collective(arguments.collective)
-    if arguments.measure:
-        raise ValueError("--measure times this machine and excludes --topology; leave one of them out")
-    if (arguments.bytes is None) != (arguments.collective == "barrier"):
-        expected = "no --bytes, because barrier moves no data" if arguments.bytes else "--bytes, the size of the call"
-        raise ValueError(f"expected {expected}; see hocket explain --help")
-    size, links = arguments.bytes or 1, tuple(arguments.link)
-    call = SimulationCase(
-        arguments.collective,
-        "",
-        size,
-        arguments.topology,
-        arguments.ranks,
-        links,
-        arguments.reduce,
-        overhead=arguments.overhead,
-    )
-    found = explain_on_network(call)
-    if arguments.json:
-        print(json.dumps(found))
-    else:
-        from hocket.view import print_network_explanation
-
-        print_network_explanation(found)
-    return 0
-
-
-def explain_on_network(call: SimulationCase) -> dict[str, Any]:
+def choices_on_network(call: SimulationCase) -> dict[str, Any]:
     """Returns the rows of all candidates, the fastest first; the steps of the fastest; the fastest per size.
 
     `call` gives everything but the algorithm.

@@ -1,9 +1,8 @@
-"""One simulated call as plain values, shared by `hocket simulate`, its sweep and `hocket explain`."""
+"""One call to simulate, as plain values: what simulate, its sweeps and explain have in common."""
 
-import argparse
 import functools
 import math
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +25,14 @@ _SWITCH_PIECE_BYTES, _MOST_SWITCH_PIECES = 1 << 22, 64
 class SimulationCase:
     """One call to simulate; small, so that it can be sent to another process.
 
-    num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: the values of
-    --link, --reduce and --overhead. The other fields are as on the command line.
+    num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: texts, as the
+    options --link, --reduce and --overhead take them.
     """
 
     collective: str
     algorithm: str
     num_bytes: int
-    topology: str
+    topology: "str | Topology"
     num_ranks: int | None = None
     links: tuple[str, ...] = ()
     reduce: str = ""
@@ -56,17 +55,17 @@ class SimulationCase:
                 f"in equal groups, such as dgx-h100:1,reduces=yes; found {self.collective} on {network.name}"
             )
 
-    def prove(self) -> None:
+    def prove(self) -> str:
         """Proves the schedule if its algorithm is not built in, because a schedule that may not run has no time.
 
-        Raises VerifyError if it breaks a law. If a proof would take too long, standard error says that none was made.
+        Raises VerifyError if it breaks a law. Returns a sentence if a proof would take too long, else "".
         """
         from hocket.algorithms import is_built_in
-        from hocket.cli.limits import laws_asked
+        from hocket.answers.limits import laws_asked
         from hocket.errors import ResourceError
 
         if self.algorithm == IN_SWITCHES or is_built_in((one := self._found()).source):
-            return
+            return ""
         num_ranks = self.network().num_ranks
         schedule = one.build(num_ranks, self.root)
         laws, missing = laws_asked(schedule), f"its schedule has {schedule.num_rows:,} rows"
@@ -76,12 +75,8 @@ class SimulationCase:
             except ResourceError:  # a prediction does not need the proof
                 missing = "memory is too small"
             else:
-                return
-        print(
-            f"hocket simulate: {one} was not proved for {num_ranks:,} ranks, because {missing}; use hocket verify",
-            file=sys.stderr,
-            flush=True,
-        )
+                return ""
+        return f"{one} was not proved for {num_ranks:,} ranks, because {missing}; use hocket verify"
 
     def schedule(self) -> "Schedule":
         """Returns the schedule for the placed ranks. Switches that reduce appear as extra ranks after the others."""
@@ -97,7 +92,7 @@ class SimulationCase:
 
     def result(self, *, record: bool = False) -> "SimulationResult":
         """Simulates the call; record=True keeps what was sent when."""
-        from hocket.cli.network_arguments import options_of
+        from hocket.answers.network_options import options_of
         from hocket.network import simulate
 
         options = options_of(self.reduce, self.overhead)
@@ -112,7 +107,7 @@ class SimulationCase:
 
         A ratio or bandwidth is None if nothing takes any time or, as in a barrier, no bytes are moved.
         """
-        from hocket.cli.network_arguments import options_of
+        from hocket.answers.network_options import options_of
         from hocket.network import lower_bound
 
         network, result = self.network(), self.result()
@@ -157,46 +152,58 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def cases_of(arguments: argparse.Namespace) -> list[SimulationCase]:
-    """Returns the cases of `hocket simulate`, ordered by topology, ranks, size and algorithm.
+def cases_of(
+    collective: str,
+    topologies: "Sequence[str | Topology]",
+    *,
+    algorithms: Sequence[str] = (),
+    sizes: Sequence[int] = (),
+    rank_counts: Sequence[int] = (),
+    links: Sequence[str] = (),
+    reduce: str = "",
+    overhead: str = "",
+    level: str = "events",
+    root: int | None = None,
+) -> tuple[list[SimulationCase], list[str]]:
+    """Returns the cases, ordered by topology, ranks, size and algorithm, and a sentence for each that is not proved.
 
-    Raises ValueError for an unknown collective, a size or root that the collective does not take, or a case without a
-    schedule, and VerifyError for a broken law. All this happens before the first case runs, so that no result is lost.
+    Without algorithms all are tried; without sizes, DEFAULT_BYTES is the only one; without rank_counts, all ranks take
+    part. Raises ValueError for an unknown collective, a size or root that the collective does not take, or a case
+    without a schedule, and VerifyError for a broken law. All this happens before the first case runs, so that no result
+    is lost.
     """
-    from hocket.cli.argument_types import root_of
-
-    check_collective(arguments.collective)
-    sizes, root = arguments.bytes or [DEFAULT_BYTES], root_of(arguments.collective, arguments.root)
-    if arguments.collective == "barrier":
-        if arguments.bytes is not None:
-            raise ValueError("expected no --bytes, because barrier moves no data; see hocket simulate --help")
+    check_collective(collective)
+    root = root_of(collective, root)
+    if collective == "barrier":
+        if sizes:
+            raise ValueError("expected no num_bytes (--bytes), as barrier moves no data; leave it out")
         sizes = [1]
-    cases = []
-    for topology in arguments.topology:
-        for num_ranks in arguments.ranks or [None]:
-            placed = _network(topology, tuple(arguments.link), num_ranks)
-            names = arguments.algorithm.split(",") if arguments.algorithm else candidates(arguments.collective, placed)
+    cases: list[SimulationCase] = []
+    counts: Sequence[int | None] = rank_counts or [None]
+    for topology in topologies:
+        for num_ranks in counts:
+            placed = _network(topology, tuple(links), num_ranks)
+            names = algorithms or candidates(collective, placed)
             cases += [
                 SimulationCase(
-                    arguments.collective,
-                    name,
-                    num_bytes,
-                    topology,
-                    num_ranks,
-                    tuple(arguments.link),
-                    arguments.reduce,
-                    arguments.level,
-                    root,
-                    arguments.overhead,
+                    collective, name, num_bytes, topology, num_ranks, tuple(links), reduce, level, root, overhead
                 )
-                for num_bytes in sizes
+                for num_bytes in sizes or [DEFAULT_BYTES]
                 for name in names
             ]
             for case in cases[-len(names) :]:  # the check does not depend on the size
                 case.check()
-    for case in {(case.algorithm, case.network().num_ranks): case for case in cases}.values():
-        case.prove()
-    return cases
+    distinct = {(case.algorithm, case.network().num_ranks): case for case in cases}.values()
+    return cases, [note for case in distinct if (note := case.prove())]
+
+
+def root_of(collective: str, root: int | None) -> int:
+    """Returns the root, 0 for None. Raises ValueError if one is given and the collective has none."""
+    from hocket.schedule import find_collective
+
+    if root is not None and not find_collective(collective).rooted:
+        raise ValueError(f"expected no root, because {collective} has none; found {root}")
+    return root or 0
 
 
 def check_collective(name: str) -> None:
@@ -214,13 +221,13 @@ def candidates(collective: str, network: "Topology") -> list[str]:
     Raises ValueError if there are so many ranks that building all schedules takes minutes or much longer.
     """
     from hocket.algorithms import ALGORITHMS
-    from hocket.cli.limits import MOST_RANKS
+    from hocket.answers.limits import MOST_RANKS
 
     num_ranks = network.num_ranks
     if num_ranks > MOST_RANKS:
         raise ValueError(
             f"expected at most {MOST_RANKS} ranks to try all algorithms, found {num_ranks} on {network.name}; "
-            "choose some with hocket simulate --algorithm A,..."
+            "choose some with algorithm= (--algorithm A,...)"
         )
     by_digest: dict[str, str] = {}
     for kind, name in sorted(ALGORITHMS):
@@ -272,7 +279,7 @@ def _tree(network: "Topology") -> "SwitchTree":
 
 
 @functools.lru_cache(8)
-def _network(text: str, links: tuple[str, ...], num_ranks: int | None) -> "Topology":
-    from hocket.cli.network_arguments import topology_of
+def _network(named: "str | Topology", links: tuple[str, ...], num_ranks: int | None) -> "Topology":
+    from hocket.answers.network_options import topology_of
 
-    return topology_of(text, list(links), num_ranks)
+    return topology_of(named, links, num_ranks)

@@ -1,0 +1,52 @@
+"""ANSWERS: what hocket.verify, simulate, explain, show and topology return, for programs, notebooks and commands."""
+
+from typing import TYPE_CHECKING
+
+from hocket.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hocket.answers.answer import Answer as Answer
+    from hocket.answers.explanations import Candidate as Candidate
+    from hocket.answers.explanations import Explanation as Explanation
+    from hocket.answers.explanations import NetworkExplanation as NetworkExplanation
+    from hocket.answers.explanations import SizeRange as SizeRange
+    from hocket.answers.explanations import explain as explain
+    from hocket.answers.limits import MOST_BYTES as MOST_BYTES
+    from hocket.answers.limits import MOST_COUNT as MOST_COUNT
+    from hocket.answers.limits import MOST_RANKS as MOST_RANKS
+    from hocket.answers.limits import check_memory as check_memory
+    from hocket.answers.limits import check_ranks as check_ranks
+    from hocket.answers.network_options import PLACEHOLDER as PLACEHOLDER
+    from hocket.answers.networks import LinkClass as LinkClass
+    from hocket.answers.networks import Network as Network
+    from hocket.answers.networks import topology as topology
+    from hocket.answers.predictions import Prediction as Prediction
+    from hocket.answers.predictions import fastest_of as fastest_of
+    from hocket.answers.predictions import simulate as simulate
+    from hocket.answers.proofs import Breach as Breach
+    from hocket.answers.proofs import Proof as Proof
+    from hocket.answers.proofs import ProvedAlgorithm as ProvedAlgorithm
+    from hocket.answers.proofs import verify as verify
+    from hocket.answers.quantities import parse_size as parse_size
+    from hocket.answers.quantities import read_rank_counts as read_rank_counts
+    from hocket.answers.shown import ShownSchedule as ShownSchedule
+    from hocket.answers.shown import show as show
+    from hocket.answers.simulation_case import DEFAULT_BYTES as DEFAULT_BYTES
+    from hocket.answers.simulation_case import SimulationCase as SimulationCase
+    from hocket.answers.simulation_case import cases_of as cases_of
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "answer": ["Answer"],
+            "explanations": ["Candidate", "Explanation", "NetworkExplanation", "SizeRange", "explain"],
+            "limits": ["MOST_BYTES", "MOST_COUNT", "MOST_RANKS", "check_memory", "check_ranks"],
+            "network_options": ["PLACEHOLDER"],
+            "networks": ["LinkClass", "Network", "topology"],
+            "predictions": ["Prediction", "fastest_of", "simulate"],
+            "proofs": ["Breach", "Proof", "ProvedAlgorithm", "verify"],
+            "quantities": ["parse_size", "read_rank_counts"],
+            "shown": ["ShownSchedule", "show"],
+            "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
+        },
+    )

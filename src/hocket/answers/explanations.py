@@ -1,0 +1,225 @@
+"""hocket.explain: which algorithm runs for a call, what each would cost, and why one of them wins."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from hocket.answers.answer import Answer
+from hocket.answers.limits import check_memory, check_ranks
+from hocket.answers.networks import Network, named_network
+from hocket.answers.predictions import Prediction
+from hocket.answers.quantities import parse_size
+from hocket.answers.simulation_case import SimulationCase, check_collective
+
+if TYPE_CHECKING:
+    from hocket.network import Topology
+    from hocket.view import Terminal
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm that could do a call on this host; sizes in bytes, times in seconds, None if unknown.
+
+    twins: algorithms with the same schedule. sent and reduced: of the busiest rank. predicted = latency + bandwidth +
+    reduction. error: how far half of the predictions are off, as a share. measured, low, high: the median and the
+    middle half of `rounds` rounds. complete: whether it was timed to the end, and not dropped as slower.
+    """
+
+    algorithm: str
+    twins: tuple[str, ...]
+    steps: int
+    sent: int
+    reduced: int
+    predicted: float | None
+    latency: float | None
+    bandwidth: float | None
+    reduction: float | None
+    error: float | None
+    measured: float | None
+    low: float | None
+    high: float | None
+    rounds: int | None
+    complete: bool
+
+
+@dataclass(frozen=True)
+class SizeRange:
+    """The fastest algorithm from min_bytes to max_bytes, both included; max_bytes is None without an upper end."""
+
+    min_bytes: int
+    max_bytes: int | None
+    algorithm: str
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Answer):
+    """Which algorithm runs for a call on this host, and why.
+
+    by: what decided, "table", "tuner file" or HOCKET_ALGO. table: what the table alone says. algo: HOCKET_ALGO's list
+    for this collective. tuned: when `hocket tune` measured; None if predictions are rough. candidates: the fastest
+    first.
+    """
+
+    collective: str
+    num_ranks: int
+    num_bytes: int
+    algorithm: str
+    by: str
+    table: str
+    tuner_file_lines: int
+    algo: str
+    tuned: str | None
+    candidates: tuple[Candidate, ...]
+    fastest_measured: tuple[SizeRange, ...]
+    fastest_predicted: tuple[SizeRange, ...]
+
+    @property
+    def why(self) -> str:
+        """Why the algorithm wins, or which one would be faster, in a sentence or two."""
+        from hocket.view import explain_text
+
+        return explain_text.why(self.as_json())
+
+    def print(self, console: "Terminal") -> None:
+        """Prints the candidates, why one of them runs, and which is the fastest at which size."""
+        from hocket.view import print_explanation
+
+        print_explanation(console, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as plain values, as `hocket explain --json` does."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, repr=False)
+class NetworkExplanation(Answer):
+    """What each algorithm costs for a call on a network, and why the fastest wins.
+
+    candidates: the fastest first. steps: the messages of the fastest one: first and last step, and for each message
+    source, target and bytes. fastest: the fastest algorithm by size.
+    """
+
+    collective: str
+    topology: str
+    num_ranks: int
+    num_bytes: int
+    algorithm: str
+    candidates: tuple[Prediction, ...]
+    steps: tuple[dict[str, Any], ...]
+    fastest: tuple[SizeRange, ...]
+
+    @property
+    def why(self) -> str:
+        """Why the algorithm wins, in a sentence or two."""
+        from hocket.view.networks import network_explanation
+
+        return network_explanation.why(self.as_json()["candidates"])
+
+    def print(self, console: "Terminal") -> None:
+        """Prints the candidates, why the first wins, its messages, and which is the fastest at which size."""
+        from hocket.view import print_network_explanation
+
+        print_network_explanation(console, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as plain values, as `hocket explain --topology ... --json` does."""
+        candidates = [one.row() for one in self.candidates]
+        fastest = [asdict(one) for one in self.fastest]
+        names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm")
+        plain = {name: getattr(self, name) for name in names}
+        return plain | {"candidates": candidates, "steps": list(self.steps), "fastest": fastest}
+
+
+@overload
+def explain(
+    collective: str, num_bytes: int | str | None = ..., *, ranks: int, topology: None = ..., measure: bool = ...
+) -> Explanation: ...
+@overload
+def explain(
+    collective: str,
+    num_bytes: int | str | None = ...,
+    *,
+    topology: "str | Network | Topology",
+    ranks: int | None = ...,
+    links: Sequence[str] = ...,
+    reduce: str = ...,
+    overhead: str = ...,
+) -> NetworkExplanation: ...
+@overload
+def explain(
+    collective: str,
+    num_bytes: int | str | None = ...,
+    *,
+    ranks: int | None = ...,
+    topology: "str | Network | Topology | None" = ...,
+    measure: bool = ...,
+    links: Sequence[str] = ...,
+    reduce: str = ...,
+    overhead: str = ...,
+) -> Explanation | NetworkExplanation: ...
+
+
+def explain(
+    collective: str,
+    num_bytes: int | str | None = None,
+    *,
+    ranks: int | None = None,
+    topology: "str | Network | Topology | None" = None,
+    measure: bool = False,
+    links: Sequence[str] = (),
+    reduce: str = "",
+    overhead: str = "",
+) -> Explanation | NetworkExplanation:
+    """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
+
+    num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
+    call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
+    hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
+    overhead change it as the options of `hocket simulate` do. Raises ValueError for a bad argument, TopologyError for
+    an impossible network.
+    """
+    from hocket.schedule import find_collective_name
+
+    collective = find_collective_name(collective) or collective
+    if topology is None and ranks is None:
+        raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
+    if topology is not None and measure:
+        raise ValueError("measure (--measure) times this machine and excludes a topology; leave one of them out")
+    if topology is not None:
+        check_collective(collective)
+    else:
+        from hocket.runtime.tuning import tuner
+
+        if collective not in tuner.COLLECTIVES:
+            raise ValueError(f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {collective!r}")
+    if (num_bytes is None) != (collective == "barrier"):
+        if num_bytes is None:
+            raise ValueError("expected num_bytes (--bytes), the size of the call; found none")
+        raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
+    size = 1 if num_bytes is None else parse_size(num_bytes)
+    if topology is None:
+        assert ranks is not None
+        return _on_host(collective, ranks, size, measure=measure)
+    from hocket.answers.network_choices import choices_on_network
+
+    call = SimulationCase(collective, "", size, named_network(topology), ranks, tuple(links), reduce, overhead=overhead)
+    found = choices_on_network(call)
+    candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
+    fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
+    return NetworkExplanation(**found | {"steps": tuple(found["steps"])}, candidates=candidates, fastest=fastest)
+
+
+def _on_host(collective: str, num_ranks: int, num_bytes: int, *, measure: bool) -> Explanation:
+    from hocket.answers.host_choices import choices_on_host, entries_of
+
+    check_ranks(num_ranks)
+    if measure:
+        check_memory(num_ranks, num_bytes, "size, or fewer ranks")
+    found = choices_on_host(
+        collective, num_ranks, num_bytes, *entries_of(collective, num_ranks, num_bytes), measure=measure
+    )
+    candidates = tuple(Candidate(**row | {"twins": tuple(row["twins"])}) for row in found.pop("candidates"))
+    measured, predicted = (
+        tuple(SizeRange(**one) for one in found.pop(name)) for name in ("fastest_measured", "fastest_predicted")
+    )
+    return Explanation(**found, candidates=candidates, fastest_measured=measured, fastest_predicted=predicted)

@@ -1,0 +1,127 @@
+"""hocket.simulate: how long a collective takes on a network, and which links are the bottleneck."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from hocket.answers.answer import Answer
+from hocket.answers.networks import Network, named_network
+from hocket.answers.quantities import parse_size
+from hocket.answers.simulation_case import SimulationCase, cases_of
+
+if TYPE_CHECKING:
+    from hocket.network import SimulationResult, Topology
+    from hocket.view import Terminal
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction(Answer):
+    """The predicted time of a collective on a network; sizes in bytes, times in seconds, rates in bytes per second.
+
+    bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. algbw: the size divided by the
+    time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. latency, bandwidth,
+    reduction and contention add up to the time; contention below 0 is time saved by overlap. binding_links: the
+    bottleneck, at most 8 of num_binding_links; binding_share: the share of the time that they are busy. A ratio or a
+    rate is None if nothing takes any time or no bytes are moved. others: the predictions of the other algorithms that
+    were tried. result: the simulation itself, with the load of every link; None in `others`. notes: what the reader
+    should know, for example that an algorithm was not proved.
+    """
+
+    collective: str
+    algorithm: str
+    topology: str
+    num_ranks: int
+    num_bytes: int
+    level: str
+    seconds: float
+    bound_seconds: float
+    ratio: float | None
+    algbw: float | None
+    busbw: float | None
+    latency: float
+    bandwidth: float
+    reduction: float
+    contention: float
+    num_steps: int
+    num_binding_links: int
+    binding_links: tuple[str, ...]
+    binding_share: float
+    others: "tuple[Prediction, ...]" = ()
+    result: "SimulationResult | None" = field(default=None, compare=False)
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: dict[str, Any], **more: Any) -> "Prediction":
+        """Returns the prediction in a row of SimulationCase.row."""
+        return cls(**row | {"binding_links": tuple(row["binding_links"])}, **more)
+
+    def row(self) -> dict[str, Any]:
+        """Returns the prediction of this algorithm alone as plain values."""
+        names = [one.name for one in fields(self) if one.name not in ("others", "result", "notes")]
+        return {name: getattr(self, name) for name in names} | {"binding_links": list(self.binding_links)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as plain values, as `hocket simulate --json` does."""
+        return self.row() | {"others": [one.row() for one in self.others]}
+
+    def print(self, console: "Terminal") -> None:
+        """Prints the time, its parts, the bottleneck and the busiest links, and the other algorithms."""
+        from hocket.view import print_result
+
+        print_result(console, self.row(), self.result, [one.row() for one in self.others])
+
+    def svg(self) -> str:
+        """Returns the network as SVG; the busier a link, the thicker and redder it is."""
+        from hocket.view import draw_network
+
+        title = f"{self.collective} {self.algorithm}"
+        return "" if self.result is None else draw_network(self.result.topology, self.result, title)
+
+
+def simulate(
+    collective: str,
+    *,
+    topology: "str | Network | Topology",
+    algorithm: str | Sequence[str] = (),
+    num_bytes: int | str | None = None,
+    ranks: int | None = None,
+    root: int | None = None,
+    level: str = "events",
+    links: Sequence[str] = (),
+    reduce: str = "",
+    overhead: str = "",
+    record: bool = False,
+) -> Prediction:
+    """Predicts the time of a collective on a network: of one algorithm, or of the fastest of several.
+
+    topology: KIND:ARGS, a file, or what hocket.topology returns. algorithm: names or FILE.py:NAME; without it, up to
+    1024 ranks, all built-in ones are tried. num_bytes: the size of the whole vector, a number or text such as "64M"
+    (the default); not for barrier. ranks: use only the first ranks. level: "closed", "steps" or "events". links, reduce
+    and overhead change the network as the options of `hocket simulate` do. record: keep what was sent when. Raises
+    ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that breaks a
+    law.
+    """
+    from hocket.schedule import find_collective_name
+
+    names = algorithm.split(",") if isinstance(algorithm, str) and algorithm else list(algorithm)
+    cases, notes = cases_of(
+        find_collective_name(collective) or collective,
+        [named_network(topology)],
+        algorithms=names,
+        sizes=[] if num_bytes is None else [parse_size(num_bytes)],
+        rank_counts=[] if ranks is None else [ranks],
+        links=links,
+        reduce=reduce,
+        overhead=overhead,
+        level=level,
+        root=root,
+    )
+    return fastest_of(cases, notes, record=record)
+
+
+def fastest_of(cases: Sequence[SimulationCase], notes: Sequence[str] = (), *, record: bool = False) -> Prediction:
+    """Returns the prediction for the fastest of the cases, with the others."""
+    rows = [case.row() for case in cases]
+    best = min(range(len(rows)), key=lambda number: rows[number]["seconds"])
+    others = tuple(Prediction.of(row) for number, row in enumerate(rows) if number != best)
+    return Prediction.of(rows[best], others=others, result=cases[best].result(record=record), notes=tuple(notes))

@@ -1,0 +1,300 @@
+"""hocket.verify: proves algorithms for rank counts, every root, and both alias modes."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hocket.answers.answer import Answer
+from hocket.answers.quantities import read_rank_counts
+from hocket.errors import ResourceError, ScheduleError
+
+if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
+    from hocket.schedule import Certificate
+    from hocket.view import Terminal
+
+_MIN_POOL_WORK = 2000  # below this (ranks squared times roots), starting processes costs more than it saves
+_MOST_JOB_WORK = 1 << 18  # above this, roots are split into several jobs, so that all cores finish together
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Why an algorithm does not hold: the law and where it is broken, what was expected and what was found.
+
+    law, step, rank and chunk are None where they do not apply: law if no law was broken, because there is no schedule
+    or memory is too small; name, collective and num_ranks if its file cannot run.
+    """
+
+    name: str | None
+    collective: str | None
+    source: str | None
+    num_ranks: int | None
+    root: int | None
+    law: int | None
+    step: int | None
+    rank: int | None
+    chunk: int | None
+    expected: int | str | None
+    found: int | str | None
+    message: str
+
+
+@dataclass(frozen=True)
+class ProvedAlgorithm:
+    """An algorithm that was asked about: the rank counts, and what holds for all of them.
+
+    ranks: those that it supports. labels: statements on the order of reduction. num_schedules: one for each rank count
+    and root.
+    """
+
+    name: str
+    collective: str
+    ranks: tuple[int, ...]
+    labels: tuple[str, ...]
+    num_schedules: int
+    source: str
+    failures: tuple[Breach, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether no law is broken."""
+        return not self.failures
+
+
+@dataclass(frozen=True, repr=False)
+class Proof(Answer):
+    """The result of hocket.verify; true if all that was asked holds.
+
+    algorithms: those that were asked about, also those that support none of the rank counts. failures: of all of them,
+    the smallest rank count first.
+    """
+
+    algorithms: tuple[ProvedAlgorithm, ...]
+    failures: tuple[Breach, ...]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was asked is proved."""
+        return not self.failures
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def line(self) -> str:
+        """Returns how many algorithms hold."""
+        return str(self).rpartition("\n")[2]
+
+    def print(self, console: "Terminal") -> None:
+        """Prints a line for each algorithm that holds, and each failure."""
+        from hocket.view import print_proof
+
+        print_proof(console, self.as_json(), [asdict(one) for one in self.algorithms])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as plain values, as `hocket verify --json` does."""
+        algorithms = [asdict(one) for one in self.algorithms if one.holds]
+        for one in algorithms:
+            del one["failures"]
+            one |= {"ranks": list(one["ranks"]), "labels": list(one["labels"])}
+        return {
+            "algorithms": algorithms,
+            "failures": [asdict(one) for one in self.failures],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def verify(
+    algorithm: str | None = None,
+    ranks: int | str | Iterable[int] | None = None,
+    *,
+    collective: str | None = None,
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
+    progress: "Callable[[Iterator[Any], int], Iterator[Any]] | None" = None,
+) -> Proof:
+    """Proves an algorithm for rank counts, every root, and both alias modes. A broken law is in the result's failures.
+
+    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones, or those of `collective`. ranks:
+    4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that take them; they also set the number
+    of ranks. progress wraps the iterator of finished jobs, whose number it is given. Raises ValueError for a bad
+    argument. A file that cannot run is a failure, too.
+    """
+    given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
+    counts = read_rank_counts(ranks_of_layout(groups, dims) or "1-16" if ranks is None else ranks)
+    started = time.perf_counter()
+    try:
+        algorithms = _select(algorithm, collective)
+        jobs = [
+            job
+            for one in algorithms
+            for num_ranks in counts
+            if one.allows(num_ranks)
+            for job in _jobs(algorithm, given, one, num_ranks)
+        ]
+    except ScheduleError as error:
+        return Proof((), (_failure(error),), 0.0)
+    if not jobs:
+        algorithms[0].layout(counts[0])  # raises a ValueError that suggests what to do
+    jobs.sort(key=lambda job: job.work, reverse=True)  # long jobs first, so that all cores finish together
+    results = _results(jobs)
+    found = list(results if progress is None else progress(results, len(jobs)))
+    proved = tuple(_summary(one, found) for one in algorithms)
+    failures = tuple(failure for one in proved for failure in one.failures)
+    return Proof(proved, failures, time.perf_counter() - started)
+
+
+def ranks_of_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> int | None:
+    """Returns the number of ranks that groups or a grid describe; None without them."""
+    if groups is not None:
+        return sum(groups)
+    return None if dims is None else math.prod(dims)
+
+
+def _summary(one: "Algorithm", results: "Sequence[_Result]") -> ProvedAlgorithm:
+    mine = [result for result in results if (result.job.collective, result.job.name) == (one.collective, one.name)]
+    labels = [result.labels for result in mine if result.labels is not None]
+    failures = sorted(
+        (failure for result in mine for failure in result.failures), key=lambda one: (one.num_ranks or 0, one.root or 0)
+    )
+    return ProvedAlgorithm(
+        one.name,
+        one.collective,
+        tuple(sorted({result.job.num_ranks for result in mine})),
+        tuple(sorted(frozenset.intersection(*labels))) if labels else (),
+        sum(result.num_schedules for result in mine),
+        one.source,
+        tuple(failures),
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    reference: str | None
+    collective: str
+    name: str
+    num_ranks: int
+    roots: range
+    groups: tuple[int, ...] | None = None
+    dims: tuple[int, ...] | None = None
+
+    @property
+    def layout(self) -> dict[str, tuple[int, ...] | None]:
+        """The arguments of Algorithm.build other than the number of ranks and the root."""
+        return {"groups": self.groups, "dims": self.dims}
+
+    @property
+    def work(self) -> int:
+        """Estimated duration, in a unit that is the same for all jobs."""
+        return self.num_ranks**2 * len(self.roots)
+
+
+@dataclass(frozen=True)
+class _Result:
+    job: _Job
+    num_schedules: int
+    labels: frozenset[str] | None
+    failures: list[Breach]
+
+
+def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
+    from hocket.algorithms import ALGORITHMS, find
+    from hocket.schedule import find_collective
+
+    if reference is not None:
+        return find(reference, collective, prove=False)
+    if collective is not None:
+        find_collective(collective)
+    return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]
+
+
+def _jobs(
+    reference: str | None, layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
+) -> Iterator[_Job]:
+    """Yields the jobs that prove one algorithm for one rank count and all roots."""
+    from hocket.schedule import find_collective
+
+    if any(layout.values()):
+        one.layout(
+            num_ranks, groups=layout["groups"], dims=layout["dims"]
+        )  # A bad layout is a bad argument, not a broken law.
+    num_roots = num_ranks if find_collective(one.collective).rooted else 1
+    roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
+    for first in range(0, num_roots, roots_each):
+        roots = range(first, min(first + roots_each, num_roots))
+        yield _Job(reference, one.collective, one.name, num_ranks, roots, **layout)
+
+
+def _prove(job: _Job) -> _Result:
+    """Runs one job, in this process or in one of the pool."""
+    from hocket.schedule import verify_together
+
+    (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
+    failures: list[Breach] = []
+    try:
+        built = [
+            (one.build(job.num_ranks, root, **job.layout), one.declared(job.num_ranks, root, **job.layout))
+            for root in job.roots
+        ]
+        certificates = verify_together(*zip(*built, strict=True))
+    except (ScheduleError, ResourceError, MemoryError):
+        # Some roots may hold: prove root by root, to report which ones fail.
+        certificates, failures = _prove_apart(one, job)
+    labels = [certificate.labels for certificate in certificates]
+    return _Result(job, len(certificates), frozenset.intersection(*labels) if labels else None, failures)
+
+
+def _prove_apart(one: "Algorithm", job: _Job) -> "tuple[list[Certificate], list[Breach]]":
+    """Proves each root on its own. Returns the certificates and the failures."""
+    certificates, failures = [], []
+    for root in job.roots:
+        try:
+            certificates.append(one.verify(job.num_ranks, root, **job.layout))
+        except (ScheduleError, ResourceError, MemoryError) as error:
+            failures.append(_failure(error, one, job.num_ranks, root))
+    return certificates, failures
+
+
+def _failure(
+    error: Exception, one: "Algorithm | None" = None, num_ranks: int | None = None, root: int | None = None
+) -> Breach:
+    message = str(error)
+    if one and not isinstance(error, ScheduleError):  # such an error names no line of the file
+        message = f"{one.source}: {message or type(error).__name__}"
+    law, step, rank, chunk = (getattr(error, name, None) for name in ("law", "step", "rank", "chunk"))
+    expected, found = (getattr(error, name, None) for name in ("expected", "found"))
+    return Breach(
+        name=None if one is None else one.name,
+        collective=None if one is None else one.collective,
+        source=None if one is None else one.source,
+        num_ranks=num_ranks,
+        root=root,
+        law=law,
+        step=step,
+        rank=rank,
+        chunk=chunk,
+        expected=expected if isinstance(expected, int | str | None) else str(expected),
+        found=found if isinstance(found, int | str | None) else str(found),
+        message=message,
+    )
+
+
+def _results(jobs: list[_Job]) -> Iterator[_Result]:
+    num_cores = min(len(os.sched_getaffinity(0)), len(jobs))
+    if num_cores == 1 or sum(job.work for job in jobs) < _MIN_POOL_WORK:
+        yield from map(_prove, jobs)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    # Fresh processes: a fork would copy the threads of linear algebra in an unknown state.
+    with ProcessPoolExecutor(num_cores, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(_prove, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,0 +1,46 @@
+"""Reads rank counts and sizes, as numbers or as text such as "1-16" or "64M"."""
+
+import re
+from collections.abc import Iterable
+
+from hocket.answers.limits import MOST_BYTES, MOST_COUNT
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST_COUNTS = 1 << 16  # rank counts in one range
+
+
+def read_rank_counts(asked: int | str | Iterable[int]) -> list[int]:
+    """Returns rank counts, sorted: of 4, of "4", "1-16" or "2,4,8-16", or of numbers. Raises ValueError for others."""
+    if isinstance(asked, int):
+        asked = [asked]
+    if not isinstance(asked, str):
+        counts = sorted(set(asked))
+        for count in counts:
+            if not 1 <= count <= MOST_COUNT:
+                raise ValueError(f"expected rank counts from 1 to {MOST_COUNT}; found {count}")
+        return counts
+    found: set[int] = set()
+    for part in asked.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+            raise ValueError(f"{part!r} is not a rank count; expected for example 4, 1-16 or 2,4,8-16")
+        if int(last) > MOST_COUNT or int(last) - int(first) >= _MOST_COUNTS:
+            raise ValueError(
+                f"{part!r} is too large; expected at most {_MOST_COUNTS} rank counts, each at most {MOST_COUNT}"
+            )
+        found.update(range(int(first), int(last) + 1))
+    return sorted(found)
+
+
+def parse_size(asked: int | str) -> int:
+    """Returns the bytes of 65536, "8", "64K", "1.5M" or "1G". Raises ValueError for anything else."""
+    if isinstance(asked, int):
+        asked = str(asked)
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMG]?)(?:i?B)?", asked.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"expected a size in bytes, such as 8, 64K, 1M or 2G; found {asked!r}")
+    size = float(found[1]) * _UNITS[found[2].upper()]
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a size of at most {MOST_BYTES >> 30}G, found {asked!r}")
+    return int(size)

@@ -1,0 +1,139 @@
+"""hocket.show: what an algorithm does, step by step, as text and as a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hocket.answers.answer import Answer
+from hocket.answers.limits import laws_asked
+from hocket.answers.simulation_case import root_of
+
+if TYPE_CHECKING:
+    from hocket.schedule import Schedule, Step
+    from hocket.view import Terminal
+
+_DEFAULT_RANKS = 4
+_MAX_JSON_ROWS = 1 << 22
+
+
+@dataclass(frozen=True, repr=False)
+class ShownSchedule(Answer):
+    """A schedule of an algorithm, its costs and its laws.
+
+    sent: the most that a rank sends, as a share of the vector of the collective. promised: the promises for P ranks as
+    text. labels: statements on the order of reduction. laws: those that were checked; breach: the one that is broken,
+    in words. others: other collectives with an algorithm of this name; in_file: other algorithms of its file.
+    """
+
+    name: str
+    collective: str
+    num_ranks: int
+    root: int
+    groups: tuple[int, ...] | None
+    dims: tuple[int, ...] | None
+    num_chunks: int
+    num_steps: int
+    sent: float
+    promised: dict[str, str]
+    labels: tuple[str, ...]
+    source: str
+    laws: tuple[int, ...]
+    breach: str | None
+    doc: str
+    others: tuple[str, ...]
+    in_file: tuple[str, ...]
+    schedule: "Schedule" = field(compare=False)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns all but the steps as plain values."""
+        names = (
+            *("name", "collective", "num_ranks", "root", "groups", "dims", "num_chunks", "num_steps", "sent"),
+            *("promised", "labels", "source", "laws", "breach"),
+        )
+        return {name: getattr(self, name) for name in names} | {"labels": list(self.labels)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as plain values, as `hocket show --json` does. Raises ValueError for too many rows."""
+        if self.schedule.num_rows > _MAX_JSON_ROWS:
+            raise ValueError(f"expected at most {_MAX_JSON_ROWS:,} rows as JSON, found {self.schedule.num_rows:,}")
+        return self.facts() | {"steps": [_as_json(step) for step in self.schedule.steps()]}
+
+    def print(self, console: "Terminal") -> None:
+        """Prints the steps, the costs and the laws."""
+        from hocket.view import print_schedule
+
+        print_schedule(console, self.schedule, self.facts(), self.doc, list(self.others), list(self.in_file))
+
+    def svg(self) -> str:
+        """Returns the steps as SVG."""
+        from hocket.view import draw_schedule
+
+        return draw_schedule(self.schedule, self.facts(), self.doc)
+
+    def _repr_html_(self) -> str:
+        return self.svg()  # it says all that the text says
+
+
+def show(
+    algorithm: str,
+    *,
+    collective: str | None = None,
+    ranks: int | None = None,
+    root: int | None = None,
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
+) -> ShownSchedule:
+    """Returns the steps of an algorithm, for 4 ranks unless it says otherwise.
+
+    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml. collective: needed if several have an algorithm of this name;
+    without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them; they also set the number
+    of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
+    """
+    from hocket.algorithms import find, only, said
+    from hocket.answers.proofs import ranks_of_layout
+    from hocket.errors import VerifyError
+
+    found = find(algorithm, collective, prove=False)
+    kinds = [one.collective for one in found]
+    kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
+    one = only(algorithm, [one for one in found if one.collective == kind])
+    root, num_ranks = root_of(one.collective, root), ranks
+    if num_ranks is None:
+        allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
+        num_ranks = ranks_of_layout(groups, dims) or next(allowed, _DEFAULT_RANKS)
+    layout = one.layout(num_ranks, root, groups=groups, dims=dims)
+    schedule = one.build(num_ranks, root, groups=groups, dims=dims)
+    breach, labels = None, list[str]()
+    laws = laws_asked(schedule)
+    try:
+        if laws:
+            labels = sorted(one.verify(num_ranks, root, groups=groups, dims=dims, laws=laws).labels)
+    except VerifyError as error:
+        breach = str(error)
+    return ShownSchedule(
+        name=one.name,
+        collective=one.collective,
+        num_ranks=schedule.num_ranks,
+        root=schedule.root,
+        groups=layout.groups,
+        dims=layout.dims,
+        num_chunks=schedule.num_chunks,
+        num_steps=schedule.num_steps,
+        sent=float(schedule.sent().max()) / schedule.num_chunks,
+        promised={"steps": said(one.steps), "sent": said(one.sent)},
+        labels=tuple(labels),
+        source=one.source,
+        laws=laws,
+        breach=breach,
+        doc=one.doc,
+        others=tuple(sorted(other.collective for other in found if other is not one and other.name == one.name)),
+        in_file=tuple(sorted({f"{algorithm}:{other.name}" for other in found if other.name != one.name})),
+        schedule=schedule,
+    )
+
+
+def _as_json(step: "Step") -> list[dict[str, Any]]:
+    from hocket.schedule import COLUMNS
+
+    columns = {name: getattr(step, name).tolist() for name in COLUMNS}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,214 @@
+"""Draws a network as SVG: its nodes and cables; after a simulation, how busy each link is."""
+
+import math
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.view.svg import add, document, number, pair, written
+
+if TYPE_CHECKING:
+    from hocket.network import SimulationResult, Topology
+
+_MOST_NAMED = 80  # nodes with their names
+_APART, _LEVEL, _MOST_WIDE = 76.0, 120.0, 1400.0  # pixels between near nodes, between levels, and of the picture
+_MARGIN, _NAME, _TOP, _LEGEND = 44.0, 60.0, 56.0, 34.0  # pixels around, for the last name, the title and the legend
+_MOST_TESTED = 1 << 24  # pairs of a link and a node that it may pass
+_INK, _GREY, _IDLE = "#24292f", "#6e7781", "#d0d7de"
+_SCALE = ((255, 237, 160), (254, 178, 76), (240, 59, 32), (128, 0, 38))  # of busy links, from 0 to 1
+_CLASSES = ("#0969da", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a")
+
+Floats = npt.NDArray[np.float64]
+
+
+def draw_network(topology: "Topology", result: "SimulationResult | None" = None, title: str = "") -> str:
+    """Returns the network as SVG. With a result, the busier a link, the thicker and redder it is.
+
+    Without a result each cable is one line, in the colour of its class. With one, the two directions of a cable lie
+    side by side, each a little to the right of the middle.
+    """
+    points = _in_pixels(positions(topology), has_levels=_has_levels(topology))
+    width, height = points.max(axis=0, initial=0.0) + _MARGIN
+    width = max(float(width) + _NAME - _MARGIN, 360.0)
+    root = document(width, float(height) + _LEGEND, font_family="sans-serif", font_size=11)
+    add(root, "rect", width="100%", height="100%", fill="white")
+    name = f"{title} on {topology.name}" if title else topology.name
+    add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
+    about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links"
+    add(root, "text", about, x=16.0, y=42.0, fill=_GREY)
+    if result is None:
+        _draw_cables(root, topology, points, float(height))
+    else:
+        _draw_busy(root, topology, points, result, float(height))
+    _draw_nodes(root, topology, points)
+    return written(root)
+
+
+def _draw_cables(root: Element, topology: "Topology", points: Floats, below: float) -> None:
+    classes = list(dict.fromkeys(topology.link_class.tolist()))
+    colour = {name: _CLASSES[i % len(_CLASSES)] for i, name in enumerate(classes)}
+    ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)
+    _, first = np.unique(ends, axis=0, return_index=True)
+    ways = _curves(points, points[ends[:, 0]], points[ends[:, 1]])
+    for link in np.sort(first).tolist():
+        _line(root, ways[link], colour[str(topology.link_class[link])], 1.4)
+    x = 16.0
+    for name in classes:
+        add(root, "line", x1=x, y1=below + 12, x2=x + 22, y2=below + 12, stroke=colour[name], stroke_width=3)
+        add(root, "text", name, x=x + 28, y=below + 16, fill=_INK)
+        x += 44 + 7.0 * len(name)
+
+
+def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> None:
+    share = result.link_seconds / result.seconds if result.seconds else result.link_seconds
+    begin, end = points[topology.link_source], points[topology.link_target]
+    along = end - begin
+    length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
+    aside = 3.0 * np.stack((-along[:, 1], along[:, 0]), axis=1) / length
+    ways = _curves(points, begin, end) + aside[:, None, :]
+    for link in np.argsort(share, kind="stable").tolist():
+        busy = float(share[link])
+        text = f"{topology.link_names([link])[0]}: busy for {busy:.0%} of the time"
+        line = _line(root, ways[link], colour_of(busy) if busy else _IDLE, 0.8 + 3.4 * busy)
+        add(line, "title", text)
+    add(root, "text", "busy share of the time", x=16.0, y=below + 16, fill=_INK)
+    for i in range(21):
+        add(root, "rect", x=156.0 + 6 * i, y=below + 6, width=6.2, height=10, fill=colour_of(i / 20))
+    for text, x in (("0", 146.0), ("1", 286.0)):
+        add(root, "text", text, x=x, y=below + 16, fill=_INK)
+
+
+def _draw_nodes(root: Element, topology: "Topology", points: Floats) -> None:
+    is_rank = np.zeros(topology.num_nodes, bool)
+    is_rank[topology.ranks] = True
+    named = topology.num_nodes <= _MOST_NAMED
+    for node, (x, y) in enumerate(points.tolist()):
+        if is_rank[node]:
+            shape = add(root, "circle", cx=x, cy=y, r=6.0, fill=_INK)
+        else:
+            shape = add(root, "rect", x=x - 5.5, y=y - 5.5, width=11.0, height=11.0, fill=_GREY, rx=2)
+        add(shape, "title", str(topology.node_names[node]))
+        if named:  # a white edge keeps the name legible over links
+            add(
+                root,
+                "text",
+                str(topology.node_names[node]),
+                x=x + 9,
+                y=y - 8,
+                fill=_INK,
+                stroke="white",
+                stroke_width=3,
+                paint_order="stroke",
+            )
+
+
+def _line(root: Element, way: Floats, colour: str, width: float) -> Element:
+    bent = not np.allclose(way[len(way) // 2], (way[0] + way[-1]) / 2)
+    stops = [tuple(point) for point in (way if bent else way[[0, -1]]).tolist()]
+    path = "M" + " L".join(map(pair, stops))
+    return add(root, "path", d=path, fill="none", stroke=colour, stroke_width=number(width))
+
+
+def colour_of(share: float) -> str:
+    """Returns the colour of a link that is busy for this share of the time, as #rrggbb."""
+    at = min(max(share, 0.0), 1.0) * (len(_SCALE) - 1)
+    low = min(int(at), len(_SCALE) - 2)
+    mixed = (round(a + (b - a) * (at - low)) for a, b in zip(_SCALE[low], _SCALE[low + 1], strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _in_pixels(points: Floats, *, has_levels: bool) -> Floats:
+    """Returns the points from the upper left corner, y downwards."""
+    points = np.stack((points[:, 0], -points[:, 1]), axis=1)
+    points = points - points.min(axis=0, initial=np.inf)
+    scales = np.array([_scale(points[:, 0]), _scale(points[:, 1])])
+    scales = np.array([scales[0], min(scales[1], _LEVEL / _step(points[:, 1]))]) if has_levels else scales.min()
+    shifted: Floats = points * scales + np.array([_MARGIN, _MARGIN + _TOP])
+    return shifted
+
+
+def _scale(along: Floats) -> float:
+    """Returns pixels per unit, so that near nodes are apart and the picture is not too wide."""
+    spread = float(along.max(initial=0.0))
+    most = (_MOST_WIDE - 2 * _MARGIN) / spread if spread else np.inf
+    return min(_APART / _step(along), most)
+
+
+def _step(along: Floats) -> float:
+    steps = np.diff(np.unique(np.round(along, 6)))
+    return float(steps[steps > 1e-3].min(initial=np.inf)) if (steps > 1e-3).any() else 1.0
+
+
+def _curves(points: Floats, begin: Floats, end: Floats) -> Floats:
+    """Returns each link as a line of points; a link that would pass over another node is bent."""
+    along = end - begin
+    length = np.maximum(np.linalg.norm(along, axis=1), 1e-9)
+    bent = np.zeros(len(begin))
+    if len(begin) * len(points) <= _MOST_TESTED:
+        for link in range(len(begin)):
+            away = points - begin[link]
+            share = away @ along[link] / length[link] ** 2
+            aside = np.abs(away[:, 0] * along[link, 1] - away[:, 1] * along[link, 0]) / length[link]
+            bent[link] = 0.12 * ((share > 0.02) & (share < 0.98) & (aside < 5)).any()
+    way = np.linspace(0, 1, 12)[None, :, None]
+    normal = np.stack((along[:, 1], -along[:, 0]), axis=1)[:, None, :]
+    curves: Floats = begin[:, None, :] + way * along[:, None, :] + bent[:, None, None] * 4 * way * (1 - way) * normal
+    return curves
+
+
+def _has_levels(network: "Topology") -> bool:
+    """Returns whether a network is drawn with its switches above its ranks."""
+    from hocket.network import DimensionOrder
+
+    return not isinstance(network.routing, DimensionOrder) and network.num_nodes != network.num_ranks
+
+
+def positions(network: Any) -> Any:
+    """Returns where nodes are drawn: float64[num_nodes, 2].
+
+    Nodes of a grid are drawn on it, with axes beyond the second as slanted offsets. Other networks are drawn on a
+    circle, or, if they have switches, as a row of ranks with each switch above the middle of the nodes below it.
+    """
+    from hocket.network import DimensionOrder
+
+    points = np.zeros((network.num_nodes, 2))
+    is_grid = isinstance(network.routing, DimensionOrder)
+    ranks = network.ranks
+    if is_grid and len(network.routing.shape) >= 2:
+        steps = np.array([[1.0, 0.0], [0.0, 1.0], [0.37, 0.28], [0.19, -0.31]])
+        at = np.unravel_index(np.arange(network.num_nodes), network.routing.shape)
+        return sum(np.outer(column, steps[axis % 4]) for axis, column in enumerate(at))
+    if not _has_levels(network):
+        angle = 2 * math.pi * np.arange(network.num_nodes) / network.num_nodes
+        return np.stack((np.sin(angle), np.cos(angle)), axis=1)
+    level = _levels(network)
+    points[ranks, 0] = np.arange(network.num_ranks)
+    for height in range(1, int(level.max()) + 1):
+        here = np.flatnonzero(level == height)
+        below = level[network.link_target] == height - 1
+        for node in here:
+            under = network.link_target[below & (network.link_source == node)]
+            points[node, 0] = points[under, 0].mean() if len(under) else 0.0
+        order = here[np.argsort(points[here, 0], kind="stable")]
+        spread = np.linspace(-0.5, network.num_ranks - 0.5, 2 * len(order) + 1)[1::2]
+        points[order, 0] = spread if height > 1 else 0.5 * (spread + points[order, 0])
+    points[:, 1] = level * max(1.0, network.num_ranks / 5)
+    return points
+
+
+def _levels(network: Any) -> Any:
+    """Returns the number of links between each node and the nearest rank."""
+    level = np.full(network.num_nodes, -1)
+    level[network.ranks] = 0
+    reached = 0
+    while (level < 0).any():
+        new = network.link_target[level[network.link_source] == reached]
+        new = new[level[new] < 0]
+        if not len(new):
+            break
+        reached += 1
+        level[new] = reached
+    level[level < 0] = reached + 1
+    return level

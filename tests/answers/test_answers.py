@@ -1,0 +1,164 @@
+"""hocket.verify, simulate, explain, show, topology, algorithms: the same as the commands, and pages for notebooks."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import hocket
+from hocket.answers import Answer
+from hocket.cli import main
+
+BROKEN = '''
+import hocket
+
+
+@hocket.algorithm("all_gather", name="half", chunks="P", ranks=("2 or more", lambda p: p > 1))
+def half(schedule):
+    """Only the first half of the ring."""
+    p, rank = schedule.num_ranks, schedule.ranks
+    for i in schedule.repeat(p // 2):
+        schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)
+'''
+ASKED: dict[str, tuple[Any, list[str]]] = {
+    "verify": (lambda: hocket.verify("ring", ranks="1-4"), ["verify", "ring", "--ranks", "1-4"]),
+    "simulate": (
+        lambda: hocket.simulate("all_reduce", algorithm="ring", num_bytes="64K", topology="torus:2x2"),
+        ["simulate", "all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", "torus:2x2"],
+    ),
+    "simulate-all": (
+        lambda: hocket.simulate("all_gather", num_bytes=1 << 20, topology="dgx-h100:1", ranks=4),
+        ["simulate", "all_gather", "-b", "1M", "--topology", "dgx-h100:1", "-n", "4"],
+    ),
+    "explain-network": (
+        lambda: hocket.explain("AllReduce", "64K", topology="torus:2x2"),
+        ["explain", "all_reduce", "-b", "64K", "--topology", "torus:2x2"],
+    ),
+    "explain-host": (
+        lambda: hocket.explain("broadcast", 4096, ranks=2),
+        ["explain", "broadcast", "-b", "4K", "--ranks", "2"],
+    ),
+    "show": (lambda: hocket.show("ring", ranks=3), ["show", "ring", "--ranks", "3"]),
+    "show-dims": (lambda: hocket.show("torus", dims=(2, 2)), ["show", "torus", "--dims", "2x2"]),
+    "topology": (lambda: hocket.topology("dgx-a100:1"), ["show", "topology", "dgx-a100:1"]),
+}
+
+
+def without_seconds(text: str) -> str:
+    return text.rpartition(", in ")[0] if "schedules proved" in text else text
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_is_what_the_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask, words = ASKED[name]
+    answer = ask()
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert without_seconds(str(answer)) == without_seconds(printed.rstrip("\n")) and len(printed) > 100
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    given = json.loads(json.dumps(answer.as_json()))
+    if name == "verify":
+        del told["seconds"], given["seconds"]
+    assert told == given and told
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_is_frozen_and_has_a_page_for_notebooks(name: str) -> None:
+    answer = ASKED[name][0]()
+    assert isinstance(answer, Answer) and repr(answer).count("\n") == 0 and len(repr(answer)) < 200
+    field = dataclasses.fields(answer)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(answer, field, None)
+    page = answer._repr_html_()
+    has_picture = name.partition("-")[0] in ("simulate", "show", "topology")
+    assert ("<svg" in page) == bool(answer.svg()) == has_picture
+    if has_picture:
+        assert ElementTree.fromstring(answer.svg()).tag.endswith("svg")
+    if name.partition("-")[0] != "show":
+        assert "<pre" in page and str(answer).splitlines()[0] in unescape(re.sub("<[^>]*>", "", page))
+
+
+def test_a_proof_that_fails_is_false_and_names_the_smallest_count_first(tmp_path: Path) -> None:
+    file = tmp_path / "half.py"
+    file.write_text(BROKEN)
+    proof = hocket.verify(str(file), ranks="1-6")
+    assert not proof and not proof.holds
+    assert [failure.num_ranks for failure in proof.failures] == [3, 4, 5, 6]
+    assert {(failure.law, failure.name, failure.collective) for failure in proof.failures} == {
+        (2, "half", "all_gather")
+    }
+    lines = str(proof).splitlines()
+    assert lines[0].startswith("all_gather half, 3 ranks: ") and "half.py:" in lines[0]
+    assert lines[1] == "    law 2 is broken for 4-6 ranks, too"
+    assert lines[2].startswith("0 of 1 algorithms hold") and len(lines) == 3
+    assert hocket.verify(str(file), ranks=2)
+
+
+def test_a_file_that_cannot_run_is_a_failure(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text("import hocket\n1 / 0\n")
+    proof = hocket.verify(str(file))
+    assert not proof and proof.algorithms == () and "wrong.py:2" in proof.failures[0].message
+
+
+def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:
+    found = hocket.simulate("all_reduce", num_bytes="64M", topology=hocket.topology("torus:2x2"))
+    assert found.ratio is not None and found.ratio > 1 - 1e-9 and found.seconds == pytest.approx(found.bound_seconds)
+    assert found.result is not None and found.result.link_bytes.max() > 0
+    assert [other.seconds for other in found.others] == [other.seconds for other in found.others if other.others == ()]
+    assert min(other.seconds for other in found.others) >= found.seconds
+    ring = hocket.simulate("all_reduce", algorithm="ring,direct", num_bytes="64M", topology="torus:2x2")
+    assert {ring.algorithm, ring.others[0].algorithm} == {"ring", "direct"}
+
+
+def test_bad_arguments_are_refused_before_anything_runs() -> None:
+    for ask, words in (
+        (lambda: hocket.verify("ring", ranks="4-1"), "is not a rank count"),
+        (lambda: hocket.verify("ring", ranks=0), "expected rank counts from 1"),
+        (lambda: hocket.simulate("all_reduce", num_bytes="64X", topology="torus:2x2"), "expected a size in bytes"),
+        (lambda: hocket.simulate("barrier", num_bytes=8, topology="torus:2x2"), "barrier moves no data"),
+        (lambda: hocket.explain("all_reduce", 8), "found neither"),
+        (lambda: hocket.explain("all_reduce", ranks=2), "expected num_bytes"),
+        (lambda: hocket.explain("all_reduce", 8, topology="torus:2x2", measure=True), "measure"),
+        (lambda: hocket.show("ring", root=1), "expected no root"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ask()
+    with pytest.raises(hocket.errors.ScheduleError, match="all_reduced"):
+        hocket.algorithms("all_reduced")
+
+
+@pytest.mark.parametrize("before", ["", "import hocket.algorithms; ", "hocket.init; ", "hocket.algorithm; "])
+def test_the_algorithms_of_a_collective_are_one_call_away(before: str) -> None:
+    program = f"import hocket; {before}print(*hocket.algorithms('AllReduce'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert {"ring", "direct", "tree"} <= set(done.stdout.split())
+
+
+def test_the_algorithms_of_a_collective_are_read_only() -> None:
+    known = hocket.algorithms("all_gather")
+    assert known["ring"].collective == "all_gather" and len(known) == len(list(known)) > 5
+    with pytest.raises(TypeError):
+        known["mine"] = known["ring"]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        hocket.algorithms.ALGORITHMS["all_gather", "mine"] = known["ring"]  # type: ignore[attr-defined]
+    with pytest.raises(KeyError, match=r"one of .*ring.*; found 'rign'"):
+        known["rign"]
+    head, *rows = str(known).splitlines()
+    assert head.split()[:4] == ["algorithm", "ranks", "steps", "sent"] and len(rows) == len(known)
+    assert any(row.startswith("ring ") and "P - 1" in row for row in rows)
+    assert known._repr_html_().count("<tr>") == len(known) + 1
+
+
+def test_importing_everything_does_not_import_torch() -> None:
+    program = "from hocket import *\nimport sys\nassert 'torch' not in sys.modules, 'torch was imported'\nprint(verify)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "function verify" in done.stdout
