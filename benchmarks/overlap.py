@@ -104,7 +104,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(table))
         return
-    print(f"all_reduce of 2 ranks beside matrices of {SIDE} x {SIDE}; milliseconds")
+    print(f"all_reduce of 2 ranks while they multiply matrices of {SIDE} x {SIDE}; milliseconds")
     print(
         f"{'link':<15} {'bytes':>9} {'computing':>10} {'communic.':>10} {'serial':>8} {'overlapped':>10} "
         f"{'hidden':>7} {'over longer':>11} {'over sum':>8} {'CPU':>7}"

@@ -20,7 +20,7 @@ def tables(run: Run) -> str:
         title = f"**{num_ranks} ranks**" + (f" ({peers})" if peers else "")
         parts += [title, table([row for row in run.rows if row.num_ranks == num_ranks])]
     if halves := [row for row in run.rows if beside_gloo(row)]:
-        title = f"**bfloat16, beside {TITLES['gloo']}**"
+        title = f"**bfloat16, compared with {TITLES['gloo']}**"
         parts += [title, table(halves, beside_gloo, lambda row: f"{row.operation}, {row.num_ranks} ranks")]
     if costs := run.costs.get("communicators", "").splitlines():
         parts += [costs[0].removeprefix("# "), "\n".join(costs[1:])]

@@ -50,12 +50,12 @@ def test_bfloat16_stands_beside_gloo_by_ranks() -> None:
     four = row("reduce", 8, 4, "bfloat16", hocket=[1.0, 2.0, 1.0], registered=[2.0, 2.0, 2.0], gloo=[6.0, 6.0, 900.4])
     text = markdown.tables(Run("a machine", [*ROWS, four]))
     assert text.endswith(
-        "**bfloat16, beside Gloo (torch.distributed)**\n\n"
+        "**bfloat16, compared with Gloo (torch.distributed)**\n\n"
         "| operation | 8 B |\n|---|---|\n"
         "| all_reduce, 2 ranks | 2.00 (2.00..2.00) |\n"
         "| reduce, 4 ranks | 6.00 (3.00..900) / 3.00 |"
     )
-    assert "bfloat16, beside" not in markdown.tables(Run("a machine", [ROWS[0]]))
+    assert "bfloat16, compared with" not in markdown.tables(Run("a machine", [ROWS[0]]))
 
 
 def test_a_cell_of_a_busy_row_is_marked() -> None:
@@ -82,7 +82,7 @@ def test_all_tables_come_from_one_result(
     assert compare.main() == 0
     two = f"**2 ranks** (Intel MPI: shared memory)\n\n{TABLE}"
     eight = "**8 ranks**\n\n| operation | 8 B |\n|---|---|\n| broadcast | 3.00 (3.00..3.00) |"
-    gloo = "**bfloat16, beside Gloo (torch.distributed)**\n\n| operation | 8 B |\n|---|---|\n"
+    gloo = "**bfloat16, compared with Gloo (torch.distributed)**\n\n| operation | 8 B |\n|---|---|\n"
     halves = gloo + "| all_reduce, 2 ranks | 2.00 (2.00..2.00) |"
     costs = "caption\n\n| ranks |\n|---|\n| 2 |"
     assert capsys.readouterr().out == "\n\n".join([run.machine, two, eight, halves, costs, goals.summary(rows) + "\n"])

@@ -1,5 +1,5 @@
-// What a test needs: a table that tests enter themselves into, and a check that says what it found. One failure ends a
-// test, on whatever thread it happens: it is an exception, and World carries it to the main thread.
+// The framework: a table in which tests register, and a check that says what it found. One failure ends a test, on any
+// thread: it is an exception, and World carries it to the main thread.
 #pragma once
 
 #include <sstream>

@@ -1,7 +1,7 @@
-"""Writes what core_tests runs: plans of all built-in algorithms, as the core is given them, and what must come out.
+"""Writes what core_tests runs: plans of all built-in algorithms, as the core gets them, and the expected results.
 
-The reference interpreter says what must come out, to the bit; the file holds a digest of each rank's output. Inputs are
-a formula of (rank, index) that fixtures.cpp repeats. The format is plain text, read by fixtures.cpp:
+The reference interpreter computes the expected results, to the bit; the file has a digest of each rank's output. Inputs
+are a formula of (rank, index) that fixtures.cpp repeats. The format is plain text, read by fixtures.cpp:
 
     schedule COLLECTIVE ALGORITHM num_ranks root in_place chunks_per_block uneven only_copies id
     rank num_input_chunks num_output_chunks num_scratch memory_blocks input_block output_block, the lengths of six
@@ -60,7 +60,7 @@ def input_of(rank: int, count: int, dtype: str) -> npt.NDArray[Any]:
 
 
 def digest(array: npt.NDArray[Any] | None) -> int:
-    """64 bits of the bytes and their places; padded with zeros to whole words."""
+    """64 bits of the bytes and their positions; padded with zeros to whole words."""
     if array is None:
         return 0
     raw = array.tobytes()
@@ -70,7 +70,7 @@ def digest(array: npt.NDArray[Any] | None) -> int:
 
 
 def cases(collective: Collective, number: int, num_ranks: int) -> Iterator[tuple[str, str, int]]:
-    """(dtype, op, block length) of the runs of one schedule; the rarer ones take turns among schedules."""
+    """Returns (dtype, op, block length) of the runs of one schedule; rare types take turns among schedules."""
     if not collective.exactly_once:
         yield "uint8", "max", 1
         return
@@ -86,7 +86,7 @@ def cases(collective: Collective, number: int, num_ranks: int) -> Iterator[tuple
 
 
 def uneven_lengths(collective: Collective, num_ranks: int, length: int) -> npt.NDArray[np.int64]:
-    """Elements of every block, from 0 to 2 * length; equal in both directions, so that ranks can exchange in place."""
+    """Returns the elements of every block, 0 to 2 * length; equal in both directions, for exchanges in place."""
     block = np.arange(collective.num_blocks(num_ranks))
     if collective.blocks == "pair":
         block = block // num_ranks * (block % num_ranks) + block // num_ranks + block % num_ranks
@@ -94,7 +94,7 @@ def uneven_lengths(collective: Collective, num_ranks: int, length: int) -> npt.N
 
 
 def in_place_layout(plan: Plan) -> tuple[int, int, int]:
-    """Blocks of the one memory of a call in place, and where input and output begin in it; -1 where there is none."""
+    """Returns the blocks of the one memory of a call in place, and where input and output begin; -1: it has none."""
     held, wanted = plan.input_blocks.tolist(), plan.output_blocks.tolist()
     begins = [0 if blocks else -1 for blocks in (held, wanted)]
     if held and wanted:
@@ -103,7 +103,7 @@ def in_place_layout(plan: Plan) -> tuple[int, int, int]:
 
 
 def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iterator[str]:
-    """One schedule in one alias mode."""
+    """Returns the text of one schedule in one alias mode."""
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
     identity = int(schedule.digest[:16], 16)
     flags = f"{int(kind.uneven)} {int(not kind.reduces)}"
@@ -128,7 +128,7 @@ def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iter
 
 
 def main(path: str) -> None:
-    """Write all fixtures to this file."""
+    """Writes all fixtures to this file."""
     lines: list[str] = []
     number = 0
     for (_, name), algorithm in sorted(ALGORITHMS.items()):

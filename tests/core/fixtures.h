@@ -10,7 +10,7 @@
 
 namespace hocket::test {
 
-/// Where input and output of a call lie. In place, both are in one memory, which holds the blocks of the longer one.
+/// Where input and output of a call are. In place, both are in one memory, which has the blocks of the longer one.
 struct Layout {
     int num_blocks = 0;                      // of the one memory
     int input_block = -1, output_block = -1; // -1: this rank has none
@@ -20,11 +20,11 @@ struct Case {
     Dtype dtype;
     Op op;
     Factor factor;                      // of premul_sum
-    std::size_t block;                  // elements, where all blocks are as long
+    std::size_t block;                  // elements, if all blocks are equally long
     std::vector<std::uint64_t> lengths; // uneven: elements of each block of data
-    std::vector<std::uint64_t> digests; // by rank, 0 where it has no output
+    std::vector<std::uint64_t> digests; // by rank, 0 if it has no output
 
-    /// Elements of each of these blocks of data.
+    /// The elements of each of these blocks of data.
     std::vector<std::uint64_t> counts_of(std::span<const std::int32_t> blocks) const;
 };
 
@@ -43,7 +43,7 @@ struct Fixture {
 
 void load_fixtures(const char *path);
 const std::vector<Fixture> &fixtures();
-/// The one for root 0 and memory that is not aliased, unless asked otherwise.
+/// By default, the fixture for root 0 and memory that is not aliased.
 const Fixture &fixture(std::string_view collective, std::string_view algorithm, int num_ranks, int root = 0,
                        bool in_place = false);
 

@@ -13,7 +13,7 @@ namespace hocket::test {
 using Tier = Endpoint::Tier;
 
 inline constexpr std::uint32_t tag = 7;
-inline constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, but for the one that is reserved
+inline constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, without the reserved slot
 
 /// Sends one message and returns its line.
 inline Endpoint::Line &send(World &world, int from, int to, std::size_t num_bytes = 1000, std::size_t first = 0) {
@@ -30,13 +30,13 @@ inline void receive(World &world, int at, int from, std::size_t num_bytes = 1000
     transport.release(from, num_bytes);
 }
 
-/// `other` sends something in a slot that it keeps, so that `one` may hand out its own.
+/// `other` sends a message in a slot that it keeps, so that `one` may hand its own slots to it.
 inline void greet(World &world, int one = 0, int other = 1) {
     CHECK(send(world, other, one).tier == Tier::kept);
     receive(world, one, other);
 }
 
-/// Slots that the pool has for whoever wants them.
+/// Free slots of the pool.
 inline std::size_t count_pooled(Context &context) {
     std::vector<Context::Slot> pool;
     while (const auto slot = context.take_slot()) pool.push_back(*slot);

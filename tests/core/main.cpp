@@ -21,8 +21,8 @@ std::vector<Test> &tests() {
 using namespace hocket::test;
 
 #if defined(__SANITIZE_THREAD__)
-/// libstdc++ counts who holds an exception, unseen by ThreadSanitizer: that one thread reads it, and another one, which
-/// lets go of it last, deletes it, looks like a race.
+/// ThreadSanitizer does not see how libstdc++ counts references to an exception. If one thread reads it, and another
+/// one releases it last and deletes it, that looks like a race.
 extern "C" const char *__tsan_default_suppressions() {
     return "race:std::runtime_error::~runtime_error\n"
            "race:std::logic_error::~logic_error\n";

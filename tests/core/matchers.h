@@ -11,12 +11,12 @@
 
 namespace hocket::test {
 
-/// The last two: processes that may attach to each other, and share cores or have one each.
+/// The last two: processes that may attach to each other, and that share cores or have one each.
 enum class Over { bytes, threads, processes, crowded, apart };
 
 inline constexpr Over all_transports[] = {Over::bytes, Over::threads, Over::processes, Over::crowded, Over::apart};
 
-/// Bytes that tell where they come from.
+/// Bytes that show their source.
 inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes) {
     std::vector<std::byte> bytes(num_bytes);
     for (std::size_t i = 0; i < num_bytes; ++i) {
@@ -25,7 +25,7 @@ inline std::vector<std::byte> content(std::size_t number, std::size_t num_bytes)
     return bytes;
 }
 
-/// Passes on to another transport what every transport has to do; all else is as by default, or said otherwise.
+/// Passes the required methods on to another transport; the rest keeps its default unless a test overrides it.
 class Relay : public Transport {
   public:
     explicit Relay(Transport &inner) : inner_(inner) {}
@@ -78,7 +78,7 @@ struct Machines {
 
     Matcher &operator[](int rank) { return *matchers[static_cast<std::size_t>(rank)]; }
 
-    /// A rank's matcher, by one over another transport.
+    /// Replaces a rank's matcher by one over another transport.
     void replace(int rank, Transport &transport) {
         auto &matcher = matchers[static_cast<std::size_t>(rank)];
         matcher = std::make_unique<Matcher>(transport, rank, static_cast<int>(matchers.size()));
@@ -94,7 +94,7 @@ struct Machines {
                                       std::vector<std::byte> &bytes, Dtype dtype = Dtype::uint8) {
         return post(rank, {.peer = peer, .tag = tag, .dtype = dtype, .data = bytes.data(), .num_bytes = bytes.size()});
     }
-    /// at_once: a receive whose message has come, where that may be.
+    /// at_once: receives a message that has arrived, if that is possible.
     std::shared_ptr<Exchange> post(int rank, const Message &message, bool at_once = false) {
         auto exchange = std::make_shared<Exchange>(message);
         Matcher &matcher = (*this)[rank];
@@ -103,7 +103,7 @@ struct Machines {
         return exchange;
     }
 
-    /// Until nothing moves any more.
+    /// Advances all until nothing moves any more.
     void settle() {
         for (bool moved = true; moved;) {
             moved = false;

@@ -57,7 +57,7 @@ Processes::Processes(int num_ranks, const Body &body, const WorldOptions &option
 Processes::~Processes() { munmap(board_, sizeof(Board)); }
 
 void Processes::live(int rank, const Body &body) {
-    alarm(60); // whatever hangs ends
+    alarm(60); // a process that hangs ends
     std::string complaint;
     try {
         Rank own;

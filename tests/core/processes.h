@@ -9,7 +9,7 @@
 
 namespace hocket::test {
 
-/// What the processes tell each other and the test.
+/// Data that the processes share with each other and the test.
 struct Board {
     static constexpr std::size_t max_ranks = 8;
 
@@ -18,11 +18,11 @@ struct Board {
     std::array<std::atomic<std::uint64_t>, max_ranks> endpoint;  // of the next communicator
     std::array<std::atomic<std::int64_t>, max_ranks> killed_at;  // steady clock; 0: not killed
     std::array<std::atomic<int>, max_ranks> reported;            // the rank that a survivor was told of, + 1
-    std::atomic<int> num_met;                                    // ever
-    std::atomic<int> num_done;                                   // with whatever the test counts
+    std::atomic<int> num_met;                                    // in total
+    std::atomic<int> num_done;                                   // with what the test counts
     std::array<std::array<char, 400>, max_ranks> complaint;
 
-    /// Waits until all `num_ranks` processes have come here.
+    /// Waits until all `num_ranks` processes have called this.
     void meet(int num_ranks);
 };
 
@@ -50,7 +50,7 @@ class Processes {
     Board *board_ = nullptr;
 };
 
-/// Ends this rank's process without a word to anybody.
+/// Ends this rank's process without notice.
 [[noreturn]] void die(const Rank &rank, Board &board);
 
 } // namespace hocket::test

@@ -1,4 +1,4 @@
-// Reserving, freeing and joining holes; memory that the system does not have; what a mapping says of addresses.
+// Reserving, freeing and joining holes; memory that the system does not have; what a mapping says about addresses.
 
 #include "arena.h"
 
@@ -28,7 +28,7 @@ thread_local bool system_is_full = false;
 
 } // namespace
 
-// Ours comes before the C library's: no limit that a process can set for itself fills the system for a memfd alone.
+// Replaces the C library's function: no limit that a process can set makes only a memfd run out of memory.
 extern "C" int fallocate(int descriptor, int mode, off_t offset, off_t length) {
     if (system_is_full && mode == 0) {
         errno = ENOSPC;
@@ -51,7 +51,7 @@ template <typename Action> Failure resource_failure_of(Action action) {
 
 constexpr std::size_t huge_page = 512 * page;
 
-/// Whether the system makes huge pages of shared memory when asked, without which the arena does with small ones.
+/// Whether the system makes huge pages of shared memory on request; if not, the arena has small pages.
 bool system_has_huge_pages() {
     std::ifstream size("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"),
         shmem("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -64,7 +64,7 @@ bool system_has_huge_pages() {
            std::sscanf(system.release, "%d.%d", &major, &minor) == 2 && std::pair(major, minor) >= std::pair(6, 1);
 }
 
-/// Bytes of this process's mapping that stand in its page tables as huge pages.
+/// The bytes of this process's mapping that its page tables have as huge pages.
 std::size_t bytes_in_huge_pages(const Mapping &mapping) {
     std::ostringstream begin;
     begin << std::hex << reinterpret_cast<std::uintptr_t>(mapping.base()) << '-';

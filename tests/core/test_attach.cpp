@@ -1,4 +1,4 @@
-// Attached chunks: what goes one way between two processes is moved by both, one half each; what else is fetched.
+// Attached chunks: data that goes one way between two processes is moved by both, one half each; the rest is fetched.
 
 #include "attach.h"
 #include "check.h"
@@ -55,8 +55,8 @@ bool is_refused(ShmTransport &reader) {
     return failure_of([&] { reader.view(1); }).has_value();
 }
 
-/// The way that the first message of an exchange goes, of blocks of int64, and whether all comes where it belongs.
-/// One rank after the other: nobody grants anything, and whoever comes first does not wait for the other.
+/// Returns how the first message of an exchange of int64 blocks goes, and checks the result. One rank runs after the
+/// other: no rank grants anything, and the first one does not wait for the other.
 Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t count, std::size_t least,
                        Memory memory = Memory::huge) {
     const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
@@ -94,7 +94,7 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
     CHECK(outputs[1].back() != 0 || collective == "reduce_scatter");
     for (const auto &buffer : buffers) need(memory == Memory::huge ? Pages::huge : Pages::small, *buffer);
     const auto tier = pair.world[0].communicator().transport().endpoint(0).ring(Lane::collectives, 1)[0].tier;
-    const bool is_staged = tier >= Endpoint::Tier::kept; // to and fro or not
+    const bool is_staged = tier >= Endpoint::Tier::kept; // in both directions or not
     return is_staged ? Endpoint::Tier::arena : tier;
 }
 
@@ -209,7 +209,7 @@ TEST(attaching_says_what_the_kernel_refuses) {
     const auto failure = failure_of([&] { read_attached(getpid(), nullptr, here); });
     CHECK(failure && failure->cause == Cause::resource && failure->error_number == EFAULT);
     CHECK(failure->text.find("HOCKET_CMA=0") != std::string::npos, failure->text);
-    // Half of it is there: nothing may pass as a copy of all.
+    // Half of it is there: it must not count as a copy of all.
     auto *pages =
         static_cast<std::byte *>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     munmap(pages + page, page);
@@ -226,7 +226,7 @@ TEST(attaching_says_what_the_kernel_refuses) {
 
 // The reader begins first, so that the sender sees its window.
 TEST(each_end_moves_one_half_of_what_goes_one_way) {
-    constexpr std::size_t short_one = 100'003, long_one = 1 << 18; // of int64: whole pieces, and for one an odd one
+    constexpr std::size_t short_one = 100'003, long_one = 1 << 18; // of int64: whole pieces, and one with an odd rest
     constexpr std::size_t least = std::size_t{64} << 10;
     struct Run {
         std::size_t count, least_bytes_past_caches;
@@ -263,7 +263,7 @@ TEST(each_end_moves_one_half_of_what_goes_one_way) {
         }
         CHECK(std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact(), run.count);
         const Endpoint::Line *const ring = root.endpoint(0).ring(Lane::collectives, 1);
-        // Where cores share no cache, they write into no private memory.
+        // If cores share no cache, they write to no private memory.
         const bool is_shared = run.is_shared && !(run.has_cores && root.shares_no_cache());
         const auto is_half = [&](const Endpoint::Line &line, Endpoint::Tier tier, std::size_t found) {
             return line.tier == tier && line.num_bytes == found;
@@ -275,7 +275,7 @@ TEST(each_end_moves_one_half_of_what_goes_one_way) {
 
 TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     constexpr std::size_t count = 100'003, least = std::size_t{64} << 10;
-    constexpr std::size_t in_all = 2 * 2 * count * sizeof(std::int64_t); // what both ranks get
+    constexpr std::size_t in_all = 2 * 2 * count * sizeof(std::int64_t); // the outputs of both ranks
     CHECK(tier_of("all_to_all", false, count, least) == Endpoint::Tier::attach);
     CHECK(tier_of("all_to_all", false, count, 4 * in_all) == Endpoint::Tier::attach);
     CHECK(tier_of("all_to_all", false, count, 4 * in_all + 4) == Endpoint::Tier::arena,
@@ -325,7 +325,7 @@ TEST(what_several_read_is_fetched_by_each_while_caches_hold_it) {
     CHECK(way_of(in_all / 4 - 1) == Endpoint::Tier::arena, "they do not hold it");
 }
 
-/// In copies of a megabyte, of which the last is shorter.
+/// In copies of a megabyte; the last one is shorter.
 TEST(exchanges_are_fetched_where_ranks_share_none_of_their_cores) {
     constexpr std::size_t least = std::size_t{8} << 20;
     CHECK(tier_of("all_to_all", true, 300'001, least) == Endpoint::Tier::attach);
@@ -342,7 +342,7 @@ TEST(exchanges_are_fetched_where_ranks_share_none_of_their_cores) {
     CHECK(tier_of("reduce_scatter", true, 300'001, least) == Endpoint::Tier::arena, "it is folded");
 }
 
-/// Where copies through slots take no longer than the kernel needs to look up small pages.
+/// If copies through slots are as fast as the kernel's lookup of small pages.
 TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
     const auto quick = has_quick_string_moves() ? Endpoint::Tier::arena : Endpoint::Tier::attach;
     CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::small) == quick);

@@ -1,4 +1,4 @@
-// Calls in order: on the stream beside blocking ones, on several communicators at once, and leaving in good order.
+// Calls in order: on the stream and blocking, on several communicators at once; and closing correctly.
 
 #include "handing.h"
 
@@ -75,7 +75,7 @@ TEST(communicator_blocks_beside_its_stream) {
 }
 
 TEST(who_waits_runs_what_nobody_has_begun) {
-    // Each rank launches, waits, blocks and leaves to the stream as it likes, also from a thread beside.
+    // Each rank launches, waits, and blocks at random, also from a second thread.
     for (const bool spin : {false, true}) {
         for (int num_ranks : {1, 2, 5}) {
             const Fixture &ring = fixture("all_reduce", "ring", num_ranks);
@@ -132,7 +132,7 @@ TEST(what_nobody_waits_for_begins_although_the_stream_sleeps) {
                     Reduction reduction(direct, rank, 5);
                     const auto work = communicator.submit(reduction.call());
                     communicator.run_awaited(*work, Clock::now() + patience);
-                    num_run_here += work->end().is_passed() ? 1 : 0; // else the stream runs it yet
+                    num_run_here += work->end().is_passed() ? 1 : 0; // otherwise the stream still runs it
                     CHECK(work->end().wait(patience) && !work->end().failure());
                     reduction.check();
                 }
@@ -151,7 +151,7 @@ TEST(who_waits_in_vain_leaves_the_call_to_the_stream) {
     World world(2);
     world.run([&](Rank &rank) {
         Clock::duration shortest = patience;
-        for (int round = 0; round < 70; ++round) { // beyond those after which ranks wait for each other to begin
+        for (int round = 0; round < 70; ++round) { // more than the calls after which ranks wait for each other
             Reduction first(direct, rank, 5), second(direct, rank, 5);
             if (rank.rank == 1) {
                 world.meet();
@@ -194,7 +194,7 @@ TEST(who_waits_sees_the_failure_of_what_it_runs) {
 }
 
 TEST(communicator_tells_before_it_waits) {
-    // What the hook gives up may be what another member needs to come: an interpreter lock, for example.
+    // The hook may release something that another member needs to arrive: an interpreter lock, for example.
     const Fixture &direct = fixture("all_reduce", "direct", 2);
     for (const bool others_run : {false, true}) {
         World world(2);
@@ -206,7 +206,7 @@ TEST(communicator_tells_before_it_waits) {
                 return;
             }
             Reduction first(direct, rank, 5), second(direct, rank, 5);
-            std::shared_ptr<Work> work; // on the stream, it holds up the one that is watched
+            std::shared_ptr<Work> work; // on the stream, it delays the one that is watched
             if (others_run) work = rank.communicator().submit(first.call());
             bool told = false;
             rank.communicator().run(second.call(), do_nothing, [&] {
@@ -220,7 +220,7 @@ TEST(communicator_tells_before_it_waits) {
 }
 
 TEST(communicators_do_not_disturb_each_other) {
-    // Three at once, each on a thread of its own, share the staging pool of their rank. Nobody has a core to spare.
+    // Three at once, each on its own thread, share the staging pool of their rank. No thread has its own core.
     for (const WorldOptions &options :
          {WorldOptions{.num_communicators = 3}, WorldOptions{.num_communicators = 3, .as_processes = true}}) {
         World world(4, options);
@@ -247,7 +247,7 @@ TEST(communicators_do_not_disturb_each_other) {
 }
 
 TEST(communicator_progresses_without_the_shared_pool) {
-    // Another user holds the whole pool, so each channel lives on its own slot.
+    // Another user holds the whole pool, so each channel has only its own slot.
     World world(3, {.as_processes = true});
     world.run([](Rank &rank) {
         while (rank.context->take_slot() || rank.context->take_slot_to_share_out()) continue;
@@ -273,7 +273,7 @@ TEST(communicator_has_all_slots_for_what_goes_one_way) {
                 }
             }
             world.meet();
-            const std::size_t is_away = rank.rank == first ? 0 : 1; // of who answered
+            const std::size_t is_away = rank.rank == first ? 0 : 1; // of the rank that answered
             CHECK(count_pooled(*rank.context) == num_slots - is_away, rank.rank, first);
             world.meet();
             std::vector<std::int64_t> values(1000, rank.rank);
@@ -281,7 +281,7 @@ TEST(communicator_has_all_slots_for_what_goes_one_way) {
             const Call call = call_of(broadcast, rank.rank, Dtype::int64, Op::sum, values.size(), place, place);
             for (int i = 0; i < 40; ++i) {
                 for (int k = 0; k < 5; ++k) {
-                    if (k == (rank.rank == 0 ? 4 : 0)) world.meet(); // who gives is four ahead, then looks for room
+                    if (k == (rank.rank == 0 ? 4 : 0)) world.meet(); // the giver is four ahead, then looks for room
                     rank.communicator().run(call, do_nothing);
                 }
             }
@@ -294,7 +294,7 @@ TEST(communicator_has_all_slots_for_what_goes_one_way) {
             world.meet();
             if (rank.rank == 1) run(4);
             world.meet();
-            if (rank.rank == 0) run(1); // so it knows that all were read
+            if (rank.rank == 0) run(1); // so it learns that all were read
             CHECK(count_pooled(*rank.context) == num_slots - (rank.rank == 0 ? 1 : 0), rank.rank, first,
                   count_pooled(*rank.context));
             if (rank.rank == 1) run(1);
@@ -304,8 +304,8 @@ TEST(communicator_has_all_slots_for_what_goes_one_way) {
 }
 
 TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
-    // Rank 0 calls on the first communicator, rank 1 on the second, and each staging pool is soon empty: what one holds
-    // is released only when the other rank has begun the call for which it wants a slot itself.
+    // Rank 0 calls on the first communicator, rank 1 on the second, and each staging pool is soon empty: a rank's slots
+    // are released only when the other rank has begun the call for which it needs a slot itself.
     for (const char *algorithm : {"ring", "direct", "direct_two_shot"}) {
         World world(2, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
         world.run([algorithm, &world](Rank &rank) {
@@ -328,8 +328,8 @@ TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {
 }
 
 TEST(communicators_in_opposite_order_on_two_threads_of_each_rank) {
-    // Both threads of a rank use both communicators; all ranks and threads begin with another one. They keep step, as
-    // one thread alone, with the other one done, would call both in an order that others do not.
+    // Both threads of a rank use both communicators, and begin with different ones. They keep in step: a thread alone,
+    // after the other one is done, would call both in another order than the other ranks.
     World world(3, {.num_communicators = 2, .as_processes = true, .max_slots = 1});
     world.run([](Rank &rank) {
         while (rank.context->take_slot_to_share_out()) continue;
@@ -405,7 +405,7 @@ TEST(communicators_come_and_go_in_one_context) {
 }
 
 TEST(communicator_closes_while_others_still_read) {
-    // The root has sent everything before the others begin: it waits at close until they have, then goes.
+    // The root has sent everything before the others begin: close() waits until they have it.
     for (std::size_t block : {std::size_t{3}, std::size_t{200}}) {
         World world(5);
         world.run([&world, block](Rank &rank) {
@@ -425,7 +425,7 @@ TEST(communicator_closes_while_others_still_read) {
 }
 
 TEST(communicators_are_all_finished_before_one_is_closed) {
-    // Rank 0 is ahead in the first and waits there; rank 1 comes to it only once it has waited in the second in vain.
+    // Rank 0 is ahead in the first and waits there; rank 1 arrives only after its wait in the second has failed.
     World world(2, {.num_communicators = 2});
     world.run([](Rank &rank) {
         Communicator &first = *rank.communicators[0], &second = *rank.communicators[1];

@@ -1,4 +1,4 @@
-// Every byte arrives, and none beside, however source and destination lie to cache lines and to each other.
+// Every byte is copied, and no byte outside, for every alignment of source and destination.
 
 #include "check.h"
 #include "copy.h"
@@ -12,7 +12,7 @@ using namespace hocket;
 namespace {
 
 constexpr std::size_t room = 5 * page;
-struct alignas(page) Memory { // of two such, bytes that lie at the same place lie so in their pages too
+struct alignas(page) Memory { // bytes at the same position of two of them have the same position in their pages
     std::array<std::byte, room> bytes{};
 };
 
@@ -45,5 +45,5 @@ TEST(copies_to_another_cache_are_exact) { check_copies(copy_to_other_cache); }
 TEST(copies_from_another_cache_are_exact) { check_copies(copy_from_other_cache); }
 
 #if defined(__x86_64__)
-TEST(string_moves_are_exact) { check_copies(copy_string); } // under sanitizers the others make none
+TEST(string_moves_are_exact) { check_copies(copy_string); } // under sanitizers, the other copies do not use them
 #endif

@@ -1,4 +1,4 @@
-// Ranks as processes, some of which are killed.
+// Ranks as processes; some are killed.
 
 #include "check.h"
 #include "processes.h"
@@ -26,7 +26,7 @@ Failure all_reduce_until_failure(Rank &rank, const char *algorithm, int num_rank
     }
 }
 
-/// A survivor: calls until it is told of a death, in time.
+/// A survivor: makes calls until it is told of a death, in time.
 void survive(Rank &rank, Board &board, const char *algorithm, int num_ranks, std::size_t count) {
     const Failure failure = all_reduce_until_failure(rank, algorithm, num_ranks, count);
     const std::int64_t noticed = now();
@@ -94,7 +94,7 @@ TEST(death_before_the_first_call) {
 }
 
 TEST(deaths_of_neighbours_are_all_found) {
-    // Rank 0 watches 1, and 1 watches 2: when both die, somebody has to take over. All name the same one.
+    // Rank 0 watches 1, and 1 watches 2: when both die, another rank must take over. All name the same one.
     for (int round = 0; round < 8; ++round) {
         Processes run(5, [round](Rank &rank, Board &board) {
             if (rank.rank == 1 || rank.rank == 2) {
@@ -140,8 +140,7 @@ TEST(endpoints_of_a_communicator_with_a_dead_member_are_used_again) {
 }
 
 TEST(leaving_after_close_is_no_death) {
-    // The root sends from staging, closes and is gone at once, without a word to its guard. The others have all they
-    // need.
+    // The root sends from staging, closes and ends at once, without notice to its guard. The others have all they need.
     for (int round = 0; round < 20; ++round) {
         const Processes run(8, [](Rank &rank, Board &) {
             const Fixture &broadcast = fixture("broadcast", "binomial", 8);
@@ -183,7 +182,7 @@ TEST(a_forked_child_is_told_so) {
     }
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "status", status);
-    world.run([](Rank &rank) { // the parent is none the worse for it
+    world.run([](Rank &rank) { // the parent is not affected
         CHECK(!failure_of([&] { rank.communicator().close(do_nothing); }));
     });
 }

@@ -1,4 +1,4 @@
-// A thread that does what others leave to it: when it has to be told, and what it finds by itself.
+// A thread that does work for others: when it must be woken, and what it finds by itself.
 
 #include "check.h"
 #include "doze.h"
@@ -13,7 +13,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Something to do is a number. The thread takes one away when it finds some.
+/// Work is a number. The thread subtracts one when it finds some.
 struct Place {
     explicit Place(bool spin) {
         thread = std::jthread([this, spin] {
@@ -41,7 +41,7 @@ struct Place {
         ++num_left;
         if (doze.is_asleep()) changed.notify_all();
     }
-    /// As who waits for what they have begun at once, and does it; the thread may have been faster.
+    /// Begins work, waits for it at once and so does it itself, unless the thread was faster.
     void begin_and_do() {
         const auto now = Clock::now();
         begin();
@@ -54,7 +54,7 @@ struct Place {
         while (!condition() && Clock::now() < until) done.wait_for(lock, std::chrono::microseconds(100));
         return condition();
     }
-    /// With the mutex: the thread dozes.
+    /// With the mutex locked: waits until the thread dozes.
     void lull(std::unique_lock<std::mutex> &lock) {
         CHECK(wait_for(lock, [this] {
             if (!doze.is_asleep()) return true;
@@ -109,7 +109,7 @@ TEST(doze_becomes_sleep_where_nothing_is_begun) {
     place.lull(lock);
     CHECK(place.wait_for(lock, [&] { return place.doze.is_asleep(); }));
     const int num_found = place.num_found;
-    place.begin(); // which wakes it; it dozes first, as somebody may wait
+    place.begin(); // wakes it; it dozes first, because another thread may wait
     CHECK(place.wait_for(lock, [&] { return place.num_found > num_found; }));
 }
 

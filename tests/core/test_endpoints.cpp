@@ -1,4 +1,4 @@
-// Endpoints are used again, once all members of the communicator have left: never sooner, and nothing of it remains.
+// Endpoints are used again after all members of the communicator have left: never earlier, and with nothing left over.
 
 #include "check.h"
 #include "world.h"
@@ -34,7 +34,7 @@ void all_reduce(Communicator &communicator, Rank &rank, std::size_t count) {
           rank.rank);
 }
 
-/// To the next rank and from the one before.
+/// A message to the next rank and one from the previous rank.
 void exchange(Communicator &communicator, std::size_t num_bytes) {
     const int rank = communicator.rank(), size = communicator.size();
     const int next = (rank + 1) % size, before = (rank + size - 1) % size;
@@ -47,7 +47,7 @@ void exchange(Communicator &communicator, std::size_t num_bytes) {
     CHECK(std::ranges::count(received, static_cast<std::byte>(before + 1)) == static_cast<std::ptrdiff_t>(num_bytes));
 }
 
-/// Of all ranks, which call this together; `offsets` is this opening's alone.
+/// Opens a communicator of all ranks, which call this together; `offsets` is for this opening only.
 std::unique_ptr<Communicator> open(World &world, Rank &rank, std::vector<std::size_t> &offsets) {
     offsets[static_cast<std::size_t>(rank.rank)] = add_endpoint(rank, world.size());
     world.meet();
@@ -56,7 +56,7 @@ std::unique_ptr<Communicator> open(World &world, Rank &rank, std::vector<std::si
     return std::make_unique<Communicator>(rank.context, members, rank.rank, offsets, false);
 }
 
-/// Whether all that members write into an endpoint is as in a new one; alarms and the bell only ever grow.
+/// Whether all that members write to an endpoint is as in a new one; alarms and the bell only grow.
 bool is_clean(const Rank &rank, std::size_t offset, int num_members) {
     const std::byte *begin = rank.arena->mapping()->base() + offset;
     return page_at(rank, offset).sleeping.load() == 0 &&
@@ -80,7 +80,7 @@ TEST(endpoint_is_used_again_once_all_members_have_closed) {
                 CHECK(add_endpoint(world[rank], 3) != world[rank].communicator().transport().own_offset(), rank, last);
             }
         }
-        for (int rank : {2, 0, 1}) { // what others have taken again by now counts as left too
+        for (int rank : {2, 0, 1}) { // an endpoint that others have taken again counts as left, too
             const std::size_t offset = world[rank].communicator().transport().own_offset();
             CHECK(!is_clean(world[rank], offset, 3), "or this test shows nothing");
             CHECK(add_endpoint(world[rank], 3) == offset, rank);
@@ -132,7 +132,7 @@ TEST(endpoint_with_a_stale_alarm_does_no_harm) {
     });
     std::vector<std::size_t> offsets(2);
     std::atomic<bool> done{false};
-    std::thread late([&] { // as one who learns of a death late, or has just stored that it has closed
+    std::thread late([&] { // like a rank that learns of a death late, or has just stored that it closed
         while (!done.load()) {
             for (int rank : {0, 1}) {
                 page_at(world[rank], world[rank].communicator().transport().own_offset()).raise_alarm();
@@ -219,7 +219,7 @@ TEST(endpoints_of_thousands_of_communicators) {
                     if (random() % 2 == 0) communicators[which].reset();
                 }
             }
-            // Whoever is one opening ahead of the others finds theirs of the round before still open.
+            // A rank that is one opening ahead finds the others' communicator of the last round still open.
             CHECK(used.size() <= 2 * at_once + 1, used.size());
         });
     }

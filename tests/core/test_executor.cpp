@@ -1,4 +1,4 @@
-// The machine in one thread, moved step by step: what may run when, and what it says that it waits for.
+// The executor in one thread, step by step: what may run when, and what it waits for.
 
 #include "byte_stream.h"
 #include "check.h"
@@ -53,7 +53,7 @@ TEST(executor_runs_in_any_order_of_ranks) {
     for (const Fixture &one : fixtures()) {
         if (one.in_place || one.collective != "all_reduce") continue;
         for (unsigned seed = 0; seed < 5; ++seed) {
-            Machines machines(one, 5, seed % 2 == 0 ? 1 : 1 << 20); // some copies past the caches
+            Machines machines(one, 5, seed % 2 == 0 ? 1 : 1 << 20); // some copies go past the caches
             std::mt19937 random(seed);
             std::vector<bool> done(machines.executors.size());
             for (std::size_t num_done = 0, turns = 0; num_done < done.size(); ++turns) {
@@ -140,7 +140,7 @@ TEST(executor_does_what_waits_for_nobody_before_it_waits) {
                                     .tag = static_cast<std::uint32_t>(call)});
         }
         CHECK(!executors[0]->advance() && outputs[0][0] == inputs[0]);
-        if (call % 2 == 0) CHECK(executors[0]->waiting_for() == std::vector<int>{1}); // as one asks who waits long
+        if (call % 2 == 0) CHECK(executors[0]->waiting_for() == std::vector<int>{1}); // like a caller that waits long
         CHECK(!executors[0]->advance() && !executors[0]->was_interrupted());
         CHECK(executors[1]->advance() && executors[0]->advance());
         CHECK(outputs[0] == inputs && outputs[1] == inputs, call);
@@ -181,7 +181,7 @@ TEST(executor_goes_around_what_has_not_come) {
                 CHECK(!executors[3]->advance() && !executors[2]->advance() && !executors[0]->advance());
                 CHECK(has_come(0, 2, 0, block) && has_come(0, 3, 0, block) && outputs[0][block] == -1);
                 CHECK(executors[0]->waits_for(late) && !executors[0]->waits_for(others));
-                if (asks) CHECK(executors[0]->waiting_for() == late); // as one does who waits long
+                if (asks) CHECK(executors[0]->waiting_for() == late); // like a caller that waits long
                 const auto moves = executors[0]->num_moves();
                 CHECK(!executors[0]->advance() && executors[0]->num_moves() == moves &&
                       !executors[0]->was_interrupted());
@@ -268,7 +268,7 @@ TEST(executor_runs_in_any_order_of_ranks_over_slots) {
                 CHECK(turns < 1'000'000, "no rank gets on:", one.name());
                 const std::size_t rank = random() % done.size();
                 if (done[rank]) continue;
-                if (random() % 8 == 0) executors[rank]->waiting_for(); // so some go on in parts
+                if (random() % 8 == 0) executors[rank]->waiting_for(); // so some continue in parts
                 if (!executors[rank]->advance()) continue;
                 done[rank] = true;
                 ++num_done;
@@ -297,8 +297,8 @@ TEST(executor_refuses_a_message_of_another_call) {
 }
 
 TEST(executor_keeps_long_chunks_apart_when_a_shorter_one_lay_between) {
-    // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the chunk
-    // in the middle is empty, so nothing that the last one waits for says directly that the first has been sent.
+    // Rank 0 sends three chunks through one slot of scratch, one after the other. With blocks of one element the middle
+    // chunk is empty, so the last one does not directly wait until the first has been sent.
     const PlanShape sender{.num_ranks = 3, .rank = 0, .chunks_per_block = 2, .input_blocks = {0, 1}, .num_scratch = 1};
     constexpr std::int32_t input = 0, scratch = 2, remote = 3;
     const Row instructions{0, 1, 1, 1, 0, 0, 1, 1, 2, 2, 1, 0, 2, 0, 3, 3, 2, 0,

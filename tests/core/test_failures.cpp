@@ -1,4 +1,4 @@
-// Calls that cannot succeed: all ranks hear of it, name the same reason, and nobody's memory is read afterwards.
+// Calls that cannot succeed: all ranks get the same error, and no rank's memory is read afterwards.
 
 #include "check.h"
 #include "world.h"
@@ -40,7 +40,7 @@ void await(const std::atomic<bool> &flag, const char *what) {
     }
 }
 
-/// What each rank has heard, to be compared afterwards.
+/// The error of each rank, to compare them afterwards.
 using Heard = std::vector<std::optional<Failure>>;
 
 void check_all_alike(const Heard &heard, Cause cause) {
@@ -89,7 +89,7 @@ TEST(mismatch_of_each_field_is_found_by_all) {
                     if (rank.rank == 2) change(call);
                 };
                 CHECK(!try_all_reduce(rank, "direct", 4, 100), "the first call is alike");
-                world.meet(); // a failure ends the calls before it too, where they are still under way
+                world.meet(); // a failure also ends earlier calls that still run
                 heard[static_cast<std::size_t>(rank.rank)] = try_all_reduce(rank, "ring", 4, count, differs);
             });
             check_all_alike(heard, Cause::mismatch);
@@ -128,7 +128,7 @@ TEST(fingerprints_differ_by_each_field_and_by_where_a_value_stands) {
             Fingerprint one = some;
             changes[i](one, value);
             take(one);
-            for (std::size_t j = 0; j < i; ++j) { // the same two values either way round
+            for (std::size_t j = 0; j < i; ++j) { // the same two values in either order
                 for (const auto &[first, second] : {std::pair(value, 7), std::pair(7, value)}) {
                     Fingerprint both = some;
                     changes[i](both, first);
@@ -142,7 +142,7 @@ TEST(fingerprints_differ_by_each_field_and_by_where_a_value_stands) {
 }
 
 TEST(mismatch_of_calls_that_had_returned_is_found_at_close) {
-    // Each takes itself for the root, sends and may return.
+    // Each rank takes itself for the root, sends, and may return.
     World world(2);
     Heard heard(2);
     world.run([&heard](Rank &rank) {
@@ -204,7 +204,7 @@ TEST(mismatch_on_the_stream_fails_all_that_follows) {
 // Waits that end ------------------------------------------------------------------------------------------------------
 
 TEST(timeout_names_the_rank_that_never_came) {
-    // Along a ring most ranks wait for one that has come and waits itself.
+    // In a ring, most ranks wait for a rank that has arrived and waits itself.
     for (const char *algorithm : {"ring", "direct", "halving_doubling"}) {
         for (bool spin : {false, true}) {
             World world(5, {.spin = spin});
@@ -251,8 +251,8 @@ TEST(abort_by_another_thread_of_a_waiting_rank) {
 }
 
 TEST(abort_after_the_failure_of_a_later_call_ends_the_waits_of_all) {
-    // Rank 1 has failed in the second call, when rank 0 gives up before the first. There rank 2 waits for it, and so
-    // does its own stream for what shall come before.
+    // Rank 1 has failed in the second call when rank 0 gives up before the first. In the first call, rank 2 waits for
+    // rank 0, and rank 0's stream waits for an earlier action.
     World world(3);
     Heard heard(3);
     std::atomic<bool> failed{false}, ended{false};
@@ -331,7 +331,7 @@ TEST(closing_ends_the_waits_for_that_rank) {
 }
 
 TEST(a_call_without_memory_fails_and_tells_the_others) {
-    // One rank takes its block for larger than any machine's memory, so there is no scratch for it.
+    // One rank assumes a block larger than any machine's memory, so there is no scratch for it.
     for (bool on_stream : {false, true}) {
         World world(3);
         Heard heard(3);
@@ -401,8 +401,8 @@ TEST(a_reduction_that_throws_ends_the_call_on_all_ranks) {
 // Memory that was lent ------------------------------------------------------------------------------------------------
 
 TEST(a_failed_call_waits_for_nobody_in_an_earlier_one) {
-    // Rank 2 stays in the first call until rank 0 makes it, once rank 1 has failed in the second. What rank 1 has sent
-    // there goes in line, is staged, or lent. Where rank 2 closes instead of making the second one, that raises it.
+    // Rank 2 stays in the first call until rank 0 makes it, after rank 1 has failed in the second. Rank 1's message
+    // there is in a line, staged or lent. If rank 2 closes instead of making the second call, close() raises the error.
     const std::pair<std::size_t, bool> cases[] = {{1, false}, {100, false}, {50'000, false}, {100, true}};
     for (const auto &[count, closes] : cases) {
         World world(3);
@@ -434,7 +434,7 @@ TEST(a_failed_call_waits_for_nobody_in_an_earlier_one) {
 }
 
 TEST(a_failed_call_leaves_no_reader_behind) {
-    // One rank gives up at any moment of a long call, and everybody frees what others may just be folding.
+    // One rank gives up at any moment of a long call, and all ranks free memory that others may be folding.
     constexpr int rounds = thread_sanitizer ? 30 : 60;
     for (int round = 0; round < rounds; ++round) {
         const Memory memory = round % 2 == 0 ? Memory::owned : Memory::registered;

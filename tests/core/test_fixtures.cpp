@@ -1,5 +1,5 @@
-// Every built-in algorithm, natively, against the reference: all that a rank count has, back to back on one
-// communicator without a barrier between, so that rings and slots are used again while slow ranks still look at them.
+// Every built-in algorithm in the core, compared with the reference: all calls of a rank count, back to back on one
+// communicator without a barrier, so that rings and slots are used again while slow ranks still read them.
 
 #include "byte_stream.h"
 #include "check.h"
@@ -21,7 +21,7 @@ std::set<int> rank_counts() {
 
 using MemoryOf = Memory (*)(int rank, std::size_t number, bool output);
 
-/// Each way to lay out memory takes all cases, or two fifths of them where they run many times slower.
+/// Each memory layout takes all cases, or two fifths of them if they are many times slower.
 constexpr std::size_t num_ways = 5, num_turns = thread_sanitizer ? 2 : num_ways;
 
 void run_all(const char *where, std::size_t way, WorldOptions options, MemoryOf memory_of) {
@@ -60,7 +60,7 @@ TEST(fixtures_in_staged_memory) { run_all("staged", 3, {.as_processes = true}, p
 TEST(fixtures_in_mixed_memory_of_processes) { run_all("mixed, staged", 4, {.as_processes = true}, mixed_memory); }
 
 TEST(fixtures_on_the_stream) {
-    // Several calls under way at once, and only then looked at.
+    // Several calls run at once, and are checked only at the end.
     for (int num_ranks : {2, 5}) {
         World world(num_ranks);
         world.run([num_ranks](Rank &rank) {
@@ -98,7 +98,7 @@ TEST(fixtures_over_byte_streams) {
                 if (one.num_ranks != num_ranks) continue;
                 Executor executor(*one.plans[static_cast<std::size_t>(rank.rank)], transport);
                 for (const Case &run : one.cases) {
-                    if (run.block > 11) continue; // every byte may cost a change of threads
+                    if (run.block > 11) continue; // every byte may cost a thread switch
                     const Operands operands(one, run, rank, Memory::owned, Memory::owned);
                     Launch launch = operands.call().launch;
                     launch.tag = ++tag;

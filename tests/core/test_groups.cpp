@@ -1,4 +1,4 @@
-// Messages that go at once: in groups, of which others take longer, and beside those of other ranks.
+// Messages that go at once: in groups with slower messages, and at the same time as those of other ranks.
 
 #include "check.h"
 #include "matchers.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<std::size_t, 8> lengths{0, 1, 48, 5000, 8193, 70'000, 200'000, 300'000};
 
-/// One of a group, with its memory.
+/// One message of a group, with its memory.
 struct Part {
     Message message;
     std::vector<std::byte> bytes, expected;
@@ -34,19 +34,19 @@ TEST(groups_of_messages_keep_their_order_whatever_goes_at_once) {
     for (const bool spin : {false, true}) {
         World world(3, {.spin = spin});
         world.run([](Rank &rank) {
-            std::mt19937 all(7), own(static_cast<unsigned>(rank.rank)); // all ranks know who sends what
+            std::mt19937 all(7), own(static_cast<unsigned>(rank.rank)); // all ranks know which rank sends what
             for (int round = 0; round < (thread_sanitizer ? 60 : 200); ++round) {
-                const std::size_t longest = all() % lengths.size(); // many groups have short ones only
+                const std::size_t longest = all() % lengths.size(); // many groups have only short ones
                 std::list<Part> parts;
                 for (int number = 0; number < 12; ++number) {
                     const int from = static_cast<int>(all() % 3), to = static_cast<int>(all() % 3);
                     const auto given = content(round + number, lengths[all() % (longest + 1)]);
-                    const bool from_any = number % 4 == 3; // those of one pair have one tag, else, and so an order
+                    const bool from_any = number % 4 == 3; // otherwise messages of a pair have one tag, and so an order
                     const std::uint64_t tag = from_any ? 10U + static_cast<unsigned>(12 * round + number) : 5U;
                     if (from == rank.rank) parts.emplace_back(true, to, tag, given);
                     if (to == rank.rank) parts.emplace_back(false, from_any ? any_source : from, tag, given);
                 }
-                std::array<unsigned, 8> turn; // of each peer and direction: then its order stays
+                std::array<unsigned, 8> turn; // of each peer and direction, so that their order stays
                 std::ranges::generate(turn, own);
                 std::vector<const Part *> order;
                 for (const Part &part : parts) order.push_back(&part);
@@ -63,7 +63,7 @@ TEST(groups_of_messages_keep_their_order_whatever_goes_at_once) {
     }
 }
 
-/// Where each message is there already: now and then a call looks at all peers, be it a send or a receive.
+/// If each message has already arrived: now and then a call checks all peers, in a send or a receive.
 TEST(messages_of_others_are_taken_by_who_needs_only_itself) {
     for (const bool begins_with_send : {true, false}) {
         World world(2, {.spin = true});

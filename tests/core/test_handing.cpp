@@ -1,4 +1,4 @@
-// Slots that two ranks hand to each other: who has read a message in one writes the next one there.
+// Slots that two ranks hand to each other: a rank writes its next message to the slot in which it has read one.
 
 #include "handing.h"
 
@@ -72,7 +72,7 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
             const View view = reader.view(from);
             CHECK(std::ranges::equal(view.bytes, head));
             CHECK(std::ranges::equal(view.behind, tier == Tier::kept ? Bytes() : Bytes(data)), i, from);
-            if (i % 2 == 1) { // both are read at once, by one who may have seen the head before
+            if (i % 2 == 1) { // both are read at once, possibly after the head
                 reader.release(from, 5);
                 CHECK(std::ranges::equal(reader.view(from).bytes, std::span(head).subspan(5)));
                 CHECK(std::ranges::equal(reader.view(from).behind, data));
@@ -81,7 +81,7 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
                 continue;
             }
             reader.release(from, head.size());
-            for (const std::size_t part : {std::size_t{100}, data.size() - 100}) { // is its slot only when all is read
+            for (const std::size_t part : {std::size_t{100}, data.size() - 100}) { // its slot only when all is read
                 const Bytes rest = reader.view(from).bytes;
                 CHECK(std::ranges::equal(rest, std::span(data).last(rest.size())) && rest.size() >= part);
                 reader.release(from, part);
@@ -90,7 +90,7 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
     }
 }
 
-/// At once; of a message that is still being written, what is there first.
+/// At once; if a message is still being written, its first part at first.
 TEST(handing_goes_along_with_messages_that_are_matched) {
     World world(2, {.spin = true, .as_processes = true});
     Matcher matchers[]{{transport_of(world, 0), 0, 2}, {transport_of(world, 1), 1, 2}};
@@ -124,7 +124,7 @@ TEST(handing_goes_along_with_messages_that_are_matched) {
 TEST(handing_goes_on_with_slots_that_are_kept_when_none_is_here) {
     for (const bool spin : {true, false}) {
         World world(2, {.spin = spin, .as_processes = true});
-        const std::size_t most = spin ? 3 : 1; // where ranks share cores, one is enough
+        const std::size_t most = spin ? 3 : 1; // one is enough if ranks share cores
         std::set<std::uint64_t> places;
         for (std::size_t i = 0; i < most + 2; ++i) {
             CHECK(send(world, 0, 1).tier == Tier::kept, i, spin);
@@ -179,7 +179,7 @@ TEST(handing_is_not_waited_for_once_the_peer_has_given_all_back) {
     }
     CHECK(sender.awaits_handed(0, piece_bytes));
     for (int i = 0; i < 3; ++i) receive(world, 0, 1);
-    for (int i = 0; i < 16; ++i) { // so many without an answer
+    for (int i = 0; i < 16; ++i) { // messages without an answer
         CHECK(send(world, 1, 0).tier == Tier::kept && sender.awaits_handed(0, piece_bytes), i);
         receive(world, 0, 1);
     }
@@ -193,7 +193,7 @@ TEST(handing_prefers_where_as_much_was_read_and_hardly_more) {
     for (std::size_t i = 0; i < read.size(); ++i) {
         send(world, 0, 1);
         receive(world, 1, 0);
-        const Endpoint::Line &line = send(world, 1, 0, read[i]); // which is read when all are there
+        const Endpoint::Line &line = send(world, 1, 0, read[i]); // read when all are there
         CHECK(line.tier == Tier::handed, i);
         places[i] = line.elsewhere.offset;
     }
@@ -226,7 +226,7 @@ TEST(handing_gives_each_peer_a_part_of_a_slot) {
     CHECK(send(world, 1, 0, part + 1).tier == Tier::arena, "it is too long");
     CHECK(send(world, 1, 0, part).tier == Tier::handed_back);
     CHECK(send(world, 2, 3).tier == Tier::kept && send(world, 3, 2).tier == Tier::kept, "another pair");
-    for (int i = 0; i < 3; ++i) { // to oneself there is no other end
+    for (int i = 0; i < 3; ++i) { // a channel to itself has no other end
         CHECK(send(world, 1, 1).tier == Tier::arena);
         receive(world, 1, 1);
     }
@@ -330,7 +330,7 @@ TEST(handing_that_has_ended_leaves_the_pool_as_it_was) {
     while (context.take_slot()) ++num_pooled;
     while (context.take_slot_to_share_out()) ++num_shared_out;
     CHECK(num_pooled == 8 && num_shared_out == num_slots - 8, num_pooled,
-          num_shared_out); // of the 8 that a World gives
+          num_shared_out); // of the 8 of a World
 }
 
 TEST(handing_trusts_no_word_of_a_peer) {
@@ -356,7 +356,7 @@ TEST(handing_trusts_no_word_of_a_peer) {
     }
     CHECK(refuses(true, [](Endpoint::Line &line) { line.elsewhere.offset += cache_line; }), "it was not given that");
     CHECK(refuses(false, [](Endpoint::Line &line) { line.tier = Tier::handed_back; }), "nor anything yet");
-    for (const Tier other : {Tier::attach, Tier::kept, Tier::arena}) { // when the head has been seen
+    for (const Tier other : {Tier::attach, Tier::kept, Tier::arena}) { // after the head was seen
         World world(2, {.spin = true, .as_processes = true, .may_attach = true});
         greet(world);
         ShmTransport &sender = transport_of(world, 0), &reader = transport_of(world, 1);
@@ -390,7 +390,7 @@ TEST(handing_trusts_no_word_of_a_peer) {
 TEST(handing_both_ways_at_a_time_mixes_nothing_up) {
     constexpr std::size_t num_messages = 300, longest = 70'000; // with three ranks more than a part
     struct Progress {
-        std::size_t num_sent = 0, num_read = 0, num_bytes = 0; // of the one that is being read
+        std::size_t num_sent = 0, num_read = 0, num_bytes = 0; // of the message that is being read
     };
     const auto message = [](int from, int to, std::size_t number) {
         return counted(number * 7919 % longest + 1, number + static_cast<std::size_t>(3 * from + to) * 50);

@@ -1,4 +1,4 @@
-// Slots that are handed for answers go home where there are none.
+// Slots that were handed for answers go back if there are no answers.
 
 #include "handing.h"
 
@@ -10,12 +10,12 @@ using namespace hocket;
 using namespace hocket::test;
 
 namespace {
-/// Of rank 1, to rank 0: how many slots it has given back without a message.
+/// The number of slots that rank 1 has given back to rank 0 without a message.
 std::atomic<std::uint64_t> &num_given_back(World &world) {
     return transport_of(world, 1).endpoint(1).released(Lane::collectives, 0).num_given_back;
 }
 
-/// Rank 0 hands so many slots to rank 1, which reads none of its messages before.
+/// Rank 0 hands so many slots to rank 1 before rank 1 reads any of the messages.
 void hand_out(World &world, int number) {
     int num_sent = 0;
     for (int num_handed = 0; num_handed < number; ++num_sent) {
@@ -39,9 +39,9 @@ TEST(handing_ends_where_there_are_no_answers) {
     CHECK(send(world, 0, 1).tier == Tier::kept);
     receive(world, 1, 0);
     CHECK(num_given_back(world) == 2);
-    for (int i = 0; i < 5; ++i) send(world, 0, 1); // so many unread ones that the last looks at the counter
+    for (int i = 0; i < 5; ++i) send(world, 0, 1); // so many unread ones that the last one reads the counter
     for (int i = 0; i < 5; ++i) receive(world, 1, 0);
-    send(world, 0, 1); // and then it knows that all five were read
+    send(world, 0, 1); // now it knows that all five were read
     CHECK(count_pooled(*world[0].context) == num_slots - 1);
     CHECK(send(world, 1, 0).tier == Tier::handed, "and then it begins again");
     receive(world, 0, 1);
@@ -97,7 +97,7 @@ TEST(handing_has_nothing_back_that_was_not_given) {
         greet(world);
         const std::array one{1};
         const auto failure =
-            failure_of([&] { transport_of(world, 0).publish(one, counted(1000, 0), tag, false); }); // which looks
+            failure_of([&] { transport_of(world, 0).publish(one, counted(1000, 0), tag, false); }); // publish checks
         CHECK(failure && failure->text.find("rank 1 sent a malformed message") != std::string::npos);
     }
 }
@@ -137,7 +137,7 @@ TEST(handing_ends_when_no_peer_has_a_part) {
     }
     CHECK(count_pooled(context) == num_slots_of_three - 1, "one is shared out");
     for (const bool second_answers : {true, false}) {
-        for (int i = 0; i < 4; ++i) { // what both read counts, too
+        for (int i = 0; i < 4; ++i) { // what both have read counts, too
             publish(4);
             read(4);
             if (!second_answers) continue;
@@ -148,7 +148,7 @@ TEST(handing_ends_when_no_peer_has_a_part) {
         }
         publish(4);
         read(4);
-        publish(1); // and then it knows that all were read
+        publish(1); // now it knows that all were read
         CHECK(count_pooled(context) == num_slots_of_three - 1 - (second_answers ? 1 : 0), second_answers);
         read(1);
     }
@@ -180,11 +180,11 @@ TEST(handing_ends_and_begins_again_between_threads) {
             }
         };
         for (std::size_t round = 0; round < 10; ++round) {
-            for (std::size_t i = 0; i < 8; ++i) { // to and fro
+            for (std::size_t i = 0; i < 8; ++i) { // in both directions
                 give(i);
                 take(i);
             }
-            for (const int giver : {0, 1}) { // and one way
+            for (const int giver : {0, 1}) { // and in one direction
                 for (std::size_t i = 0; i < 40; ++i) rank.rank == giver ? give(i) : take(i);
             }
         }

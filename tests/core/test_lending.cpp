@@ -19,7 +19,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Would rather copy than lend, and only hears what it may do.
+/// Prefers copies to loans, and only records what it is allowed to do.
 class Hesitant final : public Transport {
   public:
     Published publish(std::span<const int>, Bytes bytes, std::uint32_t, bool may_lend) override {
@@ -47,14 +47,14 @@ class Hesitant final : public Transport {
 
     std::optional<bool> may_have_lent;
     bool is_far = false, is_private = false, misses_slot = false, has_put = false, has_watched = false;
-    bool takes = false; // what is published
+    bool takes = false; // accepts what is published
     std::vector<Window> windows;
-    std::vector<std::byte> shown; // for ever
+    std::vector<std::byte> shown; // always
 };
 
 } // namespace
 
-// Unless it is for several whose caches are others, and not so long that it would be put past them.
+// Except to several ranks with other caches, unless the chunk is long enough to go past the caches.
 TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
     constexpr std::size_t least_bytes_past_caches = 1024;
     const Fixture &to_one = fixture("all_reduce", "direct_two_shot", 4), &to_two = fixture("all_gather", "direct", 3);
@@ -71,7 +71,7 @@ TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
              Run{to_one, 512, true, true},
              Run{to_two, 255, false, true},
              Run{to_two, 255, true, false},
-             Run{to_two, 256, true, true}, // twice as much in a chunk: what is written goes past the caches
+             Run{to_two, 256, true, true}, // twice as much in a chunk: writes go past the caches
          }) {
         Hesitant transport;
         transport.is_far = run.is_far;
@@ -86,7 +86,7 @@ TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
     }
 }
 
-// Of the two pieces of a chunk that several grant a place for, the second is put there.
+// A chunk has two pieces, and several ranks grant memory for it: the second piece is put there.
 TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
     constexpr std::size_t num_bytes = 2 * piece_bytes;
     const Plan &plan = *fixture("all_gather", "direct", 3).plans[0];
@@ -114,7 +114,7 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
     }
 }
 
-// None comes from who only receives, nor in answer to a loan, nor are those waited for that only one of several has.
+// It does not wait for a peer that only receives, for an answer to a loan, or for a slot that only one of several has.
 TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
     const Fixture &exchange = fixture("all_gather", "direct", 2), &several = fixture("all_gather", "direct", 3),
                   &one_way = fixture("broadcast", "direct", 2, 0, true);
@@ -133,7 +133,7 @@ TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
         Hesitant transport;
         transport.is_private = run.is_private;
         transport.misses_slot = run.misses_slot;
-        Executor executor(*run.one.plans[0], transport, 1024); // all is too long for the caches, and so lent, if it can
+        Executor executor(*run.one.plans[0], transport, 1024); // too long for the caches, so lent if possible
         executor.start({.dtype = Dtype::int64,
                         .block = memory.size(),
                         .input = reinterpret_cast<const std::byte *>(memory.data()),
@@ -144,7 +144,7 @@ TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
     }
 }
 
-// Where the kernel copies, or one peer alone reads, how long lines take says little, or is told by others.
+// If the kernel copies, or only one peer reads, the time of lines says little, or other peers show it.
 TEST(executor_watches_for_those_that_it_lends_registered_memory_to) {
     struct Run {
         int num_ranks;
@@ -167,8 +167,8 @@ TEST(executor_watches_for_those_that_it_lends_registered_memory_to) {
     }
 }
 
-// In place and in two steps, who folds a half writes the sum back to where the operand came from, so that goes to the
-// folder's cache in any case.
+// In place and in two steps, the rank that folds a half writes the sum back to the operand's memory, so the operand
+// goes to that rank's cache in any case.
 TEST(executor_lends_what_is_written_back) {
     const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
     constexpr std::size_t num_bytes = 16'000;
@@ -185,16 +185,16 @@ TEST(executor_lends_what_is_written_back) {
     CHECK(world[1].communicator().transport().view(0).bytes.data() == memory.data() + num_bytes / 2);
 }
 
-// What lies in a core's own cache is staged. What lies in a larger one is lent as long as no line has been seen to come
-// slowly from another core; what is too long for the caches is in any case.
+// Data in a core's own cache is staged. Data in a larger cache is lent unless a line was seen to arrive slowly from
+// another core; data that is too long for the caches is always lent.
 TEST(executor_stages_what_its_cache_holds_and_lends_what_other_caches_do) {
     const Fixture &direct = fixture("all_reduce", "direct", 2);
     enum class Fits { own_cache, caches, nowhere };
     for (const Fits fits : {Fits::own_cache, Fits::caches, Fits::nowhere}) {
-        // One piece, or an odd number of them, of which the first is looked at.
+        // One piece, or an odd number of them; the first one is timed.
         const std::size_t num_bytes = fits == Fits::caches ? bytes_of_own_cache() + piece_bytes / 2 : 16'000;
         const std::size_t block = num_bytes / sizeof(std::int64_t);
-        World world(2, {.spin = true, .as_processes = true}); // so all of it goes piece by piece
+        World world(2, {.spin = true, .as_processes = true}); // so everything goes piece by piece
         std::vector<std::unique_ptr<Buffer>> inputs, outputs;
         std::vector<std::unique_ptr<Executor>> executors;
         for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -234,7 +234,7 @@ TEST(executor_stages_what_its_cache_holds_and_lends_what_other_caches_do) {
     }
 }
 
-// So a rank can do all its work while it has a core, though the other one has none.
+// A rank can do all its work while it has a core, even if the other rank has none.
 TEST(executor_lends_for_good_in_one_message_where_ranks_share_cores) {
     constexpr std::size_t block = 100'003; // elements: several pieces, the last one odd
     constexpr std::size_t num_bytes = 2 * block * sizeof(std::int64_t);

@@ -1,4 +1,4 @@
-// Messages that need no slot, as they travel in their line, or in two.
+// Messages that need no slot, because they travel in one line or in two.
 
 #include "check.h"
 #include "executor.h"
@@ -21,7 +21,7 @@ std::size_t publish(ShmTransport &writer, Bytes bytes) {
     return writer.publish(std::span(&reader, 1), bytes, tag, false).num_bytes;
 }
 
-/// Reads a message of rank 1, or a part of one, that shows just these bytes.
+/// Reads a message of rank 1, or a part of one, that must have exactly these bytes.
 void read(ShmTransport &reader, Bytes expected) {
     const View view = reader.view(1);
     CHECK(std::ranges::equal(view.bytes, expected) && view.tag == tag && !view.attached);
@@ -135,7 +135,7 @@ TEST(lines_join_a_head_and_a_payload) {
     read(reader, all.first(48)); // in one line
     read(reader, all.first(48)); // in two
     read(reader, all.subspan(48, 48));
-    read(reader, head); // of one byte too much for two
+    read(reader, head); // one byte too long for two
     read(reader, payload);
     CHECK(writer.released(0) == 4);
 }

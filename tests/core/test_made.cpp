@@ -1,5 +1,5 @@
-// What is made as it is sent: a fold whose result goes to the slot of its readers in the same pass. Puts of such are in
-// test_puts.cpp.
+// Data that is made while it is sent: a fold whose result goes to the slot of its readers in the same pass. Puts of
+// such data are in test_puts.cpp.
 
 #include "check.h"
 #include "executor.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t tag = 7;
 constexpr std::byte made{5};
 
-/// Shows the same bytes for ever, and takes all.
+/// Always shows the same bytes, and accepts everything.
 class Endless final : public Transport {
   public:
     Published publish(std::span<const int>, Bytes bytes, std::uint32_t, bool) override {
@@ -52,7 +52,7 @@ TEST(made_is_what_a_fold_sends_on_if_it_is_staged) {
         std::size_t block, least_bytes_past_caches = std::size_t{16} << 20, num_shown = piece_bytes;
         bool lends = false, is_made = false, awaits = false;
     };
-    // In place, and of two ranks: the first half is folded here and sent on, the other one is the peer's.
+    // In place, with two ranks: this rank folds and sends the first half, the peer the other half.
     const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
     for (const Run &run : {
              Run{.what = "all ranks have 2 MiB", .block = num_elements, .is_made = true},
@@ -65,8 +65,7 @@ TEST(made_is_what_a_fold_sends_on_if_it_is_staged) {
          }) {
         Endless transport;
         transport.lends = run.lends;
-        if (run.awaits)
-            transport.awaits_after = run.block / 2 * sizeof(std::int64_t); // the half that is not folded here
+        if (run.awaits) transport.awaits_after = run.block / 2 * sizeof(std::int64_t); // the half that the peer folds
         transport.num_shown = run.num_shown;
         std::vector<std::int64_t> memory(run.block, 3);
         Executor executor(*two_shot.plans[0], transport, run.least_bytes_past_caches);
@@ -93,7 +92,7 @@ TEST(made_is_in_the_slot_that_its_readers_are_told_of) {
     std::size_t num_made = 0, num_shown = 0;
     const auto make = [&](std::size_t begin, std::size_t num_bytes, std::byte *also) {
         CHECK(begin == num_made && also != nullptr);
-        // What was made before is there to be read by now.
+        // Earlier results can be read now.
         for (int reader : {1, 2}) {
             const View view = transport_of(world, reader).view(0);
             CHECK(view.bytes.size() <= begin && std::ranges::count(view.bytes, made) == std::ssize(view.bytes));

@@ -1,4 +1,4 @@
-// The machine that matches messages, with all ranks in one thread: who gets what, on shared memory and byte by byte.
+// The matcher of messages, with all ranks in one thread: which receive gets what, over shared memory and byte by byte.
 
 #include "check.h"
 #include "matchers.h"
@@ -13,11 +13,11 @@ using namespace hocket::test;
 
 namespace {
 
-/// A rank whose peer 1 says what it likes.
+/// A rank whose peer 1 sends any header.
 struct Liar {
     Machines machines{2, Over::bytes};
 
-    std::string answer_to(std::vector<std::uint64_t> words) { // of a header: three each
+    std::string answer_to(std::vector<std::uint64_t> words) { // three words for each header
         const Bytes bytes(reinterpret_cast<const std::byte *>(words.data()), words.size() * 8);
         const int peer = 0;
         try {
@@ -67,7 +67,7 @@ TEST(match_carries_any_size_whoever_comes_first) {
     }
 }
 
-// A message of its own for the header would cost another cache line on its way.
+// A separate message for the header would cost another cache line.
 TEST(match_sends_a_header_with_its_payload_where_the_transport_takes_both) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(2, over);
@@ -156,7 +156,7 @@ TEST(match_sends_to_oneself) {
     }
 }
 
-/// Of the longest ones the sender writes a part where the receiver wants it, that of several at once too.
+/// The sender writes a part of the longest messages to the receiver's memory, also of several messages at once.
 TEST(match_moves_the_longest_from_both_ends) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(3, over);
@@ -257,7 +257,7 @@ TEST(match_does_not_trust_a_peer) {
     for (unsigned i = 0; i < Matcher::max_unmatched; ++i) flood.insert(flood.end(), {word(eager, 0, 0), 1, 0});
     CHECK(flooding.answer_to(flood).empty());
     CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than its credit allows") != std::string::npos);
-    // Of longer ones less, so that they leave some to others.
+    // The limit is lower for longer messages, so that some is left for others.
     Liar filling;
     CHECK(filling.answer_to({word(eager, 0, 0), 1, Matcher::eager_bytes}).empty());
     CHECK(filling.answer_to(std::vector<std::uint64_t>(Matcher::eager_bytes / 8)).empty());
@@ -302,7 +302,7 @@ struct Planned {
     std::size_t size;
     std::vector<std::byte> bytes;
     std::shared_ptr<Exchange> exchange; // once it is posted
-    std::optional<std::size_t> partner; // what the model says, or what was found
+    std::optional<std::size_t> partner; // the model's answer, or the result
 };
 
 bool fit(const Planned &send, const Planned &receive) {
@@ -311,8 +311,8 @@ bool fit(const Planned &send, const Planned &receive) {
            (!receive.message.tag || receive.message.tag == send.message.tag);
 }
 
-/// Sends and receives that need not belong together, in the order in which each rank posts them. Those of one rank to
-/// receive are all of one size where tags are taken as they come, else of a size for each tag.
+/// Sends and receives that need not match, in the order in which each rank posts them. The receives of a rank have one
+/// size if they take any tag, else one size for each tag.
 std::vector<Planned> plan_traffic(std::mt19937 &random, int num_ranks, std::size_t count, bool any_sources,
                                   std::span<const std::size_t> sizes) {
     const auto pick = [&](std::size_t below) { return static_cast<std::size_t>(random()) % below; };
@@ -372,8 +372,8 @@ void run_traffic(std::mt19937 &random, Machines &machines, std::vector<Planned> 
     machines.settle();
 }
 
-/// Without any_source there is one right answer whatever the timing: each receive in its turn takes the first fitting
-/// message that is left.
+/// Without any_source there is one right answer for any timing: each receive in turn takes the first matching message
+/// that is left.
 void match_by_model(std::vector<Planned> &traffic) {
     for (std::size_t i = 0; i < traffic.size(); ++i) {
         if (traffic[i].message.sends) continue;
@@ -401,7 +401,7 @@ void check_against_model(std::vector<Planned> &traffic, unsigned seed) {
     }
 }
 
-/// With any_source: every message to one receive at most, unchanged; nothing left over that fits; and no overtaking.
+/// With any_source: every message goes to at most one receive, unchanged; no matching pair is left; no overtaking.
 void check_rules(std::vector<Planned> &traffic, unsigned seed) {
     for (std::size_t i = 0; i < traffic.size(); ++i) {
         Planned &receive = traffic[i];
@@ -420,7 +420,7 @@ void check_rules(std::vector<Planned> &traffic, unsigned seed) {
             const Planned &send = traffic[j], &receive = traffic[i];
             if (receive.message.sends || !send.message.sends || !fit(send, receive)) continue;
             CHECK(receive.partner || send.partner, "seed", seed, "both are left");
-            // This receive took a later message of the same sender, so an earlier one that fits went to one before it.
+            // This receive took a later message of the same sender, so an earlier receive took the earlier message.
             if (!receive.partner || traffic[*receive.partner].rank != send.rank || j >= *receive.partner) continue;
             CHECK(send.partner && *send.partner < i, "seed", seed, "message", j, "was overtaken");
         }

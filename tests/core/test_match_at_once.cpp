@@ -1,4 +1,4 @@
-// Messages that are there before anybody has to be told of them: when they may be taken without being posted.
+// Messages that have arrived before a receive is posted: when they can be taken at once.
 
 #include "check.h"
 #include "matchers.h"
@@ -10,7 +10,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Shows of a message of one full piece first two cells, and at the next look the rest.
+/// Shows first two cells of a message of one full piece, and at the next call the rest.
 struct Growing final : Relay {
     using Relay::Relay;
     View view(int peer) override {
@@ -78,7 +78,7 @@ TEST(match_leaves_on_its_way_what_who_begins_has_not_asked_for_yet) {
     }
 }
 
-/// A message that needs two lines and follows one without an answer, but where ranks share cores.
+/// A message that needs two lines goes through a slot if it follows one without an answer, unless ranks share cores.
 TEST(match_streams_what_needs_two_lines_through_slots) {
     for (const Over over : {Over::apart, Over::crowded}) {
         Machines machines(2, over);
@@ -105,7 +105,7 @@ TEST(match_streams_what_needs_two_lines_through_slots) {
     }
 }
 
-/// Of a message in two lines the second one comes later.
+/// The second line of a message comes later.
 TEST(match_receives_on_what_has_come_with_its_first_line) {
     Machines machines(2, Over::processes);
     auto given = content(1, 64);
@@ -129,7 +129,7 @@ TEST(match_receives_at_once_what_comes_in_two_pieces) {
     for (const bool is_late : {false, true}) {
         Machines machines(2, Over::processes);
         auto shorter = content(1, 5000), longer = content(2, 200'000), found = shorter;
-        for (int i = 0; i < 3 * is_late; ++i) machines.send(0, 1, 1, shorter); // with them one piece has room
+        for (int i = 0; i < 3 * is_late; ++i) machines.send(0, 1, 1, shorter); // they leave room for one piece
         const auto sent = machines.send(0, 1, 1, longer);
         machines[0].advance();
         CHECK(sent->done == !is_late);
@@ -159,7 +159,7 @@ TEST(match_gives_credit_for_what_was_received_at_once) {
         Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
         CHECK(machines[1].may_receive_at_once(receive) && machines[1].receive_at_once(receive));
     }
-    machines[0].advance(); // and not the other, which may be busy elsewhere
+    machines[0].advance(); // and not the other rank, which may be busy
     for (unsigned kept = 0; kept < Matcher::max_unmatched; kept += half) {
         send_half();
         machines[1].advance();
@@ -192,7 +192,7 @@ TEST(match_receives_on_what_is_still_growing) {
     auto sent = content(1, piece_bytes), received = sent;
     constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
     constexpr unsigned num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / piece_bytes;
-    for (unsigned message = 0; message < num_messages; ++message) { // so many have to have credit
+    for (unsigned message = 0; message < num_messages; ++message) { // so many must have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
         auto &line = transport->endpoint(0).ring(Lane::messages,
@@ -206,7 +206,7 @@ TEST(match_receives_on_what_is_still_growing) {
         line.num_cells.store(Endpoint::Line::all_cells);
         machines[1].receive_on(receive);
         CHECK(receive.done && received == sent);
-        machines[0].advance(); // and never the other, which may be busy elsewhere
+        machines[0].advance(); // and never the other rank, which may be busy
     }
 }
 
@@ -221,6 +221,6 @@ TEST(match_gives_credit_for_what_has_grown_while_it_was_received_at_once) {
         Exchange receive({.peer = 0, .tag = 1, .data = received.data(), .num_bytes = received.size()});
         CHECK(reader.may_receive_at_once(receive) && reader.receive_at_once(receive));
         CHECK(receive.done && received == sent, message);
-        machines[0].advance(); // and never the other, which may be busy elsewhere
+        machines[0].advance(); // and never the other rank, which may be busy
     }
 }

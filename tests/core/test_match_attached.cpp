@@ -1,4 +1,4 @@
-// Messages whose private memory is attached: fetched by the receiver, or moved by both ends, one half each.
+// Messages with attached private memory: the receiver fetches them, or each end moves one half.
 
 #include "check.h"
 #include "copy.h"
@@ -12,7 +12,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Would rather be sent what is offered to it: whoever puts or lends it anyway does not get on.
+/// Wants messages instead of offered memory: a rank that puts or lends anyway makes no progress.
 struct Reluctant final : Relay {
     using Relay::Relay;
     std::uint64_t offer(int, std::span<std::byte>) override { return 1; }
@@ -22,8 +22,7 @@ struct Reluctant final : Relay {
 
 } // namespace
 
-/// Where ranks share cores, the receiver copies a message at once, from wherever it lies, and nothing is sent but
-/// words.
+/// If ranks share cores, the receiver copies a message at once, from any memory, and only control words are sent.
 TEST(match_fetches_where_ranks_share_cores) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
@@ -60,8 +59,8 @@ TEST(match_fetches_where_ranks_share_cores) {
     CHECK(machines.transports[0]->posted(1) == posted + 1, "it is announced only");
 }
 
-/// What is offered is announced, though it is short enough to go unasked: else its offer would be taken for the next
-/// one's.
+/// An offered message is announced, though it is short enough to go unasked: otherwise its offer would be taken for
+/// that of the next message.
 TEST(match_announces_what_it_offers) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
@@ -84,7 +83,7 @@ TEST(match_announces_what_it_offers) {
     CHECK(!static_cast<ShmTransport &>(*machines.transports[0]).may_be_used_by(1));
 }
 
-/// Where each end has a core, of private memory in huge pages at both: the receiver lets the sender write.
+/// If each end has a core, and both have private memory in huge pages: the receiver lets the sender write.
 TEST(match_moves_one_half_at_each_end) {
     const std::size_t least =
         has_quick_string_moves() ? Matcher::least_offered_in_huge_pages : Matcher::least_offered_without_quick_moves;
@@ -113,15 +112,15 @@ TEST(match_moves_one_half_at_each_end) {
     }
 }
 
-/// Of registered memory that is announced the receiver lets the sender write some, whatever that sends from; what goes
-/// the other way, from registered to private memory, is attached no sooner than it ever was.
+/// The receiver lets the sender write a part of announced registered memory, whatever memory the sender has. From
+/// registered to private memory, attaching begins at the same size as before.
 TEST(match_lets_the_sender_write_registered_memory) {
     struct Case {
         Memory from, to;
         std::size_t size;
         bool is_put;
     };
-    // What a core's own cache holds goes so by string moves alone.
+    // With data that fits in a core's own cache, only string moves do so.
     const std::size_t least = has_quick_string_moves()
                                   ? Matcher::least_offered_registered
                                   : std::max(Matcher::least_offered_registered, bytes_of_own_cache() / 2 + 1);
@@ -151,7 +150,7 @@ TEST(match_lets_the_sender_write_registered_memory) {
     }
 }
 
-/// Whoever has received may never come back.
+/// A receiver may never come back.
 TEST(match_ends_a_receive_when_its_sender_is_told) {
     for (const std::size_t size : {std::size_t{0}, Matcher::eager_bytes + 1}) {
         Machines machines(2, Over::crowded);
@@ -164,7 +163,7 @@ TEST(match_ends_a_receive_when_its_sender_is_told) {
         machines.settle();
         const auto sent =
             machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = bytes.data(), .num_bytes = size});
-        machines[0].advance(); // it is announced, be it empty, as nobody asks for the others
+        machines[0].advance(); // it is announced even if empty, because the others have no receives
         for (std::uint64_t i = 0; i < ring_size_of(Lane::messages, 2); ++i) {
             CHECK(machines.send(1, 0, 7, shorts)->done, "it fills the channel back");
         }

@@ -1,5 +1,4 @@
-// What the machine that matches messages keeps of those that nobody has asked for: so many, and no more. And which of
-// the others wait for room of a certain kind.
+// How many messages without a receive the matcher keeps; and which of the other messages wait for a kind of room.
 
 #include "check.h"
 #include "matchers.h"
@@ -9,7 +8,7 @@ using namespace hocket::test;
 
 namespace {
 
-/// Has none of the slots that go to and fro, at first, and would rather copy than lend.
+/// Has no handed slots at first, and prefers copies to loans.
 struct Wanting final : Relay {
     using Relay::Relay;
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }
@@ -40,8 +39,8 @@ TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
     }
 }
 
-/// However much has gone ahead that nobody asks for yet: else ranks that first send each other much, and then a word
-/// each, would wait for ever.
+/// Even if many messages without a receive went ahead: otherwise ranks that first send each other much, and then a
+/// short message each, would wait forever.
 TEST(match_leaves_credit_to_short_ones) {
     for (Over over : {Over::bytes, Over::threads, Over::processes}) {
         for (const std::size_t size : {Matcher::eager_bytes, Matcher::unit_bytes + 1}) {
@@ -105,7 +104,8 @@ TEST(match_sends_the_rest_of_what_goes_unasked_once_there_is_room) {
     CHECK(machines[1].num_kept_bytes() == 0);
 }
 
-// But not what goes unasked, or is long enough to be lent, nor for who sends nothing that this rank has asked for.
+// Messages that go unasked or are long enough to be lent do not wait, nor does one to a peer whose sends have no
+// receive here.
 TEST(match_waits_for_a_slot_of_a_peer_that_sends_as_well) {
     enum class Back : std::uint8_t { nothing, not_asked_for, as_much };
     struct Run {
@@ -133,7 +133,7 @@ TEST(match_waits_for_a_slot_of_a_peer_that_sends_as_well) {
         if (run.back == Back::as_much) received_back = machines.receive(0, 1, 5, found_back);
         machines.settle();
         CHECK(received->done != run.waits && (!received_back || received_back->done != run.waits), run.size);
-        one.misses_slot = false; // which the other rank's piece brings that one
+        one.misses_slot = false; // the other rank's piece brings it
         machines.settle();
         CHECK(received->done && (!received_back || received_back->done), run.size);
         CHECK(found_there == there && (!received_back || found_back == back), run.size);
@@ -148,13 +148,13 @@ TEST(match_sends_what_goes_unasked_though_all_slots_are_with_a_peer_that_sends) 
     machines.send(1, 0, 5, longer);
     machines[1].advance();
     machines.receive(0, 1, 5, found);
-    machines[0].advance(); // has seen it announced, and asked for it
+    machines[0].advance(); // has seen the announcement, and asks for the message
     const auto sent = machines.send(0, 1, 5, unasked);
     machines[0].advance();
     CHECK(sent->done && machines[0].waiting_for() == std::vector<int>{1});
 }
 
-// To announce a message takes a turn of each of those that share a core.
+// To announce a message takes a turn of each rank that shares the core.
 TEST(match_sends_what_is_waited_for_unasked_where_ranks_share_cores) {
     enum class First : std::uint8_t { nothing, awaited, taken_from_any, of_another_tag };
     struct Run {
@@ -183,7 +183,7 @@ TEST(match_sends_what_is_waited_for_unasked_where_ranks_share_cores) {
             return machines.post(0,
                                  {.sends = true, .peer = 1, .tag = tag, .data = bytes.data(), .num_bytes = run.size});
         };
-        std::uint64_t tag = 10; // what was before it, changes nothing
+        std::uint64_t tag = 10; // earlier messages change nothing
         for (const First first : {run.first, run.first, First::awaited, First::nothing}) {
             const bool is_unasked = tag < 12 ? run.is_unasked : first == First::awaited && may_be_unasked;
             machines.receive(1, 0, 9, found_brief);
@@ -218,7 +218,7 @@ TEST(match_keeps_one_long_message_that_came_unasked) {
     const Buffer bytes((*machines.world)[0].arena, Memory::small, size);
     auto shorter = content(2, 8), longer = content(3, Matcher::unit_bytes + 1);
     for (std::uint64_t tag = 0; tag < found.size(); ++tag) machines.receive(1, 0, tag, found[tag]);
-    for (int i = 0; i < 3; ++i) { // nobody asks for these
+    for (int i = 0; i < 3; ++i) { // without receives
         machines.post(0, {.sends = true, .peer = 1, .tag = 9, .data = bytes.data(), .num_bytes = size});
     }
     machines.settle();

@@ -1,4 +1,4 @@
-// A paced link: what is on its way is hidden, and who waits for it knows how long.
+// A paced link: a message on its way is hidden, and a waiting rank knows how long it takes.
 
 #include "check.h"
 #include "world.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t tag = 7;
 constexpr auto nothing_known = std::chrono::nanoseconds::max();
-constexpr auto hours = 10h; // that no test takes
+constexpr auto hours = 10h; // longer than any test
 
 Transport &paced(World &world, int rank) { return world[rank].communicator().carrier(); }
 
@@ -72,8 +72,8 @@ TEST(paced_copy_asks_the_system_for_what_a_false_peer_shows) {
     World world(2, {.as_processes = true, .may_attach = true, .bytes_per_second = 1e9, .latency = hours});
     CHECK(publish(world, 1, {0}, 1000) == 1000);
     Endpoint::Line &line = world[1].communicator().transport().endpoint(1).ring(Lane::collectives, 0)[0];
-    line.tier = Endpoint::Tier::attach;                                       // which nobody does over a link
-    line.elsewhere.address = reinterpret_cast<const std::byte *>(cache_line); // where no process has anything
+    line.tier = Endpoint::Tier::attach;                                       // which is not possible over a link
+    line.elsewhere.address = reinterpret_cast<const std::byte *>(cache_line); // where no process has memory
     arrive_now(world, 1, 0);
     CHECK(paced(world, 0).view(1).attached);
     std::array<std::byte, 1000> found{};
@@ -106,7 +106,7 @@ TEST(paced_link_sends_one_message_after_another) {
     other.carrier().publish(std::span(&peer, 1), bytes, tag, false);
     const auto &its = other.transport().endpoint(0).arrivals(Lane::collectives, 2)[0];
     CHECK(between(arrival(world, 0, 1, 1), its) == 1s);
-    // What other ranks send does not.
+    // Messages of other ranks do not.
     publish(world, 1, {2}, 1000);
     CHECK(arrival(world, 1, 2).load() < its.load());
 }

@@ -1,5 +1,5 @@
-// Over a paced link a rank may close while what it has sent is on its way: all of that is received; what is missing
-// then is missed at once.
+// Over a paced link, a rank may close while its messages are on their way: all are received; a missing message is
+// noticed at once.
 
 #include "check.h"
 #include "world.h"
@@ -84,7 +84,7 @@ TEST(paced_messages_before_a_close_are_received_and_no_more) {
             std::array<Message, 3> messages;
             for (std::size_t i = 0; i < buffers.size(); ++i) {
                 buffers[i].assign(1000 * i + 8, static_cast<std::byte>(rank.rank + 1));
-                const std::uint64_t tag = buffers.size() - i; // so a batch is not received in the order it waits in
+                const std::uint64_t tag = buffers.size() - i; // so a batch is not received in its own order
                 messages[i] = rank.rank == 0 ? send_of(buffers[i], 1, tag) : receive_of(buffers[i], 0, tag);
             }
             if (in_batch) run(rank, messages);
@@ -132,7 +132,7 @@ TEST(paced_message_of_one_that_is_open_is_awaited_though_another_has_closed) {
 }
 
 TEST(paced_send_ends_though_who_received_it_has_closed) {
-    // More than may lie with a receiver unasked, and empty: its receiver has it all before the sender knows of it.
+    // More empty messages than a receiver keeps unasked: the receiver has them all before the sender knows it.
     constexpr std::size_t num_messages = Matcher::max_unmatched + 1;
     World world(2, slow);
     world.run([&](Rank &rank) {
@@ -142,7 +142,7 @@ TEST(paced_send_ends_though_who_received_it_has_closed) {
         std::vector<Message> messages(num_messages, sends ? send_of(nothing, peer, 1) : receive_of(nothing, peer, 1));
         const Message end = sends ? send_of(last, peer, 2) : receive_of(last, peer, 2);
         if (sends) messages.push_back(end);
-        else run(rank, {&end, 1}); // so all others have come that may
+        else run(rank, {&end, 1}); // so all other messages have arrived
         run(rank, messages);
         if (!sends) rank.communicator().finish(do_nothing);
         world.meet();

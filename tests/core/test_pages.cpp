@@ -1,4 +1,4 @@
-// What is known of the pages that memory lies in, beside what the system tells of the whole mapping.
+// What is known about the pages of a piece of memory, in addition to the system's numbers for the whole mapping.
 
 #include "check.h"
 #include "pages.h"
@@ -62,7 +62,7 @@ TEST(pages_are_as_the_system_lists_them) {
 TEST(pages_count_as_huge_where_few_are_small) {
     for (const std::size_t num_small : {std::size_t{0}, huge_page / 2, 2 * huge_page}) {
         const Mapping mapping(MADV_HUGEPAGE, false);
-        // Of what begins and ends between huge pages: a part at its front, and no more than a quarter at its back.
+        // Memory that begins and ends between huge pages: a part at its front, and at most a quarter at its back.
         const auto begin = round_up(reinterpret_cast<std::uintptr_t>(mapping.base), huge_page);
         const std::size_t ahead = begin - reinterpret_cast<std::uintptr_t>(mapping.base);
         const Bytes whole = mapping.bytes().subspan(ahead, (num_bytes - ahead) / huge_page * huge_page);

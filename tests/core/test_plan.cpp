@@ -66,13 +66,13 @@ TEST(plan_of_uneven_blocks_finds_where_a_length_is_known) {
     tables.shape = {.num_ranks = 2, .rank = 0, .chunks_per_block = 2, .uneven = true};
     tables.shape.input_blocks = {5, 2};
     tables.shape.output_blocks = {2, 3};
-    tables.instructions[1] = 5; // the second half of block 2, which input holds as its second
-    tables.instructions[7] = 6; // the first half of block 3, which only output holds
+    tables.instructions[1] = 5; // the second half of block 2, the second block of input
+    tables.instructions[7] = 6; // the first half of block 3, which only output has
     const Plan plan = tables.plan();
     const Operand &first = plan.instructions()[0].sized_as, &second = plan.instructions()[1].sized_as;
     CHECK(first.space == Space::input && first.index == 3, first.index);
     CHECK(second.space == Space::output && second.index == 2, second.index);
-    for (const std::int32_t unknown : {-1, 0, 8}) { // blocks 0 and 4 are others'
+    for (const std::int32_t unknown : {-1, 0, 8}) { // blocks 0 and 4 are of other ranks
         tables.instructions[7] = unknown;
         const auto failure = failure_of([&] { tables.plan(); });
         CHECK(failure && failure->text.find("does not know the length of its chunk") != std::string::npos, unknown);
@@ -83,11 +83,11 @@ TEST(plan_knows_what_else_uses_a_destination) {
     Tables tables;
     const auto fold_of = [&tables] { return tables.plan().instructions()[1]; };
     CHECK(!fold_of().is_copy && !fold_of().is_grantable && fold_of().is_alone, "a fold");
-    // Only the message: a copy, to a place that nothing touched before.
+    // Only the message: a copy, to memory that was not used before.
     tables.instructions = {0, 0, 1, 1, 0, 0, 0, 0, 2, 2, 1, 0};
     tables.sources = {-1, 0, 0, 0, 1, 3, 0, 0};
     CHECK(fold_of().is_copy && fold_of().is_grantable && fold_of().after == -1 && fold_of().is_alone);
-    tables.sources[1] = 1; // what is sent lies where the message goes: rank 1 has to read it first
+    tables.sources[1] = 1; // the source is the message's target: rank 1 must read it first
     CHECK(fold_of().is_grantable && fold_of().after == 0 && !fold_of().is_alone);
     CHECK(tables.plan().instructions()[0].comes_back);
     tables.instructions[11] = 1;

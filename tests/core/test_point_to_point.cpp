@@ -1,4 +1,4 @@
-// Messages among ranks that are threads: who drives, beside calls and each other, and how waits end.
+// Messages among ranks that are threads: which thread drives, together with calls, and how waits end.
 
 #include "check.h"
 #include "world.h"
@@ -94,7 +94,7 @@ TEST(messages_go_to_and_fro) {
 }
 
 TEST(messages_need_nobody_s_help_once_begun) {
-    // Large ones, begun by both and waited for by none: the threads in the background carry them.
+    // Large messages that both begin and neither waits for: the background threads move them.
     World world(2, {.as_processes = true});
     world.run([&world](Rank &rank) {
         const Buffer out(rank.arena, Memory::owned, 3'000'000), in(rank.arena, Memory::owned, 3'000'000);
@@ -129,7 +129,7 @@ TEST(messages_need_nobody_s_help_where_mostly_somebody_waits) {
 }
 
 TEST(messages_of_several_threads_of_a_rank) {
-    // Each thread has its tag; one drives, the others sleep and take over.
+    // Each thread has its own tag; one drives, the others sleep and take over.
     for (const WorldOptions &options : {WorldOptions{}, WorldOptions{.as_processes = true}}) {
         World world(2, options);
         world.run([](Rank &rank) {
@@ -355,7 +355,7 @@ TEST(messages_interrupted_tell_the_others) {
 }
 
 TEST(messages_that_fail_leave_no_reader_behind) {
-    // One rank gives up at any moment, and everybody frees what others may just be reading.
+    // One rank gives up at any moment, and all ranks free memory that others may be reading.
     for (int round = 0; round < num_rounds; ++round) {
         World world(3);
         std::atomic<int> started{0};
@@ -439,7 +439,7 @@ TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
                         const auto work = communicator.submit(call);
                         CHECK(work->end().wait(patience) && !work->end().failure());
                     }
-                    const int num_calls = in == In::many_calls ? 150 : 1; // of which the first ones wait for nobody
+                    const int num_calls = in == In::many_calls ? 150 : 1; // the first ones wait for no rank
                     for (int i = 0; i < num_calls; ++i) communicator.run(call, do_nothing);
                 };
                 if (rank.rank == 0) {
@@ -451,7 +451,7 @@ TEST(messages_are_taken_by_ranks_that_wait_in_a_call) {
                     if (in == In::call_beside_a_receive) run(rank, {send_of(buffer, 1, 1)});
                     return;
                 }
-                // As an endpoint that is used again, whose count of alarms goes on.
+                // Like an endpoint that is used again, whose count of alarms continues.
                 if (in == In::call_after_an_alarm) rank.communicator().transport().control(1).raise_alarm();
                 const Buffer late(rank.arena, Memory::owned, 8);
                 std::shared_ptr<Operation> beside;

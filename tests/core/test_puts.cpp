@@ -64,7 +64,7 @@ TEST(puts_show_the_reader_its_own_memory) {
 }
 
 TEST(puts_are_exact_whether_they_are_watched_or_not) {
-    constexpr std::size_t least = 4096; // that is watched: one in eight of them
+    constexpr std::size_t least = 4096; // of the watched messages: one in eight
     Pair pair(true);
     pair.grant();
     const Target target{pair.writer().granted(0, tag, 0)[0].target};
@@ -129,8 +129,8 @@ TEST(puts_trust_no_window_outside_of_the_peers_arena) {
     CHECK(pair.writer().granted(0, tag, 0).empty());
 }
 
-// Two ranks sum in place, in two steps: each folds one half, then the other rank needs the result where the operand lay
-// that it has lent for just that fold.
+// Two ranks sum in place, in two steps: each folds one half, then the other rank needs the result in the memory that it
+// has lent as an operand of that fold.
 TEST(puts_wait_until_what_lay_there_has_been_folded) {
     const Fixture &two_shot = fixture("all_reduce", "direct_two_shot", 2, 0, true);
     constexpr std::size_t block = 100'003; // elements: several pieces, the last one odd
@@ -187,8 +187,7 @@ TEST(puts_wait_until_what_lay_there_has_been_folded) {
     }
 }
 
-// Of what goes one way, where each end has a core for it. Who begins first waits a moment, to know whether it may
-// write.
+// Data goes one way, and each end has a core. The first rank waits a moment, until it knows whether it may write.
 TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
     struct Run {
         const char *what;
@@ -198,7 +197,7 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
         std::size_t least_bytes_past_caches = std::size_t{16} << 20;
     };
     const Fixture &direct = fixture("broadcast", "direct", 2, 0, true);
-    // What a core's own cache holds goes so by string moves alone.
+    // With data that fits in a core's own cache, only string moves do so.
     const std::size_t held = has_quick_string_moves() ? 0 : bytes_of_own_cache(),
                       least = std::max(std::size_t{768} << 10, held + piece_bytes);
     for (const Run &run : {
@@ -264,8 +263,8 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
     }
 }
 
-// Of what each of two ranks with a core sends to the other and copies for itself. Who begins first copies on until it
-// may write; and lends what is left when it has nothing else to copy.
+// Each of two ranks with a core sends data to the other and also copies it for itself. The first rank copies until it
+// may write, and lends the rest when it has nothing else to copy.
 TEST(puts_follow_the_copy_that_a_rank_keeps) {
     struct Run {
         const char *what;

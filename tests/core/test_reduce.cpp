@@ -1,4 +1,4 @@
-// The kernels against loops that are too plain to be wrong.
+// The kernels, compared with very simple loops.
 
 #include "reduce.h"
 
@@ -22,14 +22,14 @@ namespace {
 
 const Factor factor{.real = 0.3, .imaginary = -1.7, .integer = ~std::uint64_t{2}}; // the integer: -3
 
-// What a stored element is worth, and what of a result can be stored.
+// The value of a stored element, and the part of a result that can be stored.
 template <typename T> struct Native {
     using Stored = T;
     static T widen(T stored) { return stored; }
     static T rounded(T value) { return value; }
 };
 
-/// A float of 16 or 8 bits in the words of its definition, by arithmetic on doubles.
+/// A float of 16 or 8 bits by its definition, with arithmetic on doubles.
 template <typename S, int exponent_bits, int mantissa_bits, bool infinities> struct Narrow {
     using Stored = S;
     static constexpr int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
@@ -122,7 +122,7 @@ template <typename T> bool same(std::complex<T> a, std::complex<T> b) {
     return same(a.real(), b.real()) && same(a.imag(), b.imag());
 }
 
-/// What fold() promises of two places: equal bits, also of bytes that all count as true; but any NaN equals any NaN.
+/// fold() promises equal bits, also for bytes that all count as true; any NaN equals any NaN.
 template <typename Model> bool same_stored(typename Model::Stored a, typename Model::Stored b) {
     if constexpr (std::is_integral_v<decltype(Model::widen(a))>) return a == b;
     else return same(Model::widen(a), Model::widen(b)); // only NaN has several bits
@@ -198,7 +198,7 @@ void compare(std::mt19937_64 &random, Dtype dtype, Op op, const Shape &shape, st
     what.past_caches = false;
     fold_to(separate.data() + skew);
     what.past_caches = n % 2 == 0;
-    what.also = reinterpret_cast<std::byte *>(besides.data() + 2 * skew); // which begins elsewhere in a vector
+    what.also = reinterpret_cast<std::byte *>(besides.data() + 2 * skew); // begins elsewhere in a vector
     fold_to(to);
     CHECK(besides.back() == Stored{77} && (skew == 0 || besides[2 * skew - 1] == Stored{77}), "wrote around it");
     for (std::size_t i = 0; i < n; ++i) {
@@ -235,7 +235,7 @@ template <typename Model> void compare_all(Dtype dtype, std::size_t kernel_set) 
     }
 }
 
-/// Every value plus zero: widened and rounded, it is what it was.
+/// Every value plus zero, widened and rounded, is unchanged.
 template <typename Model> void compare_conversions(Dtype dtype, std::size_t kernel_set) {
     using Stored = typename Model::Stored;
     const std::size_t count = std::size_t{1} << (8 * sizeof(Stored));

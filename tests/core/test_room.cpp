@@ -1,4 +1,4 @@
-// Room in a channel: a short message also tells how many its sender has released, and may lie there for long.
+// Room in a channel: a short message also says how many messages its sender has released; it may stay there for long.
 
 #include "check.h"
 #include "world.h"
@@ -18,7 +18,7 @@ bool publish(Transport &from, int to, std::uint64_t number) {
     return from.publish(std::span(&to, 1), bytes, tag, false).num_bytes > 0;
 }
 
-/// All that has come from rank 0, which is counted on from `num_read`.
+/// Reads all messages from rank 0, counting on from `num_read`.
 void read_all(Transport &by, std::uint64_t &num_read) {
     for (View view = by.view(0); !view.bytes.empty(); view = by.view(0)) {
         std::uint64_t number = 0;
@@ -73,7 +73,7 @@ TEST(room_is_told_of_by_short_messages) {
     CHECK(publish(one, 0, 0));
     Endpoint::Line &line = writer.ring(Lane::collectives, 0)[0];
     Endpoint::Counter &counter = writer.released(Lane::collectives, 0);
-    counter.value.store(0); // so that nothing but the message can tell
+    counter.value.store(0); // so that only the message can tell
     line.num_cells.store(1);
     CHECK(!zero.view(1).bytes.empty() && !publish(zero, 1, room), "one that is 2^32 off");
     line.num_cells.store(0);

@@ -1,4 +1,4 @@
-// Staging: slots that take turns and come back, and messages that are read while they are written. Those that need no
+// Staging: slots that take turns and come back, and messages that are read while they are written. Messages without a
 // slot are in test_lines.cpp.
 
 #include "check.h"
@@ -23,7 +23,7 @@ std::size_t publish(World &world, int from, int to, Bytes bytes) {
     return transport_of(world, from).publish(std::span(&to, 1), bytes, tag, false).num_bytes;
 }
 
-/// The line of the first message of that channel, as its writer sees it.
+/// The line of the first message of the channel, as its writer sees it.
 Endpoint::Line &first_line(World &world, int from, int to) {
     return transport_of(world, from).endpoint(from).ring(Lane::collectives, to)[0];
 }
@@ -129,7 +129,7 @@ TEST(staging_keeps_a_sender_near_its_reader) {
     CHECK(num_large == 4 && num_small > num_large, num_large, num_small);
     ShmTransport &reader = transport_of(world, 0);
     reader.release(1, reader.view(1).bytes.size());
-    for (int i = 0; i < num_small; ++i) { // what is small may lie there for long
+    for (int i = 0; i < num_small; ++i) { // small messages may stay there for long
         CHECK(publish(world, 1, 0, large) == 0);
         reader.release(1, reader.view(1).bytes.size());
     }
@@ -168,8 +168,8 @@ TEST(staging_of_a_pool_takes_turns) {
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
 }
 
-// As much as a turn has, which for ranks that share a core is a part of it. One that is written again is not gone on
-// in.
+// Up to the bytes of a turn, which is a part of the slot if ranks share a core. A slot that is written again is not
+// continued.
 TEST(staging_of_what_takes_most_of_a_slot_goes_over_all_of_it) {
     constexpr std::size_t num_slots = 3, half = piece_bytes / 2;
     struct Run {
@@ -231,7 +231,7 @@ TEST(staging_does_with_the_slots_that_memory_has_room_for) {
 }
 
 TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {
-    // Rank 0 folds what ranks 1 and 2 send. The one has begun to write, the other has not: what is there may stay.
+    // Rank 0 folds the messages of ranks 1 and 2. Rank 1 has begun to write, rank 2 has not: rank 1's data may stay.
     const Fixture &direct = fixture("all_reduce", "direct", 3);
     constexpr std::size_t block = 5000; // elements of 8 bytes: five cells
     World world(3, {.as_processes = true});
@@ -253,7 +253,7 @@ TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {
     CHECK(!executors[1]->advance());
     auto &num_cells = first_line(world, 1, 0).num_cells;
     num_cells.store(2);
-    executors[0]->waiting_for(); // so it goes on in parts
+    executors[0]->waiting_for(); // so it continues in parts
     CHECK(!executors[0]->advance());
     CHECK(transport_of(world, 0).view(1).bytes.size() == 2 * cell, "nothing of it was released");
     num_cells.store(Endpoint::Line::all_cells);
@@ -268,7 +268,7 @@ TEST(staging_that_is_still_growing_is_not_copied_to_make_room) {
     }
 }
 
-// What comes in front -------------------------------------------------------------------------------------------------
+// The head of a message -----------------------------------------------------------------------------------------------
 
 TEST(staging_shows_a_head_before_its_payload) {
     World world(2, {.as_processes = true});
@@ -320,7 +320,7 @@ TEST(staging_trusts_no_head_that_is_longer_than_its_line) {
     first_line(world, 1, 0).num_head_bytes = Endpoint::head_bytes;
     CHECK(reader.view(1).bytes.size() == Endpoint::head_bytes);
     reader.release(1, Endpoint::head_bytes);
-    first_line(world, 1, 0).num_bytes = 1; // shorter than what was read of it: no more than another lie
+    first_line(world, 1, 0).num_bytes = 1; // shorter than what was already read of it: a lie
     CHECK(reader.view(1).bytes.size() == 1);
 }
 
@@ -337,14 +337,14 @@ void read_all(World &world, int rank) {
     }
 }
 
-/// What is staged from now on comes back when it is read: there are no slots to hand to each other.
+/// From now on, staged slots come back when they are read: no slots are handed to the other rank.
 void keep_slots(World &world) {
     for (int rank = 0; rank < world.size(); ++rank) {
         while (world[rank].context->take_slot_to_share_out()) continue;
     }
 }
 
-/// Where rank 1 puts a short message to rank 0, for which the slot is taken that came back last.
+/// Returns where rank 1 stages a short message to rank 0: in the slot that came back last.
 std::uint64_t place_of_next(World &world) {
     const std::uint64_t number = transport_of(world, 1).posted(0);
     CHECK(publish(world, 1, 0, counted(1000)) == 1000);
@@ -362,7 +362,7 @@ TEST(staging_has_slots_back_when_their_reader_tells) {
         CHECK(place_of_next(world) != first, "it was not read");
         transport_of(world, 0).release(1, 1000);
         CHECK(publish(world, 0, 1, counted(size)) == size);
-        read_all(world, 1); // tells that one was read, the other not
+        read_all(world, 1); // reports that one was read, the other not
         const std::uint64_t third = place_of_next(world);
         CHECK(third == first, size);
         CHECK(place_of_next(world) != third, size);
@@ -378,7 +378,7 @@ TEST(staging_of_short_messages_holds_no_more_slots_than_it_needs) {
     CHECK(places.size() == num_slots && !context.take_slot());
     read_all(world, 0);
     CHECK(publish(world, 0, 1, counted(1000)) == 1000);
-    read_all(world, 1); // tells that all were read
+    read_all(world, 1); // reports that all were read
     CHECK(places.contains(place_of_next(world)));
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot(), "one is in use");
 }
@@ -400,7 +400,7 @@ TEST(staging_looks_for_slots_when_they_run_short) {
     for (const std::size_t max_slots : {std::size_t{1}, std::size_t{8}}) {
         World world(2, {.as_processes = true, .max_slots = max_slots});
         std::set<std::uint64_t> places;
-        for (int i = 0; i < 50; ++i) { // nothing goes the other way, so nothing is told
+        for (int i = 0; i < 50; ++i) { // nothing goes the other way, so nothing is reported
             places.insert(place_of_next(world));
             read_all(world, 0);
         }

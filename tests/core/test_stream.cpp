@@ -1,4 +1,4 @@
-// Streams: their order, their marks, their failures; and calls and messages that come after what is in them.
+// Streams: their order, marks and failures; and calls and messages in streams.
 
 #include "check.h"
 #include "processes.h"
@@ -27,14 +27,14 @@ class Doing final : public Task {
 
 void submit(Stream &stream, std::function<void()> body) { stream.submit(std::make_unique<Doing>(std::move(body))); }
 
-/// Waits for all that the stream has; what it had failed with.
+/// Waits for all actions of the stream; returns its error.
 std::string synchronize(Stream &stream) {
     CHECK(stream.record()->wait(patience));
     const std::exception_ptr failure = stream.take_failure();
     return failure ? text_of(failure) : "";
 }
 
-/// What holds a stream up until it is opened.
+/// A gate that blocks a stream until it is opened.
 class Gate {
   public:
     void wait() { CHECK(mark_.wait(patience)); }
@@ -92,7 +92,7 @@ TEST(streams_hand_each_other_a_number_by_marks) {
     constexpr int num_streams = 4, num_rounds = 500;
     std::vector<std::unique_ptr<Stream>> streams;
     for (int i = 0; i < num_streams; ++i) streams.push_back(std::make_unique<Stream>("test"));
-    int number = 0; // only marks order who touches it
+    int number = 0; // only marks order its accesses
     std::shared_ptr<Mark> last;
     for (int i = 0; i < num_streams * num_rounds; ++i) {
         Stream &stream = *streams[static_cast<std::size_t>(i % num_streams)];
@@ -173,7 +173,7 @@ TEST(a_stream_that_waits_for_itself_is_told_so) {
 TEST(before_a_fork_threads_that_begin_are_awaited) {
     std::atomic<bool> is_begun{false};
     Stream stream("test", [&is_begun](const std::function<void()> &serve) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50)); // as where an interpreter is busy
+        std::this_thread::sleep_for(std::chrono::milliseconds(50)); // like a busy interpreter
         is_begun = true;
         serve();
     });
@@ -279,7 +279,7 @@ TEST(none_of_no_messages_come_after_a_stream) {
 }
 
 TEST(messages_that_no_stream_can_begin_any_more_fail) {
-    const Processes one(1, [](Rank &rank, Board &) { // as it ends all streams of a process
+    const Processes one(1, [](Rank &rank, Board &) { // because it ends all streams of a process
         Stream::end_all(false, do_nothing);
         Numbers x(count);
         const Message message = message_of(true, 0, x);
@@ -287,7 +287,7 @@ TEST(messages_that_no_stream_can_begin_any_more_fail) {
         const auto sent = messages.begin({&message, 1}, patience, std::make_shared<Mark>()).front();
         CHECK(sent->end->is_passed() && sent->failure &&
               sent->failure->text == "a stream was used while the process ends");
-        rank.communicator().close(do_nothing); // else it would wait for them
+        rank.communicator().close(do_nothing); // otherwise it would wait for them
     });
 }
 

@@ -1,4 +1,4 @@
-// The recorder: that no record is lost or torn while threads write, traces begin and end; and what calls write down.
+// The recorder: no record is lost or torn while threads write and traces begin and end; and the records of calls.
 
 #include "byte_stream.h"
 #include "check.h"
@@ -158,7 +158,7 @@ TEST(what_one_rank_sends_in_a_step_another_receives) {
     CHECK(std::set<Piece>(sent.begin(), sent.end()).size() == sent.size()); // so each arrow has one start and one end
 }
 
-/// Byte by byte, so that each piece moves in many parts, of which only the last one completes it.
+/// Byte by byte, so that each piece moves in many parts, and only the last one completes it.
 TEST(parts_of_a_piece_add_up_to_it_and_it_ends_once) {
     constexpr std::size_t count = 6; // of int64: chunks of 24 bytes
     const Fixture &plans = fixture("all_reduce", "ring", 2);

@@ -1,4 +1,4 @@
-// Blocks of different lengths: what ranks that differ about one are told, and blocks of nothing.
+// Blocks of different length: errors of ranks that disagree about one, and empty blocks.
 
 #include "check.h"
 #include "world.h"
@@ -16,7 +16,7 @@ std::int64_t value_of(std::int32_t block, std::size_t element) {
     return block * 1'000'003LL + static_cast<std::int64_t>(element);
 }
 
-/// A call of int64 in which this rank takes blocks to be as long as it is told; each element encodes its block.
+/// A call of int64 in which this rank assumes these block lengths; each element encodes its block.
 struct Uneven {
     Uneven(const Fixture &plans, Rank &rank, const Lengths &lengths, Memory memory = Memory::owned)
         : shape(plans.plans[static_cast<std::size_t>(rank.rank)]->shape()),
@@ -80,7 +80,7 @@ constexpr Kind kinds[] = {
 } // namespace
 
 TEST(uneven_calls_with_blocks_of_nothing) {
-    // All lengths from a call of nothing at all to blocks of several pieces, one call after the other.
+    // All lengths from an empty call to blocks of several pieces, one call after the other.
     for (const Kind &kind : kinds) {
         for (int num_ranks : {1, 2, 5}) {
             const Fixture &plans = fixture(kind.collective, kind.algorithm, num_ranks);
@@ -103,7 +103,7 @@ TEST(uneven_calls_with_blocks_of_nothing) {
     }
 }
 
-// Whose headers are written by nobody else.
+// No other thread writes their headers.
 TEST(uneven_blocks_are_put_behind_the_copy_that_a_rank_keeps) {
     const Fixture &plans = fixture("all_gather_v", "direct", 2);
     World world(2, {.spin = true, .as_processes = true});
@@ -120,7 +120,7 @@ TEST(uneven_blocks_are_put_behind_the_copy_that_a_rank_keeps) {
 }
 
 TEST(uneven_lengths_that_two_ranks_differ_about_name_both) {
-    // Rank 0 takes what it sends to rank 1 for `sent` long, rank 1 expects `expected`; all that all others say agrees.
+    // Rank 0 sends `sent` elements to rank 1, which expects `expected`; all other counts agree.
     const std::pair<std::uint64_t, std::uint64_t> differences[] = {{3, 4},      {4, 3},      {0, 5},          {5, 0},
                                                                    {0, 50'000}, {50'000, 0}, {50'000, 16'384}};
     for (const auto &[sent, expected] : differences) {
@@ -134,7 +134,7 @@ TEST(uneven_lengths_that_two_ranks_differ_about_name_both) {
                 Uneven uneven(plans, rank, lengths);
                 heard[static_cast<std::size_t>(rank.rank)] = failure_of([&] {
                     rank.communicator().run(uneven.call, do_nothing);
-                    rank.communicator().close(do_nothing); // who was done already hears of it here
+                    rank.communicator().close(do_nothing); // a rank that was already done learns of it here
                 });
             });
             for (int rank = 0; rank < 3; ++rank) {

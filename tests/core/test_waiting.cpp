@@ -1,4 +1,4 @@
-// Waiting: how long a wait tries on, and that a sleeper is rung by whoever does what it waits for.
+// Waiting: how long a wait polls, and that the rank for which a sleeper waits rings it.
 
 #include "check.h"
 #include "world.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int rounds = 40;
 
-/// Waits until a member sleeps; the number of its bell then.
+/// Waits until a member sleeps; returns the number of its bell at that time.
 std::uint32_t await_sleeper(const World &world, const ControlPage &page) {
     while (page.sleeping.load(std::memory_order_seq_cst) == 0) {
         CHECK(!world.has_failed(), "another rank failed");
@@ -25,8 +25,8 @@ std::uint32_t await_sleeper(const World &world, const ControlPage &page) {
     return page.bell.load(std::memory_order_seq_cst);
 }
 
-/// Who is not rung looks up by itself a little later, so that only the bell tells of a lost wake-up. In that moment the
-/// member is awake and need not be rung, which must be rare.
+/// A member that is not rung wakes up by itself a little later, so only the bell shows a lost wake-up. Members that are
+/// awake at that moment need not be rung, which must be rare.
 void check_rung(int num_rung, int num_sleepers) {
     CHECK(num_rung > num_sleepers / 2, "only", num_rung, "of", num_sleepers, "sleepers were rung");
 }
@@ -51,7 +51,7 @@ TEST(a_mutex_lets_one_in_at_a_time_and_wakes_who_sleeps_over_it) {
                 for (std::uint64_t turn = 0; turn < num_turns; ++turn) {
                     const std::scoped_lock lock(mutex);
                     const std::uint64_t before = number;
-                    if (turn % 8 == 0) std::this_thread::yield(); // so others come to find it locked, and sleep
+                    if (turn % 8 == 0) std::this_thread::yield(); // so others find it locked, and sleep
                     num_refused += mutex.try_lock() ? 0 : 1;
                     number = before + 1;
                 }
@@ -76,7 +76,7 @@ TEST(a_spinning_wait_goes_on_for_a_while_and_again_when_something_has_moved) {
     CHECK(!patience.is_over());
     look_until(start + spin_time);
     CHECK(patience.is_over());
-    for (int i = 0; i < 3; ++i) CHECK(look_until(start + spin_time) == 0); // as each round may last long
+    for (int i = 0; i < 3; ++i) CHECK(look_until(start + spin_time) == 0); // because each round may be long
     CHECK(patience.is_over());
     patience.renew();
     CHECK(!patience.is_over() && look_until(start + spin_time) == 0 && !patience.is_over());
@@ -96,9 +96,9 @@ TEST(a_yielding_wait_counts_rounds_and_time) {
     };
     CHECK(rounds_until_over(idle_yield) == 101);
     CHECK(patience.wants_clock() && patience.wants_clock() && patience.is_over());
-    // Where other programs want the core, the time is over long before the rounds are.
+    // If other programs want the core, the time is over long before the rounds are.
     CHECK(rounds_until_over(yield_time) == yields_per_look + 1);
-    // Where nobody runs meanwhile it is over soon, and stays so when a sleep comes between two looks.
+    // If no other thread runs, it is over soon, and stays over after a sleep between two looks.
     CHECK(rounds_until_over(idle_yield / 2) == most_idle + 1);
     patience.look(start + yield_time / 2);
     CHECK(patience.is_over());
@@ -149,8 +149,8 @@ TEST(a_late_message_rings_who_sleeps) {
     }
 }
 
-/// Of ranks that share a core: a receive that finds nothing lets the others run, and only then does its message become
-/// pending, before which it says once more that it waits. One whose message is there, behind another, does not wait.
+/// Ranks share a core: a receive that finds nothing lets the others run; only then it becomes pending, after it has
+/// said once more that it waits. A receive whose message has arrived behind another one does not wait.
 TEST(a_receive_lets_others_run_before_it_is_pending) {
     enum class Case { comes_meanwhile, comes_later, behind_another, never };
     for (const Case what : {Case::comes_meanwhile, Case::comes_later, Case::behind_another, Case::never}) {
@@ -211,7 +211,7 @@ TEST(a_receive_lets_others_run_before_it_is_pending) {
     }
 }
 
-// As its sender is told then, and need not announce it.
+// Its sender learns of it then, and need not announce the message.
 TEST(a_receive_of_a_long_message_is_pending_before_others_run) {
     World world(2);
     std::atomic<int> num_waits{0};

@@ -26,12 +26,12 @@ Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t n
         arena_ = arena;
         offset_ = arena_->allocate(num_bytes + canary_bytes);
         data_ = arena_->mapping()->base() + offset_;
-    } else if (memory != Memory::owned) { // not from the heap, which may have had others there
+    } else if (memory != Memory::owned) { // not from the heap, where pages may have been used
         const std::size_t all = round_up(num_bytes + canary_bytes, huge_page) + huge_page;
         void *mapped = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(mapped != MAP_FAILED);
         mapped_ = {mapped, [all](void *begin) { munmap(begin, all); }};
-        madvise(mapped, all, memory == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // no more than a wish
+        madvise(mapped, all, memory == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // only a hint
         data_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<std::uintptr_t>(mapped), huge_page));
         std::memset(data_, 0, num_bytes);
     } else {
@@ -42,7 +42,7 @@ Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t n
 }
 
 Buffer::~Buffer() {
-    std::memset(data_, 0x5a, num_bytes_); // in registered memory too, a late reader shall meet nonsense
+    std::memset(data_, 0x5a, num_bytes_); // also in registered memory, a late reader must find wrong data
     if (arena_) arena_->free(offset_);
 }
 
@@ -84,7 +84,7 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
         }
     }
     for (Rank &rank : ranks_) {
-        const int other = rank.rank ^ 1; // is said to share its core, unless each has one, and all others not
+        const int other = rank.rank ^ 1; // this rank counts as sharing the core, unless each has one
         const std::span neighbours(&other, other < num_ranks && !options.spin ? 1 : 0);
         rank.context->join(rank.rank, descriptors, presences, !options.spin, neighbours, neighbours);
     }

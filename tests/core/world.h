@@ -1,5 +1,5 @@
-// Ranks as threads of this process, each with an arena, a context and communicators of its own: the real path, except
-// that descriptors and offsets are handed over directly.
+// Ranks as threads of this process, each with its own arena, context and communicators: the real path, except that
+// descriptors and offsets are passed directly.
 #pragma once
 
 #include "communicator.h"
@@ -12,13 +12,13 @@
 
 namespace hocket::test {
 
-inline constexpr std::chrono::seconds patience{120}; // for what must not happen; ranks share few cores
+inline constexpr std::chrono::seconds patience{120}; // for events that must not fail to come; ranks share few cores
 
-/// Where a test's arrays lie: on the heap, in huge or in small pages of their own, or in the rank's arena.
+/// The memory of a test's arrays: the heap, their own huge or small pages, or the rank's arena.
 enum class Memory { owned, huge, small, registered };
 
-/// Memory of one call, freed at once when it is left, so that sanitizers see a late reader. Notices writes behind its
-/// end.
+/// Memory of one call, freed as soon as the call is left, so that sanitizers see a late reader. Notices writes behind
+/// its end.
 class Buffer {
   public:
     Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t num_bytes);
@@ -39,7 +39,7 @@ class Buffer {
     std::size_t num_bytes_ = 0;
 };
 
-/// A test that needs huge pages, or small ones, is skipped where it gets others, or the system does not tell.
+/// Skips a test that needs huge or small pages if it gets others, or if the system does not tell.
 void need(Pages pages, const Buffer &memory);
 
 struct Rank {
@@ -54,13 +54,13 @@ struct Rank {
 struct WorldOptions {
     int num_communicators = 1;
     bool spin = false;
-    /// Ranks believe that they are processes, so private memory is staged instead of lent.
+    /// Ranks act like processes, so private memory is staged instead of lent.
     bool as_processes = false;
-    /// Ranks in other processes, or so they believe, may attach to each other.
+    /// Ranks that act like processes may attach to each other.
     bool may_attach = false;
-    /// Of the staging pool that a rank's communicators share.
+    /// Slots of the staging pool that a rank's communicators share.
     std::size_t max_slots = 8;
-    /// Of a paced link of each rank; 0: they have none.
+    /// The rate of a paced link of each rank; 0: they have none.
     double bytes_per_second = 0;
     std::chrono::nanoseconds latency{0};
 };
@@ -72,34 +72,34 @@ class World {
     int size() const { return static_cast<int>(ranks_.size()); }
     Rank &operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-    /// Runs `body` on one thread for each rank and throws the first exception that a rank has let go. Such a rank
-    /// aborts its communicators first, so the others end.
+    /// Runs `body` on one thread for each rank and throws the first exception of a rank. Such a rank aborts its
+    /// communicators first, so the others end.
     void run(const std::function<void(Rank &)> &body);
 
-    /// Waits until all ranks have come here; a check fails where one cannot come any more.
+    /// Waits until all ranks have called this; a check fails if one cannot any more.
     void meet();
 
-    /// Whether a rank has let an exception go: a wait without a communicator has to ask.
+    /// Whether a rank has thrown an exception: a wait without a communicator must check it.
     bool has_failed() const { return failed_.load(); }
 
   private:
     std::vector<Rank> ranks_;
     std::atomic<bool> failed_{false};
-    std::atomic<int> num_met_{0}; // ever
+    std::atomic<int> num_met_{0}; // in total
 };
 
 void do_nothing();
 
 /// The transport of a rank's collectives.
 ShmTransport &transport_of(World &world, int rank);
-/// Bytes of which each is one more than the one before, from `first` on.
+/// Bytes that count up from `first`.
 std::vector<std::byte> counted(std::size_t num_bytes, std::size_t first = 0);
 
-/// A call of this fixture by one rank, which can be changed before it is run.
+/// A call of this fixture by one rank, which can be changed before it runs.
 Call call_of(const Fixture &fixture, int rank, Dtype dtype, Op op, std::size_t block, const std::byte *input,
              std::byte *output);
 
-/// The memory of one rank for one case, its input filled in.
+/// The memory of one rank for one case, with its input.
 class Operands {
   public:
     Operands(const Fixture &fixture, const Case &run, Rank &rank, Memory input, Memory output);
@@ -107,7 +107,7 @@ class Operands {
     Call call() const;
     const std::byte *input() const { return input_; }
     std::byte *output() const { return output_; }
-    /// The output is right to the bit, an input that is not aliased is untouched, and nothing was written elsewhere.
+    /// Checks that the output is right to the bit, an unaliased input is unchanged, and nothing else was written.
     void check(const char *where) const;
 
   private:
@@ -121,9 +121,9 @@ class Operands {
     std::uint64_t input_digest_ = 0;
 };
 
-/// What a call, or close(), threw; nothing where it went well.
+/// The error of a call, or of close(); nothing if it succeeded.
 std::optional<Failure> failure_of(const std::function<void()> &action);
-/// What ended a work.
+/// The error that ended a work.
 std::optional<Failure> failure_of(const Work &work);
 
 } // namespace hocket::test

@@ -1,4 +1,4 @@
-"""What holds for tests that run ranks: proofs are kept for the session only, and nothing may be left behind."""
+"""Settings of tests that run ranks: proofs are kept for the session only, and nothing may be left behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Rank processes inherit it, so each schedule is proved once, and the user's own cache is left alone."""
+    """Sets a cache that rank processes inherit: each schedule is proved once, and the user's cache is not used."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOCKET_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -16,6 +16,6 @@ def cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def nothing_in_shared_memory() -> Iterator[None]:
-    """Other programs of the machine may come and go there; what is ours would have our name."""
+    """Other programs of the machine may add and remove files there; those of Hocket have its name."""
     yield
     assert [path for path in Path("/dev/shm").iterdir() if "hocket" in path.name] == []

@@ -1,10 +1,10 @@
-"""The drill: ranks are killed inside all_reduce or broadcast, and every survivor has to name a victim within a second.
+"""The drill: ranks are killed inside all_reduce or broadcast, and every survivor must name a victim within a second.
 
     python -m tests.runtime.drill --kills 100 [--victims 2] [--seed 7]
 
-prints one JSON object: how many survivors there were, those that were wrong or late, and how long they took, from the
-kill to the exception. Ranks are forked from this process, which has imported all but started nothing, so a trial takes
-little more than the death itself. Times are of CLOCK_MONOTONIC, which all processes of a machine share.
+prints one JSON object: the number of survivors, those that were wrong or late, and their times from the kill to the
+exception. Ranks are forked from this process, which has imported everything but started nothing, so a trial takes
+little longer than the death itself. Times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Result:
     seed: int
     kills: int = 0
     survivors: int = 0
-    wrong: list[Any] = field(default_factory=list)  # survivors that named nobody, a living rank, or nothing in time
+    wrong: list[Any] = field(default_factory=list)  # survivors that named no rank, a living rank, or were late
     seconds: list[float] = field(default_factory=list)  # from the kill to the exception, of each survivor
 
     def summary(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def plan(number: int, num_victims: int, choose: random.Random) -> Trial:
 
 
 def run_rank(trial: Trial, rank: int, address: str, pipe: int) -> None:
-    """The life of one rank: calls without end, and then a line about how it ended."""
+    """Runs one rank: calls without end, then a line that says how it ended."""
     comm = hocket.init(rank, trial.size, address=address)
     x = (hocket.empty if trial.registered else np.empty)(trial.count, "float64")
     total = trial.size * (trial.size + 1) / 2 if trial.collective == "all_reduce" else 1
@@ -126,7 +126,7 @@ def run_trial(trial: Trial, result: Result) -> None:
         lines = [Lines(pipe, deadline) for pipe in pipes]
         for one in lines:
             one.next()
-        time.sleep(trial.delay_seconds)  # the moment of the kill is what is random here
+        time.sleep(trial.delay_seconds)  # the moment of the kill is random
         killed = time.monotonic()
         for victim in trial.victims:
             os.kill(processes[victim], signal.SIGKILL)
@@ -151,7 +151,7 @@ def run_trial(trial: Trial, result: Result) -> None:
 
 
 class Lines:
-    """Lines out of a pipe, or "" where it ended or the deadline has passed."""
+    """Reads lines from a pipe; returns "" at its end, or after the deadline."""
 
     def __init__(self, pipe: int, deadline: float) -> None:
         self.pipe, self.deadline, self.rest = pipe, deadline, b""

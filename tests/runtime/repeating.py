@@ -1,4 +1,4 @@
-"""The harness of repeated calls: one like a call before skips Python, and must do just what the Python method does."""
+"""The harness of repeated calls: they skip Python, and must do exactly what the Python method does."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,16 +12,16 @@ Comm = hocket.Communicator
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What one call is given, by position and by name."""
 
-SIZE = 2  # ranks, where a test does not say another number
+SIZE = 2  # ranks, unless a test has another number
 SIZES = (0, 1, 6, 8, 2048, 2049, 8192, 8193, 16_385, 20_000, 65_536, 65_537, 200_000, 300_000, 9 << 20)
-"""Bytes of a message, on both sides of the limits between the ways in which it can travel."""
+"""Bytes of a message, on both sides of each limit at which another way of sending begins."""
 
-# Each call that goes through Python comes to one of these methods; this is where its arguments have the call's name.
+# Each call through Python runs one of these methods. The number is the position of the call's name in its arguments.
 _NAME_AT = {"_launch": 0, "_exchange": 1, "_begin": 1}
 
 
 def count_misses(comm: Comm, method: str = "_launch") -> list[str]:
-    """The names of the calls of this communicator that go through Python from now on; grows with each of them."""
+    """Returns a list to which each call of this communicator that goes through Python adds its name from now on."""
     missed: list[str] = []
     original = getattr(comm, method)
 
@@ -34,15 +34,15 @@ def count_misses(comm: Comm, method: str = "_launch") -> list[str]:
 
 
 def by_python(comm: Comm, name: str) -> Callable[..., Any]:
-    """The Python method of this name, past what is remembered of calls."""
+    """Returns the Python method of this name, without the cache of calls."""
     found: Callable[..., Any] = getattr(Comm, name).__wrapped__.__get__(comm)
     return found
 
 
 def outcome(call: Callable[..., Any], arguments: Arguments) -> Any:
-    """How a call refuses its arguments; or which of them it returns, what else, what they then hold, and its result.
+    """Returns a call's error, or: which of its arguments it returns, what else, their contents then, and its result.
 
-    A receive returns an array with its source and tag; those two are the second part.
+    A receive returns an array, its source and its tag; source and tag are the second part.
     """
     args, keywords = arguments
     try:
@@ -61,18 +61,18 @@ def outcome(call: Callable[..., Any], arguments: Arguments) -> Any:
 
 
 def values(rank: int, count: int, dtype: str = "float32") -> Any:
-    """Small numbers that differ by rank."""
+    """Returns small numbers that differ by rank."""
     return (np.arange(count) % 5 + rank + 1).astype(dtype)
 
 
 def frozen(x: Any) -> Any:
-    """The same array, which nobody may write from now on."""
+    """Returns the same array, now read-only."""
     x.flags.writeable = False
     return x
 
 
 def repeat(exchange: Callable[[Comm, Any, Any, int], None], method: str, names: Sequence[str]) -> None:
-    """On two ranks: exchange x for y at every size, four times; only the first time these calls go through Python."""
+    """Exchanges x for y on two ranks, four times at every size; only the first calls may go through Python."""
     with hocket.init() as comm:
         missed = count_misses(comm, method)
         for size in SIZES:
@@ -85,7 +85,7 @@ def repeat(exchange: Callable[[Comm, Any, Any, int], None], method: str, names: 
 
 
 def in_threads(*calls: Callable[[], None]) -> None:
-    """Run each in a thread of its own; none may fail."""
+    """Runs each call in its own thread; none may fail."""
     errors: list[BaseException] = []
 
     def guarded(call: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ def in_threads(*calls: Callable[[], None]) -> None:
 def wait_beside_a_thread(
     send: Callable[[Comm, Any, int], None], begin: Callable[[Comm, Any, int], Callable[[], Any]]
 ) -> None:
-    """Rank 1 sends only when it has heard from a thread of rank 0 that starts while rank 0 waits."""
+    """Rank 1 sends only after a message from a thread of rank 0, which starts while rank 0 waits."""
     with hocket.init() as comm:
         beside, x = comm.dup(), np.zeros(1)
         for tag in range(2):  # the second time without Python

@@ -2,9 +2,9 @@
 
 python -m tests.runtime.stream_programs [--programs 10000]
 
-The model does everything at once, in the order of the program. So the ranks may only get the same if the program orders
-all conflicting accesses: whoever would touch an array that another stream still uses is made to wait first, in one of
-the ways there are, and which accesses are ordered already is known from vector clocks.
+The model does each action at once, in the order of the program. So ranks get the same only if the program orders all
+conflicting accesses: before an action touches an array that another stream still uses, it waits, in one of the possible
+ways. Vector clocks show which accesses are already ordered.
 """
 
 import argparse
@@ -48,7 +48,7 @@ Clock = dict[str, int]
 
 @dataclass
 class Orders:
-    """A program under way, and what is ordered before what."""
+    """A program in the making, and the order of its accesses."""
 
     actions: list[Action] = field(default_factory=list)
     clocks: dict[str, Clock] = field(default_factory=dict)
@@ -65,21 +65,21 @@ class Orders:
             clock[of] = max(clock.get(of, 0), number)
 
     def touch(self, agent: str, reads: Sequence[int], writes: Sequence[int]) -> None:
-        """The next thing that the agent does."""
+        """Records the next access of the agent."""
         clock = self.clock(agent)
         clock[agent] = clock.get(agent, 0) + 1
         for array in {*reads, *writes}:
             self.accesses.setdefault(array, []).append((agent, clock[agent], array in writes))
 
     def await_conflicts(self, stream: int | None, reads: Sequence[int], writes: Sequence[int], way: int) -> None:
-        """Makes the stream, or the host, come after all that it may not run beside."""
+        """Makes the stream, or the host, wait for all conflicting accesses."""
         for array in {*reads, *writes}:
             for agent, number, written in self.accesses.get(array, []):
                 if (written or array in writes) and self.known_to(stream).get(agent, 0) < number:
                     self.wait_for(stream, agent, number, way)
 
     def known_to(self, stream: int | None) -> Clock:
-        """What comes before anything that is submitted there now: what the host knows, too."""
+        """Returns the clock of a new action in the stream, which comes after all that the host knows, too."""
         known = dict(self.clock("host"))
         if stream is not None:
             for of, number in self.clock(name_of(stream)).items():
@@ -128,7 +128,7 @@ def name_of(stream: int | None) -> str:
 
 
 def program_of(intents: Sequence[Intent]) -> list[Action]:
-    """Each intent, after what it needs."""
+    """Returns the actions: each intent after the waits that it needs."""
     orders = Orders()
     for kind, number, a, b, c, way in intents:
         stream = number if number < NUM_STREAMS else None
@@ -165,12 +165,12 @@ def first_arrays(rank: int) -> list[Any]:
 
 def compute(target: Any, source: Any, number: int) -> None:
     if number % 7 == 0:
-        time.sleep(0.0003)  # so that others come first where nothing holds them up
+        time.sleep(0.0003)  # so that others overtake it if they do not wait
     target[:] = target * 3 + source + number
 
 
 def modelled(program: Sequence[Action]) -> list[list[Any]]:
-    """The arrays of all ranks in the end."""
+    """Returns the arrays of all ranks at the end."""
     of_ranks = [first_arrays(rank) for rank in range(NUM_RANKS)]
     for kind, *arguments in program:
         if kind == "compute":
@@ -205,7 +205,7 @@ def launched(comm: hocket.Communicator, arrays: list[Any], kind: str, arguments:
 
 
 def executed(comm: hocket.Communicator, program: Sequence[Action]) -> list[Any]:
-    """One rank's arrays in the end."""
+    """Returns one rank's arrays at the end."""
     arrays = first_arrays(comm.rank)
     streams = [hocket.Stream() for _ in range(NUM_STREAMS)]
     events = [hocket.Event(timing=number % 2 == 0) for number in range(NUM_EVENTS)]
@@ -246,7 +246,7 @@ def executed(comm: hocket.Communicator, program: Sequence[Action]) -> list[Any]:
 
 
 class Ranks:
-    """Threads that run one program after another."""
+    """Threads that run one program after another, as ranks."""
 
     def __init__(self) -> None:
         self._programs: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(NUM_RANKS)]
@@ -263,7 +263,7 @@ class Ranks:
         self._thread.join(PATIENCE_SECONDS)
 
     def run(self, program: Sequence[Action]) -> list[list[Any]]:
-        """The arrays of all ranks in the end; fails if a rank does not come to it."""
+        """Returns the arrays of all ranks at the end; fails if a rank does not reach it."""
         for programs in self._programs:
             programs.put(program)
         found = dict(self._found.get(timeout=PATIENCE_SECONDS) for _ in range(NUM_RANKS))
@@ -276,7 +276,7 @@ class Ranks:
 
 
 def check(ranks: Ranks, intents: Sequence[Intent]) -> None:
-    """That the ranks get what the model gets."""
+    """Asserts that the ranks get what the model gets."""
     program = program_of(intents)
     expected = modelled(program)
     for rank, arrays in enumerate(ranks.run(program)):

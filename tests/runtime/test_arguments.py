@@ -1,4 +1,4 @@
-"""A bad argument is refused before anything is sent: the rank that gave it, and all others, go on as if nothing was."""
+"""A bad argument is refused before anything is sent: all ranks go on as if nothing had happened."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def shifted_by_a_byte() -> Any:
 
 
 def memory(count: int) -> tuple[Any, Any]:
-    """An array, and the one that begins an element later in the same memory."""
+    """Returns an array, and one that begins an element later in the same memory."""
     whole = floats(count + 1)
     return whole[:-1], whole[1:]
 
@@ -50,15 +50,15 @@ REFUSED = [
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(np.zeros((4, 4))[:, 1])),
     # Backwards.
     row(ValueError, "C-contiguous", lambda comm: comm.all_gather(floats()[::-1])),
-    # Columns first, as Fortran has them.
+    # Columns first, as in Fortran.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(np.zeros((3, 4), order="F"))),
     # One value that looks like many.
     row(ValueError, "C-contiguous|read-only", lambda comm: comm.all_reduce(np.broadcast_to(np.float32(1), 8))),
     # The output is not contiguous.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(floats(), out=floats(12)[::2])),
-    # The result cannot be written where the input is.
+    # The result cannot be written to the input.
     row(ValueError, "read-only.*out=", lambda comm: comm.all_reduce(read_only())),
-    # Nor into this output.
+    # The result cannot be written to this output.
     row(ValueError, "read-only", lambda comm: comm.all_reduce(floats(), out=read_only())),
     row(ValueError, "read-only", lambda comm: comm.all_gather(floats(2), out=read_only())),
     row(ValueError, "read-only", lambda comm: comm.reduce_scatter(floats(18), out=read_only())),
@@ -66,7 +66,7 @@ REFUSED = [
     row(ValueError, "read-only", lambda comm: comm.broadcast(read_only(), root=1)),
     # Rank 0 is the root here, so it receives.
     row(ValueError, "read-only", lambda comm: comm.reduce(read_only(), root=0)),
-    # bytes cannot be written either.
+    # bytes are read-only, too.
     row(ValueError, "read-only", lambda comm: comm.all_reduce(b"123456")),
     # An address that the processor reads slowly, and that C++ does not allow.
     row(ValueError, "aligned.*copy", lambda comm: comm.all_reduce(shifted_by_a_byte())),
@@ -86,7 +86,7 @@ REFUSED = [
             lambda comm: comm.batch([hocket.Send(masked(), 0)]),
         )
     ],
-    # Types that are not among ours.
+    # Types that Hocket does not have.
     *[
         row(TypeError, "float16, .*, complex128; found", lambda comm, d=dtype: comm.all_reduce(np.zeros(6, d)))
         for dtype in (">f4", "U3", "longdouble", "clongdouble")
@@ -94,7 +94,7 @@ REFUSED = [
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.zeros(6, "f4,i4"))),
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.array([None]))),
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.zeros(6, "datetime64[s]"))),
-    # What is no array at all.
+    # Objects that are not arrays.
     row(TypeError, "buffer protocol or DLPack, found list", lambda comm: comm.all_reduce([1.0, 2.0])),
     row(TypeError, "found NoneType", lambda comm: comm.all_reduce(None)),
     row(TypeError, "found float", lambda comm: comm.all_gather(1.0)),
@@ -118,7 +118,7 @@ REFUSED = [
     ],
     row(TypeError, "avg", lambda comm: comm.reduce_scatter(np.zeros(6, "int32"), op="avg")),
     row(TypeError, "avg", lambda comm: comm.reduce(np.zeros(6, "uint8"), op="avg", root=1)),
-    # A root that is not there, or no number.
+    # A root that does not exist, or is not a number.
     row(ValueError, "root from 0 to 2, found -1", lambda comm: comm.broadcast(floats(), root=-1)),
     row(ValueError, "root from 0 to 2, found 3", lambda comm: comm.reduce(floats(), root=SIZE)),
     row(ValueError, "found 1.0", lambda comm: comm.broadcast(floats(), root=1.0)),
@@ -140,11 +140,11 @@ REFUSED = [
     row(ValueError, "3 ranks can split evenly, found shape \\(7,\\)", lambda comm: comm.reduce_scatter(floats(7))),
     row(ValueError, "found shape \\(\\)", lambda comm: comm.reduce_scatter(np.array(1.0))),
     row(ValueError, "found shape \\(2, 3\\)", lambda comm: comm.reduce_scatter(np.zeros((2, 3)))),
-    # Input and output share memory, but not as an in-place call does.
+    # Input and output share memory, but not as in an in-place call.
     row(ValueError, "all_reduce: x and out overlap", lambda comm: call_on(comm.all_reduce, *memory(6))),
     row(ValueError, "broadcast: x and out overlap", lambda comm: call_on(comm.broadcast, *memory(6))),
     row(ValueError, "reduce: x and out overlap", lambda comm: call_on(comm.reduce, *memory(6))),
-    # The place of rank 1's block is no in-place call of rank 0.
+    # Rank 0 passes the position of rank 1's block, so this is not an in-place call.
     row(ValueError, "all_gather: x and out overlap", lambda comm: block_of_another(comm.all_gather, "out")),
     row(ValueError, "reduce_scatter: x and out overlap", lambda comm: block_of_another(comm.reduce_scatter, "x")),
     # No time at all.
@@ -163,7 +163,7 @@ REFUSED = [
     ),
     row(ValueError, "found 'ring'", lambda comm: comm.broadcast(floats(), algorithm="ring")),
     row(ValueError, "dissemination", lambda comm: comm.barrier(algorithm="ring")),
-    # What is no name at all.
+    # Objects that are not names.
     *[
         row(
             TypeError,
@@ -199,7 +199,7 @@ def test_refused_before_anything_is_sent(error: type[Exception], words: str, cal
                     call(comm)
                 assert not isinstance(caught.value, CommunicationError)
             assert (comm.all_reduce(np.full(5, comm.rank + 1.0)) == 6).all()
-            # Had the refused call been counted, later ones would differ in their numbers.
+            # If the refused call had been counted, later calls would have different numbers.
             assert (comm.all_gather(np.full(20_000, comm.rank)).reshape(3, -1) == np.arange(3)[:, None]).all()
 
     run_ranks(main, SIZE, kind="thread")
@@ -261,7 +261,7 @@ def test_a_closed_communicator_refuses_all_but_close() -> None:
         # Not numbers.
         ({"rank": "0", "size": 1}, TypeError, "rank is '0'"),
         ({"rank": 0, "size": True}, TypeError, "size is True"),
-        # A rank that the size does not have.
+        # A rank above the size.
         ({"rank": 1, "size": 1}, ValueError, "0 <= rank < size"),
         ({"rank": 0, "size": 0}, ValueError, "0 <= rank < size"),
         # No time at all.

@@ -118,7 +118,7 @@ def test_a_dropped_handle_keeps_its_arrays_until_it_is_done() -> None:
         assert alive() is not None
         others_may_call.set()
         comm.barrier()
-        assert comm.barrier(async_op=True).wait() is None  # a launch lets go of what is done
+        assert comm.barrier(async_op=True).wait() is None  # a launch releases completed works
         wait_until(lambda: alive() is None)
 
     def main_and_one_more(comm: hocket.Communicator) -> None:
@@ -193,7 +193,7 @@ def test_a_time_out_on_the_stream_counts_from_its_turn() -> None:
 
 
 def test_threads_of_one_rank_share_a_communicator() -> None:
-    """Threads that all call the same thing need no order among themselves."""
+    """Threads that all make the same call need no order among them."""
     num_threads, num_turns = 4, 50
 
     def main(comm: hocket.Communicator) -> None:
@@ -206,7 +206,7 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
                     result = comm.all_reduce(x, async_op=(turn + number) % 2 == 0)
                     if isinstance(result, hocket.Work):
                         if turn % 3 == 0:
-                            continue  # nobody waits: it is kept all the same
+                            continue  # without a wait it is kept, too
                         result.wait()
                     assert (x == 2).all()
             except BaseException as error:
@@ -225,7 +225,7 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
 
 
 def test_arrays_are_kept_while_several_threads_launch_and_drop() -> None:
-    """Memory that is freed too early would be used again at once, and be written by a result."""
+    """Memory that is freed too early would be used again at once, and a result would be written to it."""
 
     def main(comm: hocket.Communicator) -> None:
         def launch() -> None:
@@ -261,7 +261,7 @@ def test_close_by_one_thread_ends_the_calls_of_another_in_good_order() -> None:
 
         caller = threading.Thread(target=call_on)
         caller.start()
-        with contextlib.suppress(CommunicationError):  # the other thread of the other rank may be further
+        with contextlib.suppress(CommunicationError):  # the other rank's other thread may be further
             comm.all_gather(np.ones(4))
         with contextlib.suppress(CommunicationError):
             comm.close()
@@ -273,7 +273,7 @@ def test_close_by_one_thread_ends_the_calls_of_another_in_good_order() -> None:
 
 
 def test_the_interpreter_s_lock_is_free_while_a_call_waits() -> None:
-    """Ranks that are threads would wait for each other for ever if it were not."""
+    """Otherwise ranks that are threads would wait for each other forever."""
     others_may_call = threading.Event()
 
     def main(comm: hocket.Communicator) -> None:

@@ -13,14 +13,14 @@ import hocket
 from hocket.runtime import may_attach, run_ranks
 from tests.runtime.test_faults import Ranks
 
-# float32 elements: 128 KiB is a piece; from 2 MiB in huge pages, which NumPy has from 4 MiB on, or from 16 in others
-# that are attached at all, what goes one way is shared.
+# float32 elements: 128 KiB is a piece. From 2 MiB in huge pages (NumPy has them from 4 MiB on), or from 16 MiB in other
+# attached pages, both ranks move the data of one direction.
 COUNTS = (16_388, 32_768, 300_004, 1_500_004, 4_194_300, 4_194_304, 4_800_004)
 PR_SET_DUMPABLE = 4
 
 
 def refuse_nothing(rank: int) -> None:
-    """Attaching as it comes."""
+    """Attaching as the system permits it."""
 
 
 def switch_off(rank: int) -> None:
@@ -32,7 +32,7 @@ def switch_off_on_one(rank: int) -> None:
 
 
 def hide_one(rank: int) -> None:
-    """The kernel lets nobody attach to a process that may not be dumped, unless it has all rights."""
+    """The kernel lets only a privileged process attach to one that cannot be dumped."""
     if rank == 1:
         assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
 

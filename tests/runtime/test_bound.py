@@ -1,4 +1,4 @@
-"""Lower bounds: what has to happen at least, and how long that takes at given costs."""
+"""Lower bounds: the minimum of work, and its time at given costs."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from hocket.runtime.tuning.machine_costs import PASSES
 from hocket.schedule import COLLECTIVES
 
 RATES = {"load": 10e9, "store": 5e9, "copy": 4e9, "add": 3e9}
-# In cache, of up to a MiB, all is ten times as fast; the two cores together are 1.5 times as fast as one.
+# In cache, up to 1 MiB, everything is ten times as fast; both cores together are 1.5 times as fast as one.
 COSTS = MachineCosts(
     2,
     1e-7,

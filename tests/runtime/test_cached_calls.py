@@ -1,4 +1,4 @@
-"""Calls that were made before skip Python: they have to do, return and refuse exactly what the Python methods do."""
+"""Repeated calls skip Python: they must do, return and refuse exactly what the Python methods do."""
 
 import gc
 import inspect
@@ -24,19 +24,19 @@ METHODS = [*SYMMETRIC, "broadcast", "reduce", "gather", "scatter"]
 
 
 def whole(rank: int, size: int, count: int = 6) -> tuple[Any, Any]:
-    """An array, and this rank's block of it."""
+    """Returns an array, and this rank's block of it."""
     x = values(rank, size * count)
     return x, x[rank * count : (rank + 1) * count]
 
 
 class Subclass(np.ndarray[Any, Any]):
-    """What NumPy would treat otherwise, perhaps."""
+    """An array that NumPy may treat differently."""
 
 
 def alike(rank: int, size: int, method: str) -> list[Callable[[], Arguments]]:
-    """Calls that differ from plain ones in one way each, right and wrong ones.
+    """Returns right and wrong calls, each with one difference from a plain call.
 
-    Where a root does what others do not, some are wrong on some ranks only.
+    In rooted collectives, some are wrong on some ranks only.
     """
     long = 6 * size
     n = {"all_gather": (6, long), "gather": (6, long), "reduce_scatter": (long, 6), "scatter": (long, 6)}.get(
@@ -95,7 +95,7 @@ def alike(rank: int, size: int, method: str) -> list[Callable[[], Arguments]]:
 
 
 def particular(rank: int) -> list[tuple[str, Callable[[], Arguments]]]:
-    """Calls with what only some collectives have."""
+    """Calls with arguments that only some collectives have."""
     x, y = (lambda n=6: values(rank, n)), (lambda n=6: np.zeros(n, "float32"))
     calls: list[tuple[str, Callable[[], Arguments]]] = [
         ("all_reduce", lambda: ((x(),), {})),
@@ -129,7 +129,7 @@ def particular(rank: int) -> list[tuple[str, Callable[[], Arguments]]]:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_cached_call_does_what_the_python_method_does(size: int) -> None:
-    """Calls in random order, each beside the same one through Python alone; results, arrays and errors are equal."""
+    """Calls in random order, each with the same call through Python alone; results, arrays and errors are equal."""
 
     def main() -> tuple[int, int]:
         with hocket.init() as comm:
@@ -254,7 +254,7 @@ def test_an_array_that_has_moved_is_found_where_it_is() -> None:
 
 
 def test_an_array_that_has_changed_makes_another_call() -> None:
-    """The very same objects, given again and again, which do not stay what they were."""
+    """The same objects are passed again and again, but they change in between."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -337,7 +337,7 @@ def test_the_same_objects_by_other_names_are_another_call() -> None:
 
 
 def test_nothing_is_kept_but_what_the_cache_needs() -> None:
-    """Arrays are never kept; a communicator dies with its last reference, and what its cache holds with it."""
+    """The cache never keeps arrays; a communicator and its cache end with its last reference."""
     timeout, x, y = float("12.5"), np.ones(5), np.zeros(5)
 
     def counts() -> list[int]:
@@ -379,7 +379,7 @@ def call_from_threads() -> None:
 
 
 def test_threads_share_a_communicator_and_its_calls() -> None:
-    """One at a time uses what is remembered of a call; whoever comes meanwhile goes through Python."""
+    """One thread at a time uses a cached call; calls of other threads then go through Python."""
     for kind in ("thread", "process"):
         run_ranks(call_from_threads, SIZE, kind=kind)
 
@@ -408,21 +408,21 @@ def wait_beside_a_thread() -> None:
 
 
 def test_other_threads_run_while_a_cached_call_waits() -> None:
-    """Rank 1 comes only when it has heard from a thread of rank 0 that starts to talk while rank 0 waits."""
+    """Rank 1 calls only after a message from a thread of rank 0, which starts while rank 0 waits."""
 
     for kind in ("thread", "process"):
         run_ranks(wait_beside_a_thread, SIZE, kind=kind)
 
 
 def test_a_call_inside_another_is_refused_as_ever() -> None:
-    """A user's op calls; the call that it stands in goes through Python, as those with such ops do."""
+    """A user's op makes a call. The outer call goes through Python, like all calls with such ops."""
 
     def main() -> None:
         with hocket.init() as comm:
             comm.barrier()
 
             def calling(a: Any, b: Any) -> Any:
-                if a.size > 3:  # not where it is tried out
+                if a.size > 3:  # not when Hocket tries it out
                     comm.barrier()
                 return a + b
 

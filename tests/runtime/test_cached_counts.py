@@ -1,4 +1,4 @@
-"""Calls with counts like ones before skip Python, if the counts are the same; they do what the Python methods do."""
+"""Repeated calls with the same counts skip Python; they do what the Python methods do."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FORMS: list[Callable[[list[int]], Any]] = [
 
 
 def uneven(rank: int, form: Callable[[list[int]], Any]) -> list[tuple[str, Callable[[], Arguments]]]:
-    """Calls with counts, as 2 ranks give them; refused by both or by none."""
+    """Returns calls with counts for 2 ranks; both refuse them, or none."""
     x, y = (lambda n: values(rank, n)), (lambda n: np.zeros(n, "float32"))
     calls: list[tuple[str, Callable[[], Arguments]]] = []
     for rows in ([2, 3], [3, 2], [0, 5], [-2, -3], [1 << 62, 1]):
@@ -43,7 +43,7 @@ def uneven(rank: int, form: Callable[[list[int]], Any]) -> list[tuple[str, Calla
 
 
 def test_a_cached_call_with_counts_does_what_the_python_method_does() -> None:
-    """Calls in random order, each beside the same one through Python alone; results, arrays and errors are equal."""
+    """Calls in random order, each with the same call through Python alone; results, arrays and errors are equal."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -83,7 +83,7 @@ def test_counts_that_come_again_skip_python_and_others_take_no_place() -> None:
                     assert len(missed) == 1 + 2 * number + min(turn + 1, 2)
                 assert results == results[:1] * 5
                 assert name != "reduce_scatter_v" or results[0] == [[3.0], [5.0, 7.0]][comm.rank]
-            for length in range(5000):  # more than are remembered
+            for length in range(5000):  # more than the cache holds
                 mine = np.ones(length if comm.rank == 0 else 1, "int8")
                 comm.all_gather_v(mine, (length, 1), out=np.zeros(length + 1, "int8"))
             assert len(missed) == 5011
@@ -103,7 +103,7 @@ def test_many_calls_with_counts_that_take_turns_are_all_remembered() -> None:
 
 
 def test_a_list_that_has_changed_makes_another_call() -> None:
-    """The very same arrays and lists, given again and again, with other counts that go with the same lengths."""
+    """The same arrays and lists are passed again and again, with other counts for the same lengths."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -116,13 +116,13 @@ def test_a_list_that_has_changed_makes_another_call() -> None:
                     rows[:], expected = (given, kept), [*range(10 + kept, 13), *range(20 + given, 23)]
                 assert comm.all_to_all_v(x, rows, rows, out=out) is out
                 assert out.tolist() == expected
-            assert len(missed) == 4  # each is remembered when it comes again
+            assert len(missed) == 4  # each is cached when it comes again
 
     run_ranks(main, SIZE, kind="thread")
 
 
 def test_a_list_that_changes_while_it_is_read_is_not_remembered() -> None:
-    """As by another thread: behind the key, and before the counts are read."""
+    """Changes it like another thread: after the key is made, before the counts are read."""
 
     def main() -> None:
         with hocket.init() as comm:

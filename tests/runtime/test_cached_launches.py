@@ -1,4 +1,4 @@
-"""Launched collectives like ones before, and waiting for them, skip Python: they have to do just what Python does."""
+"""Repeated launches of collectives, and waits for them, skip Python: they must do exactly what Python does."""
 
 import contextlib
 import gc
@@ -45,7 +45,7 @@ def launch_again() -> None:
                 assert results[2] is x and (x == 2).all() and (results[3] == turn).all()
                 assert [type(work) for work in works] == [Work] * 4 and not comm._works
                 assert all(work.is_completed() and work.exception() is None for work in works)
-                assert len(missed) == 4 if turn == 0 else len(missed) <= 5  # counts that came once are not remembered
+                assert len(missed) == 4 if turn == 0 else len(missed) <= 5  # counts that came once are not cached
             missed.clear()
 
 
@@ -56,14 +56,14 @@ def test_only_the_first_of_equal_collectives_goes_through_python(kind: str, size
 
 
 def test_what_has_no_array_of_its_own_gets_a_new_one() -> None:
-    """Its work keeps what the core reads and writes, however soon the communicator is closed."""
+    """The work keeps the arrays that the core reads and writes, even if the communicator is closed at once."""
     with hocket.init(0, 1) as comm:
         missed, x = count_misses(comm), np.ones(3)
         for _ in range(3):
             assert comm.barrier(async_op=True).wait() is None
             assert comm.all_gather(x, async_op=True).wait() is not x
             assert comm.all_reduce(x, op=hocket.premul_sum(2.0), async_op=True).wait() is x
-        assert missed == ["barrier", "all_gather", *["all_reduce"] * 3]  # an op of one's own is no constant
+        assert missed == ["barrier", "all_gather", *["all_reduce"] * 3]  # a new op is not a constant
         assert x.tolist() == [8.0] * 3
         comm.barrier(async_op=True)
         comm.all_reduce(x, async_op=True)
@@ -148,7 +148,7 @@ def close_beside_waiters() -> None:
 
 
 def test_all_that_was_launched_has_ended_once_it_is_closed() -> None:
-    """Also what other threads wait for, and run themselves."""
+    """Also works that other threads wait for, and run themselves."""
     run_ranks(close_beside_waiters, 2, kind="process")
 
 
@@ -164,7 +164,7 @@ def test_an_interrupt_that_follows_a_launch_lets_go_of_no_array(monkeypatch: pyt
             core, x = comm._core, np.ones(5000)
 
             class Interrupted:
-                """The core, but for a signal that comes as submit returns."""
+                """The core, with a signal that arrives when submit returns."""
 
                 def __getattr__(self, name: str) -> Any:
                     return getattr(core, name)
@@ -193,11 +193,11 @@ def wait_behind_others() -> None:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     with hocket.init() as comm:
         x = np.ones(1)
-        for _ in range(40):  # so that those who wait run what they wait for
+        for _ in range(40):  # so that waiting threads run their calls themselves
             comm.all_reduce(x, op="max", async_op=True).wait()
         if comm.rank == 1:
             for _ in range(20):
-                time.sleep(0.05)  # as a rank that computes
+                time.sleep(0.05)  # like a rank that computes
                 comm.all_reduce(x, op="max")
             return
         works = [comm.all_reduce(x, op="max", async_op=True) for _ in range(20)]

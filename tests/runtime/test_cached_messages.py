@@ -1,4 +1,4 @@
-"""Messages like ones before skip Python: they have to do and refuse just what the Python methods do."""
+"""Repeated messages skip Python: they must do and refuse exactly what the Python methods do."""
 
 import inspect
 import random
@@ -29,7 +29,7 @@ from tests.runtime.repeating import (
 
 
 def sends(values: Any) -> list[Callable[[], Arguments]]:
-    """Sends to itself that a receive with tag 5 or from any can take, and what is refused."""
+    """Sends of a rank to itself that a receive with tag 5 or any tag can take, and calls that are refused."""
     x = values
     return [
         lambda: ((x(), 0), {"tag": 5}),
@@ -66,7 +66,7 @@ def receives(make: Any) -> list[Callable[[], Arguments]]:
 
 
 def test_a_cached_message_is_what_the_python_methods_send_and_receive() -> None:
-    """Sends and receives of one rank to itself, in random order, each way beside the other."""
+    """Sends and receives of one rank to itself in random order, with and without Python."""
     choose = random.Random(3)
     with hocket.init(0, 1) as comm:
         missed, num_messages, num_hits = count_misses(comm, "_exchange"), 0, 0
@@ -93,7 +93,7 @@ def test_a_cached_message_is_what_the_python_methods_send_and_receive() -> None:
             assert taken[0][1] == (0, 5)
             assert np.ravel(taken[0][2][0]).tolist() == values().tolist()
             num_messages += 2
-            num_hits += len(missed) == before + 2  # those that were to go through Python
+            num_hits += len(missed) == before + 2  # the calls that must go through Python
         assert num_hits > num_messages / 4 > 25
 
 
@@ -101,7 +101,7 @@ def test_a_tag_where_another_number_lay_is_not_taken_for_it() -> None:
     with hocket.init(0, 1) as comm:
         x, y, places = np.ones(3), np.zeros(3), []
         for text in [str(number) for number in range(300, 500)]:
-            tag = int(text)  # an object that nothing keeps
+            tag = int(text)  # an object without another reference
             places.append(id(tag))
             comm.send(x, 0, tag=tag)
             assert str(comm.recv(y, 0, tag=ANY_TAG)[2]) == text
@@ -182,7 +182,7 @@ def test_threads_share_what_is_remembered() -> None:
 
 
 def test_who_waits_gets_its_own_array_back_whatever_others_call() -> None:
-    """A thread's receive is awaited while another one makes the same call with other arrays."""
+    """One thread waits in a receive while another thread makes the same call with other arrays."""
     with hocket.init(0, 1) as comm:
         x, found = np.ones(6), []
 

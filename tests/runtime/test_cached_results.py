@@ -1,4 +1,4 @@
-"""Calls without `out` that are like ones before skip Python, too: each returns a new array, as Python does."""
+"""Repeated calls without `out` skip Python, too: each returns a new array, like Python."""
 
 import gc
 import resource
@@ -19,7 +19,7 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 def calls_for(rank: int, turn: int) -> list[Call]:
-    """As 2 ranks make them; off its root gather returns None, and scatter is given what it fills."""
+    """Calls of 2 ranks. Ranks other than the root get None from gather, and give scatter an array to fill."""
     x, rows = values(rank + turn, 6), values(rank + turn, 8).reshape(4, 2)
     got = {} if rank == 0 else {"out": np.zeros(3, "float32")}
     got_rows = {} if rank == 0 else {"out": np.zeros((3, 2), "float32")}
@@ -56,10 +56,10 @@ def call_again(async_op: bool) -> None:
                 before = len(missed)
                 found = getattr(comm, name)(*args, **more, async_op=async_op)
                 found = found.wait() if async_op else found
-                # Counts that came once are not remembered.
+                # Counts that came once are not cached.
                 assert len(missed) - before == (turn == 0 or (turn == 1 and name.endswith("_v"))), (name, turn)
                 kept.append((found, by_python(comm, name)(*same_args, **same)))
-        # No result was changed by what came after it, and none shares memory with another.
+        # No later call changed a result, and no two results share memory.
         assert all(equal(found, expected) for found, expected in kept)
         arrays = [found for found, _ in kept if found is not None]
         assert len({one.__array_interface__["data"][0] for one in arrays}) == len(arrays)
@@ -89,7 +89,7 @@ def test_a_new_array_is_kept_by_its_caller_alone() -> None:
 
 
 def test_a_work_keeps_what_it_writes() -> None:
-    """A barrier's, too, which returns nothing of what it was given."""
+    """Also the work of a barrier, which returns none of its arguments."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -105,7 +105,7 @@ def test_a_work_keeps_what_it_writes() -> None:
 
 
 def test_what_is_given_is_read_anew_each_time() -> None:
-    """The very same array, with other values, and then with another shape, which makes another call."""
+    """The same array with other values, and then with another shape, which makes it another call."""
     with hocket.init(0, 1) as comm:
         missed, x = count_misses(comm), np.zeros((2, 3))
         for turn in range(4):
@@ -130,7 +130,7 @@ def test_tensors_get_tensors() -> None:
 
 
 def test_what_is_made_instead_of_a_new_array_is_refused() -> None:
-    """A mode of PyTorch may make other tensors than the first time: shorter ones, for example, must not be written."""
+    """A mode of PyTorch may make other tensors than the first time, for example shorter ones; they are not written."""
     made: list[Any] = []
 
     class Other(torch.overrides.TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""isend and irecv like ones before, and waiting for them, skip Python: they have to do just what Python does."""
+"""Repeated isend and irecv, and waits for them, skip Python: they must do exactly what Python does."""
 
 import gc
 import inspect
@@ -118,7 +118,7 @@ def test_they_are_what_the_python_methods_make() -> None:
                 facts.append((facts_of(receiving), facts_of(sending)))
             assert facts[0] == facts[1]
             assert not comm._works
-        assert 800 < len(missed) < 1200  # 800 of them were to go through Python
+        assert 800 < len(missed) < 1200  # 800 of them must go through Python
 
 
 def test_they_refuse_what_the_python_methods_refuse() -> None:
@@ -196,13 +196,13 @@ def test_memory_stays_while_it_is_in_use_and_no_longer() -> None:
             arrays = [np.zeros(3) for _ in range(count)]
             references = [weakref.ref(y) for y in arrays]
             for tag, y in enumerate(arrays):
-                comm.irecv(y, 0, tag=tag)  # nobody keeps the handle
+                comm.irecv(y, 0, tag=tag)  # the handle is not kept
             del y, arrays
             gc.collect()
             assert all(reference() is not None for reference in references) and len(comm._works) == count
             for tag in range(count):
                 comm.send(np.full(3, float(turn)), 0, tag=tag)
-            for _ in range(count):  # beside them, now and then those that are done are let go
+            for _ in range(count):  # with new ones, completed works are released now and then
                 comm.irecv(np.zeros(3), 0, tag=count)
                 comm.isend(np.zeros(3), 0, tag=count)
             assert len(comm._works) < count / 2
@@ -213,7 +213,7 @@ def test_memory_stays_while_it_is_in_use_and_no_longer() -> None:
 
 def test_a_work_in_a_cycle_is_collected() -> None:
     class Array:
-        """What can be a part of a cycle."""
+        """An object that can be part of a cycle."""
 
     with hocket.init(0, 1) as comm:
         comm.irecv(np.zeros(3), 0)
@@ -229,7 +229,7 @@ def test_a_work_in_a_cycle_is_collected() -> None:
 
 
 def test_what_python_does_while_one_begins_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 16 on Python looks which of them are done, and may then be interrupted, or call, too."""
+    """From 16 works on, Python checks which are done; it may be interrupted then, or make calls."""
     with hocket.init(0, 1) as comm:
         y = np.zeros(3)
         held = [comm.irecv(y, 0, tag=tag) for tag in range(20)]

@@ -1,4 +1,4 @@
-"""gather, scatter and all_to_all as a user meets them: shapes, roots, in place or not, and what is left alone."""
+"""gather, scatter and all_to_all for a user: shapes, roots, in place or not, and memory that must not change."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ SIZES = (1, 2, 3, 5)
 
 
 def rows(rank: int, count: int = 2, width: int = 3) -> Any:
-    """Rows that tell where they come from."""
+    """Rows that show their source."""
     return rank * 1000 + np.arange(count * width, dtype="int64").reshape(count, width)
 
 

@@ -1,4 +1,4 @@
-"""What ranks compute together is the reference's result to the bit, wherever the memory lies; nothing else changes."""
+"""Ranks compute the reference's result to the bit, in any kind of memory; no other memory changes."""
 
 import functools
 import itertools
@@ -20,8 +20,8 @@ SIZES = (1, 2, 3, 4, 5, 7, 8)
 LARGE = -1  # stands for a block whose every chunk is cut into several pieces of 128 KiB
 DTYPES = ("float32", "float64", "int32", "int64", "uint8")
 OPS = ("sum", "prod", "min", "max", "avg")
-GUARD = 16  # elements on both sides of an output, which nobody may touch
-# In these x and out are like each other or a block of one another; the rest has tests of its own, as other types have.
+GUARD = 16  # elements on both sides of an output, which must not change
+# In these, x and out are equally long, or one is a block of the other. The rest and other types have their own tests.
 DATA = [
     (collective, name)
     for collective, name in ALGORITHMS
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call as one rank makes it, and what has to come of it."""
+    """One call of one rank, and its expected result."""
 
     collective: str
     name: str
@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
 @functools.cache
 def cases(reduces: bool, roots: tuple[int, ...], *, complete: bool = False) -> list[Case]:
-    """Every two values of different axes meet in some case; if complete, every block, dtype and op together."""
+    """Every two values of different axes are in some case together; if complete, every block, dtype and op."""
     allowed = [
         Case(*values)
         for values in itertools.product(
@@ -86,7 +86,7 @@ def pairs(case: Case) -> frozenset[Any]:
 
 
 def input_of(rank: int, case: Case, block: int, num_blocks: int) -> Any:
-    """Elements that tell their rank and index, and whose sums and products are rounded."""
+    """Elements that show their rank and index, and whose sums and products are rounded."""
     index = np.arange(block * num_blocks)
     if case.dtype.startswith("float"):
         return (rank + 1 + index % 1009 / 1009).astype(case.dtype)
@@ -96,7 +96,7 @@ def input_of(rank: int, case: Case, block: int, num_blocks: int) -> Any:
 def calls(
     collective: str, name: str, size: int, *, complete: bool = False, most_large: int | None = None
 ) -> list[list[Call]]:
-    """For every rank, the calls that it has to make; of the large ones so many at most."""
+    """Returns the calls of every rank, with at most so many large ones."""
     kind = COLLECTIVES[collective]
     roots = tuple(sorted({0, size // 2, size - 1})) if kind.rooted else (0,)
     by_rank: list[list[Call]] = [[] for _ in range(size)]
@@ -120,7 +120,7 @@ def calls(
 
 
 class Guarded:
-    """An array with a margin that nobody may write."""
+    """An array with a margin that must not be written."""
 
     def __init__(self, count: int, dtype: str, registered: bool) -> None:
         make = hocket.empty if registered else np.empty
@@ -178,7 +178,7 @@ def make_all(comm: hocket.Communicator, calls: Sequence[Call]) -> None:
 
 
 def sizes_of(number: int, *choices: tuple[int, ...]) -> list[int]:
-    """Rank counts for this algorithm: of each choice one that it takes, if any; algorithms take them in turns."""
+    """Returns rank counts for this algorithm: from each choice one that it takes, if any; algorithms take turns."""
     taken = [list(filter(ALGORITHMS[DATA[number]].allows, sizes)) for sizes in choices]
     return sorted({sizes[number % len(sizes)] for sizes in taken if sizes})
 
@@ -219,7 +219,7 @@ def test_processes_compute_the_reference(size: int, tmp_path: Path) -> None:
     by_rank: list[list[Call]] = [[] for _ in range(size)]
     for number, key in enumerate(DATA):
         if size in sizes_of(number, (2, 3), (5, 8)):
-            # What large ones expect has to be sent to each process.
+            # Expected results of large calls must be sent to each process.
             for mine, new in zip(by_rank, calls(*key, size, most_large=2), strict=True):
                 mine.extend(new)
     for rank, mine in enumerate(by_rank):
@@ -257,7 +257,7 @@ def test_nan_and_signed_zeros_are_folded_as_the_reference_does(name: str, dtype:
 
 
 def run(size: int, function: Any) -> list[Any]:
-    """function(comm) by threads."""
+    """Runs function(comm) on threads."""
 
     def main() -> Any:
         with hocket.init() as comm:

@@ -1,4 +1,4 @@
-"""What is fixed for a communicator or a collective: algorithm, order of reduction, time-out; and for all, by rank 0."""
+"""Settings of a communicator or a collective: algorithm, order of reduction, timeout. Rank 0 decides for all."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def contribution(rank: int, count: int, dtype: str) -> Any:
 
 
 def left_fold(inputs: list[Any]) -> Any:
-    """In plain NumPy: from rank 0 upwards in the accumulator type, rounded once."""
+    """Sums in plain NumPy: from rank 0 upwards in the accumulator type, rounded once."""
     kind = accumulator_dtype(inputs[0].dtype)
     total = inputs[0].astype(kind)
     for array in inputs[1:]:
@@ -31,7 +31,7 @@ def left_fold(inputs: list[Any]) -> Any:
 
 
 def balanced(inputs: list[Any]) -> Any:
-    """In plain NumPy: the binary tree split at the largest power of two below the count, each node rounded."""
+    """Sums in plain NumPy: a binary tree split at the largest power of two below the count, each node rounded."""
     if len(inputs) == 1:
         return inputs[0]
     half = 1 << (len(inputs) - 1).bit_length() - 1
@@ -88,16 +88,16 @@ def test_configure_fixes_algorithm_order_and_timeout() -> None:
             comm.all_reduce(np.ones(3))
             comm.all_gather(np.ones(3))
             assert algorithms_of(comm) == {"all_reduce:ring", "all_gather:direct"}
-            comm.all_reduce(np.ones(3), algorithm="direct")  # a call knows best
+            comm.all_reduce(np.ones(3), algorithm="direct")  # the call's own choice counts
             assert "all_reduce:direct" in algorithms_of(comm)
             for _ in range(2):
-                comm.all_reduce(np.ones(3), algorithm="")  # also that it wants the table
+                comm.all_reduce(np.ones(3), algorithm="")  # the call can also choose the table
             assert comm.statistics["algorithms"]["all_reduce:direct"] == 3
             with pytest.raises(ValueError, match="label rank_order"):
                 comm.all_reduce(np.ones(3), order="rank")
             part = comm.dup()
             part.all_reduce(np.ones(3))
-            assert algorithms_of(part) == {"all_reduce:ring"}  # as the one that it was made from
+            assert algorithms_of(part) == {"all_reduce:ring"}  # like the communicator that it was made from
 
     run_ranks(main, 3, kind="thread")
 
@@ -108,10 +108,10 @@ def test_configure_for_all_collectives() -> None:
             comm.configure(algorithm="ring", order="fast", timeout=7.5)
             comm.all_reduce(np.ones(3))
             comm.all_gather(np.ones(3))
-            comm.broadcast(np.ones(3))  # has no ring: as ever
+            comm.broadcast(np.ones(3))  # has no ring: no change
             assert {"all_reduce:ring", "all_gather:ring", "broadcast:direct"} <= algorithms_of(comm)
             with pytest.raises(ValueError, match="balanced_tree"):
-                comm.configure("reduce_scatter", order="invariant")  # of a ring, as was fixed before
+                comm.configure("reduce_scatter", order="invariant")  # with a ring, as before
             comm.configure("reduce_scatter", algorithm="", order="invariant")
             comm.reduce_scatter(np.ones(3))
             assert "reduce_scatter:tree" in algorithms_of(comm)
@@ -138,7 +138,7 @@ def test_configure_refuses_what_there_is_not(keywords: Any, words: str) -> None:
 
 
 def test_configure_for_all_says_what_a_file_lacks(tmp_path: Path) -> None:
-    """Two for one collective: which of them, nobody can tell."""
+    """Two for one collective are ambiguous."""
     file = tmp_path / "own.py"
     file.write_text(
         "import hocket\n"
@@ -180,7 +180,7 @@ def test_ranks_that_are_configured_differently_are_told() -> None:
 
 
 def what_runs(of_others: dict[str, str] | None = None) -> set[str]:
-    """of_others: the environment that the ranks but 0 find instead."""
+    """of_others: the environment of all ranks except 0."""
     if of_others and os.environ["HOCKET_RANK"] != "0":
         os.environ.update(of_others)
     with hocket.init() as comm:

@@ -1,4 +1,4 @@
-"""Who may spin: ranks that have as many cores as there are of them, whoever has bound them to which."""
+"""Ranks may spin if there is a core for each of them, whatever has bound them to cores."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
-    """What ranks say that may run on these cores each."""
+    """Returns what ranks say if each may run on these cores."""
     masks = (sum(1 << core for core in one) for one in bound)
     return [{"cores": mask.to_bytes(16, "little"), "quota": quota} for mask in masks]
 
@@ -26,14 +26,14 @@ def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
         (said({0}), [True]),
         (said({0, 1}, {0, 1}), [True, True]),
         (said({0}, {0}), [False, False]),
-        # As many as there are cores, but bound: MPI and Slurm do this.
+        # As many ranks as cores, each bound to one: MPI and Slurm do this.
         (said({0}, {1}, {2}, {99}), [True] * 4),
         (said({0, 1}, {0, 1}, {0, 1}), [False] * 3),
         (said({0}, {0}, {1, 2}), [False, False, True]),
-        # 0 and 2 share nothing with each other, but both with 1.
+        # Ranks 0 and 2 share no core with each other, but each shares one with rank 1.
         (said({0}, {0, 1}, {1}), [False] * 3),
         (said({0, 1}, {1, 2}, {2, 3}), [True] * 3),
-        # A container of 64 cores that may use two at a time, or less than one.
+        # A container with 64 cores that may use two at a time, or less than one.
         (said(set(range(64)), set(range(64)), quota=2.0), [True] * 2),
         (said(set(range(64)), set(range(64)), set(range(64)), quota=2.5), [False] * 3),
         (said({0}, {1}, {2}, {3}, quota=2.0), [False] * 4),
@@ -145,12 +145,12 @@ def test_ranks_start_where_binding_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def move_all() -> bool:
-    """Two ranks on one core, the third on another, if there is one: it alone has a core of its own."""
+    """Two ranks on one core, the third on another core, if there is one: only the third has its own core."""
     rank = int(os.environ["HOCKET_RANK"])
     cores = sorted(affinity_of_all())
     os.sched_setaffinity(0, {cores[0] if rank < 2 else cores[-1]})
     comm = hocket.init()
-    x = np.repeat(np.arange(3, dtype=np.float32), 1 << 20)  # enough to be fetched where ranks share cores
+    x = np.repeat(np.arange(3, dtype=np.float32), 1 << 20)  # enough to be fetched if ranks share cores
     received = comm.all_to_all(x)
     assert (received == comm.rank).all()
     message = np.full(1 << 18, comm.rank, np.float32)
@@ -162,7 +162,7 @@ def move_all() -> bool:
 
 
 def affinity_of_all() -> set[int]:
-    """The cores of the process that has started this one."""
+    """Returns the cores of the process that has started this one."""
     return os.sched_getaffinity(os.getppid())
 
 
@@ -196,7 +196,7 @@ START = {
 
 @pytest.mark.parametrize("program", START.values(), ids=START)
 def test_threads_of_a_rank_share_the_cores_once(program: str) -> None:
-    """Of eight cores two ranks have four each, not a half of the four that each is bound to."""
+    """With eight cores, each of two ranks has four, not a half of the four that it is bound to."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     command = [sys.executable, "-c", EIGHT_CORES + program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

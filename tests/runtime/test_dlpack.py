@@ -1,4 +1,4 @@
-"""Every kind of array that holds its elements in one piece takes part, and is written where it lies."""
+"""Every kind of contiguous array works, and is written in place."""
 
 import array
 import sys
@@ -17,7 +17,7 @@ from hocket.schedule import DTYPES, EXTENSION_DTYPES, numpy_dtype
 
 
 class OnlyDLPack:
-    """An array of a library that knows nothing but DLPack."""
+    """An array of a library that has only DLPack."""
 
     def __init__(self, inner: Any, *, version: bool = True) -> None:
         self.inner, self.version = inner, version
@@ -107,7 +107,7 @@ def test_the_standard_library_s_arrays_take_part() -> None:
             assert comm.all_reduce(values) is values and values.tolist() == [1, 2]
         data = bytearray([comm.rank, 7])
         assert comm.all_reduce(data, op="max") is data and data == bytearray([1, 7])
-        # Bytes of text can be given, though not written.
+        # Bytes of text can be an input, but not an output.
         assert comm.all_gather(b"ab" if comm.rank == 0 else b"cd").tobytes() == b"abcd"
         assert comm.broadcast(b"from the root" if comm.rank == 0 else bytearray(13)) == b"from the root"
 
@@ -138,11 +138,11 @@ REFUSED = [
     (ValueError, "C-contiguous", lambda: memoryview(bytearray(8))[::2]),
     # Columns first.
     (ValueError, "C-contiguous", lambda: OnlyDLPack(np.zeros((2, 3), order="F"))),
-    # A type that is not among ours.
+    # A type that Hocket does not have.
     (TypeError, "float16, bfloat16, .*, complex128; found", lambda: np.zeros(3, "longdouble")),
     (TypeError, "float32, .*format 'c'", lambda: memoryview(bytearray(8)).cast("c")),
     (TypeError, "float8_e4m3fn, .* of float8_e5m2fnuz", lambda: np.zeros(3, ml_dtypes.float8_e5m2fnuz)),
-    # A type like one of ours, but of the other byte order.
+    # A type of Hocket, but in the other byte order.
     (TypeError, "float32", lambda: np.zeros(3, ">i4")),
     # Types that NumPy itself does not show.
     (ValueError, "C-contiguous", lambda: np.zeros((2, 3), ml_dtypes.bfloat16).T),
@@ -151,9 +151,9 @@ REFUSED = [
     (ValueError, "read-only", lambda: np.frombuffer(bytes(8), ml_dtypes.bfloat16)),
     # Elements at addresses that are no multiples of their size.
     (ValueError, "aligned", lambda: OnlyDLPack(np.frombuffer(bytearray(17), "int64", 2, offset=1))),
-    # Not written to by anybody.
+    # Read-only.
     (ValueError, "read-only", lambda: memoryview(b"abc")),
-    # Elsewhere than in memory that a processor reads.
+    # Not in memory of the CPU.
     (TypeError, "CPU memory", lambda: OnAnotherDevice()),
     # It says that it has DLPack, but fails.
     (Exception, "CPU memory|broken", lambda: Broken()),
@@ -230,16 +230,16 @@ def test_tensors_of_torch_take_part_and_make_tensors() -> None:
     in_threads(2, main)
 
 
-# What makes a tensor, the errors where it is read and where it is written, and what they say.
+# How to make a tensor, the errors for reading and for writing it, and their text.
 OF_TORCH: list[tuple[Callable[[Any], Any], type[Exception] | None, type[Exception] | None, str]] = [
     # The memory holds the conjugate.
     (lambda torch: torch.tensor([1 + 1j]).conj(), ValueError, ValueError, r"Tensor whose .*; pass x.resolve_conj\(\)"),
     # The memory holds the values with the other sign.
     (lambda torch: torch.tensor([1 + 1j]).conj().imag, ValueError, ValueError, r"negated; pass x.resolve_neg\(\)"),
-    # Autograd would not know that they have changed.
+    # Autograd would not notice the change.
     (lambda torch: torch.ones(3, requires_grad=True), None, ValueError, r"requires grad; pass x.detach\(\)"),
     (lambda torch: torch.ones(3, requires_grad=True) * 2, None, ValueError, r"requires grad; pass x.detach\(\)"),
-    # Their values are in memory as they are.
+    # Their values are in memory unchanged.
     (lambda torch: torch.tensor([1 + 1j]).conj().resolve_conj(), None, None, ""),
     (lambda torch: torch.tensor([1 + 1j]).conj().imag.resolve_neg(), None, None, ""),
     (lambda torch: torch.ones(3, requires_grad=True).detach(), None, None, ""),

@@ -46,7 +46,7 @@ SLURM = {
         (OPEN_MPI, "MPI", 1, 2),
         (HYDRA, "MPI", 0, 2),
         (SLURM, "Slurm", 3, 4),
-        # A batch script has SLURM_PROCID as well, but is no task of a step.
+        # A batch script has SLURM_PROCID too, but is not a task of a step.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "77"}, "alone", 0, 1),
         # The first in the order of precedence wins.
         (SLURM | OPEN_MPI | TORCHRUN | HOCKET, "HOCKET", 1, 3),
@@ -202,7 +202,7 @@ def test_all_callbacks_run_the_last_one_first() -> None:
         at_rank_end(fail)
         at_rank_end(lambda _: order.append(3))
     assert order == [3, 1]
-    # What the rank failed with is not replaced by what closing it stumbles over.
+    # An error while closing does not replace the error of the rank.
     with pytest.raises(KeyError), rank_scope(Environment(0, 1, "x", "threads", 0, 1)):
         at_rank_end(fail)
         raise KeyError

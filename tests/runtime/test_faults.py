@@ -1,4 +1,4 @@
-"""Deaths, stops, signals, exits and forks: every rank that is left is told who and why, and nothing remains.
+"""Deaths, stops, signals, exits and forks: every surviving rank is told which rank and why, and nothing remains.
 
 KILLS=100 pytest tests/runtime/test_faults.py makes the drill longer.
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
 NUM_KILLS = int(os.environ.get("KILLS", "20"))
 
-# What every program below begins with. A line on standard output tells the test how far a rank is.
+# The start of every program below. A line on standard output tells the test how far a rank is.
 BEGIN = """
 import json, os, signal, sys, threading, time
 import numpy as np
@@ -55,7 +55,7 @@ def failing(call):
 
 
 class Ranks:
-    """The same program as several ranks, each a process that the test may treat as it likes."""
+    """The same program as several ranks, each a process that the test can kill, stop or signal."""
 
     def __init__(self, program: str, size: int) -> None:
         address = new_address()
@@ -81,7 +81,7 @@ class Ranks:
             process.communicate()
 
     def told(self, rank: int) -> dict[str, Any]:
-        """The next line of a rank."""
+        """Returns the next line of a rank."""
         stream = self.processes[rank].stdout
         assert stream is not None
         line = stream.readline()
@@ -98,13 +98,13 @@ class Ranks:
         stream.flush()
 
     def signal(self, rank: int, number: signal.Signals) -> float:
-        """Sends a signal; the time just before."""
+        """Sends a signal; returns the time just before."""
         now = time.monotonic()
         self.processes[rank].send_signal(number)
         return now
 
     def end(self, rank: int) -> tuple[int, str]:
-        """Exit code and standard error, once it has ended by itself."""
+        """Returns exit code and standard error after a rank has ended by itself."""
         _, errors = self.processes[rank].communicate(timeout=PATIENCE_SECONDS)
         return self.processes[rank].returncode, errors
 
@@ -123,12 +123,12 @@ def child_processes() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_remains() -> Iterator[None]:
-    """No child, no file in shared memory, no descriptor."""
+    """Asserts that no child, no file in shared memory and no descriptor is left."""
     shared, open_before, children = content("/dev/shm"), content("/proc/self/fd"), child_processes()
     yield
     assert child_processes() <= children
     assert {name for name in content("/dev/shm") if not name.startswith("sem.mp-")} <= shared  # multiprocessing's
-    gc.collect()  # an exception that was caught holds the frames it went through
+    gc.collect()  # a caught exception holds the frames that it passed
     assert len(content("/proc/self/fd")) <= len(open_before)
 
 
@@ -181,13 +181,13 @@ while True:
     with Ranks(program, 3) as ranks:
         for rank in range(3):
             ranks.told(rank)
-        # Other programs come and go in /dev/shm; what no rank has opened there cannot stay behind.
+        # Other programs use /dev/shm too; a file that no rank has opened there cannot be left by a rank.
         for process in ranks.processes:
             maps = Path(f"/proc/{process.pid}/maps").read_text()
             assert "memfd:hocket" in maps and "/dev/shm" not in maps
             links = [str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
             assert not any(link.startswith("/dev/shm") for link in links)
-        # Stopped first, or the last ones to be killed begin to report the death of the first.
+        # Stopped first; otherwise the last ones to be killed begin to report the death of the first.
         for rank in range(3):
             ranks.signal(rank, signal.SIGSTOP)
         while not all(is_stopped(process.pid) for process in ranks.processes):
@@ -242,7 +242,7 @@ with hocket.init() as comm:
 """
     with Ranks(program, 3) as ranks:
         os.waitid(os.P_PID, ranks.processes[1].pid, os.WSTOPPED)
-        time.sleep(0.5)  # how long it is stopped: as long as a mistake may need to show
+        time.sleep(0.5)  # the time it is stopped, long enough for a mistake to show
         assert [ranks.processes[rank].poll() for rank in range(3)] == [None] * 3
         ranks.signal(1, signal.SIGCONT)
         for rank in range(3):
@@ -305,7 +305,7 @@ comm.close()
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("count", [2, 50_000])
 def test_a_rank_that_never_calls_is_named(count: int, size: int, algorithm: str | None) -> None:
-    """Wherever it stands in the algorithm, and whomever the others wait for themselves."""
+    """For every position in the algorithm, and for every chain of waiting ranks."""
     for absent in range(size):
         over = threading.Barrier(size)
 
@@ -313,7 +313,7 @@ def test_a_rank_that_never_calls_is_named(count: int, size: int, algorithm: str 
             comm = hocket.init()
             comm.all_reduce(np.ones(count), algorithm=algorithm)
             if comm.rank != absent:
-                for _ in range(2):  # and again: it has become no better
+                for _ in range(2):  # the second time gives the same
                     with pytest.raises(CollectiveTimeout, match=r"not done within 0\.05 s") as caught:
                         comm.all_reduce(np.ones(count), algorithm=algorithm, timeout=0.05)
                     assert caught.value.missing == (absent,) and caught.value.seconds == 0.05
@@ -355,7 +355,7 @@ def test_a_rank_that_never_comes_to_a_barrier_is_named() -> None:
     [
         "comm.all_reduce(np.ones(3))",
         "comm.all_reduce(np.ones(10**5))",
-        "comm.barrier()",  # which has been called before: it waits without Python
+        "comm.barrier()",  # a repeated call, which waits without Python
         "comm.all_reduce(np.ones(3), async_op=True).wait()",
     ],
 )
@@ -378,9 +378,9 @@ except KeyboardInterrupt:
     with Ranks(program, 3) as ranks:
         for rank in range(3):
             ranks.told(rank)
-        wait_for_sleep(ranks.processes[0].pid)  # in the call; were it interrupted before, the outcome would be the same
+        wait_for_sleep(ranks.processes[0].pid)  # in the call; an earlier interrupt would give the same
         began = ranks.signal(0, signal.SIGINT)
-        assert ranks.told(0)["interrupted"] - began < 5.0  # it has 300 s
+        assert ranks.told(0)["interrupted"] - began < 5.0  # the timeout is 300 s
         found = ranks.told(1)
         assert (found["error"], found["rank"]) == ("PeerAborted", 0) and "nterrupt" in found["reason"]
         ranks.tell(2)
@@ -391,7 +391,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_after_the_failure_of_a_later_call_is_a_keyboard_interrupt() -> None:
-    """Rank 1 has failed in the second call; the first one of rank 0 still waits for what its stream comes after."""
+    """Rank 1 has failed in the second call; rank 0's first call still waits for an earlier action in its stream."""
     program = """
 comm = hocket.init()
 x = np.ones(3)
@@ -418,7 +418,7 @@ comm.close()
         ranks.told(0)
         assert ranks.told(1)["error"] == "CollectiveTimeout"
         began = ranks.signal(0, signal.SIGINT)
-        assert ranks.told(0)["interrupted"] - began < 5.0  # what it waits for never comes
+        assert ranks.told(0)["interrupted"] - began < 5.0  # its message never comes
         found = ranks.told(0)
         assert (found["error"], found["missing"]) == ("CollectiveTimeout", [0])
         for rank in range(2):
@@ -547,7 +547,7 @@ def test_a_root_that_waits_to_close_is_named_by_those_who_wait_for_it() -> None:
     def main() -> None:
         comm = hocket.init()
         if comm.rank == 0:
-            comm.broadcast(np.ones(3))  # which the others do not come to
+            comm.broadcast(np.ones(3))  # which the others do not call
         else:
             with pytest.raises(PeerAborted, match="rank 0 gave up: it closed its communicator"):
                 comm.recv(np.ones(1), 0, timeout=PATIENCE_SECONDS)
@@ -571,13 +571,13 @@ comm.close()
 @pytest.mark.parametrize(
     ("leave", "error", "reason", "code", "errors"),
     [
-        # Without a word.
+        # Without a message.
         ("os._exit(7)", "PeerDied", None, 7, ""),
         ("os.kill(os.getpid(), signal.SIGTERM)", "PeerDied", None, -signal.SIGTERM, ""),
-        # In good order, but too early.
+        # Correctly, but too early.
         ("sys.exit(0)", "PeerAborted", "it closed its communicator", 0, ""),
         ("sys.exit(3)", "PeerAborted", "it closed its communicator", 3, ""),
-        # By an exception that nobody caught.
+        # By an exception that was not caught.
         ("raise ValueError('lost')", "PeerAborted", "ValueError: lost", 1, "ValueError: lost"),
     ],
 )
@@ -696,7 +696,7 @@ tell(unharmed=True)
 
 
 def test_a_child_that_outlives_its_parent_does_not_hide_the_death() -> None:
-    """A forked child shares the parent's memory, and not its life."""
+    """A forked child shares the parent's memory, but is not a rank."""
     program = """
 comm = hocket.init()
 comm.barrier()

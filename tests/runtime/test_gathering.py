@@ -45,7 +45,7 @@ def test_any_order_of_arrival_completes(order: tuple[int, ...]) -> None:
         (hello(3), "process 200 says it is rank 3; expected a rank from 0 to 2"),
         (hello(-1), "says it is rank -1"),
         (hello(2, version=2), "speaks version 2 of the rendezvous, rank 0 speaks 1"),
-        # A later version may say more, or other things: the header is what stays readable.
+        # A later version may send more, or other data: only the header stays readable.
         (encode({"kind": "hello", "protocol": "hocket", "version": 9, "new": [1]}), "speaks version 9"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Communicators made from communicators: who is in them, that they are apart from each other, and cheap."""
+"""Communicators made from communicators: their members, their independence, and their low cost."""
 
 import contextlib
 import gc
@@ -52,7 +52,7 @@ def test_equal_keys_keep_the_order_of_ranks_and_no_color_is_no_part() -> None:
 
 
 def test_only_members_of_a_subgroup_take_part() -> None:
-    """Rank 1 never calls it; ranks are numbered in the order given."""
+    """Rank 1 never calls it; ranks are numbered in the given order."""
 
     def main() -> Any:
         with hocket.init() as comm:
@@ -172,7 +172,7 @@ def test_many_are_open_at_once(kind: Any) -> None:
 
 
 def test_closed_communicators_are_used_again() -> None:
-    """More than a rank can have at once, one after the other."""
+    """One after the other, more communicators than a rank can have at once."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -211,7 +211,7 @@ def test_what_only_some_could_make_ends_their_waits() -> None:
 
 
 class Failing:
-    """A communicator's core that fails where it would learn of the endpoints of the others."""
+    """A communicator's core that fails when it should receive the endpoints of the others."""
 
     def __init__(self, core: Any, made: threading.Event) -> None:
         self.send_internal, self._receive, self._made = core.send_internal, core.receive_internal, made
@@ -223,7 +223,7 @@ class Failing:
 
 
 def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
-    """A rank closes while its message lies unread in a slot, more often than it has slots."""
+    """A rank closes while its message is unread in a slot, more times than it has slots."""
 
     def main() -> int:
         comm = hocket.init()
@@ -238,9 +238,9 @@ def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
                 comm.recv(x[:1], 0)
                 part.recv(x, 0)
                 part.close()
-        with contextlib.suppress(PeerAborted):  # rank 0's word may reach rank 1 in the barrier
+        with contextlib.suppress(PeerAborted):  # rank 0's abort may reach rank 1 in the barrier
             comm.barrier()
-            if comm.rank == 0:  # as many as there are in the pool, and the one that is reserved
+            if comm.rank == 0:  # all slots of the pool, and the reserved one
                 while comm._core.transport.publish([1], x, 1, False)[0]:
                     num_staged += 1
                 comm.abort("with messages in its channels that belong to no call")
@@ -256,7 +256,7 @@ def test_a_closed_communicator_makes_no_others() -> None:
         comm = hocket.init()
         part = comm.dup()
         comm.close()
-        assert total(part, 1) == 2  # what was made lives on
+        assert total(part, 1) == 2  # a communicator made before stays open
         with pytest.raises(CommunicationError, match="closed"):
             comm.dup()
         part.close()
@@ -282,7 +282,7 @@ def test_a_grid_is_a_communicator_with_a_topology() -> None:
 
 
 def test_algorithms_on_a_grid_take_that_of_the_communicator() -> None:
-    """Six ranks: 3 x 2 by default, here 2 x 3 and 1 x 6. All have other schedules; ranks that differ are told."""
+    """Six ranks: 3 x 2 by default, here 2 x 3 and 1 x 6. Each has another schedule; different ranks get an error."""
 
     def main() -> Any:
         with hocket.init() as comm:
@@ -295,7 +295,7 @@ def test_algorithms_on_a_grid_take_that_of_the_communicator() -> None:
                     assert np.array_equal(one.all_gather(np.array([comm.rank]), algorithm="torus"), one.group)
                 torus = ALGORITHMS["all_reduce", "torus"]
                 found = [one._plans[torus, "torus", 0, True].schedule for one in grids]
-            grids[1].all_reduce(np.zeros(1), algorithm="ring")  # which takes no grid
+            grids[1].all_reduce(np.zeros(1), algorithm="ring")  # a ring takes no grid
             if comm.rank == 0:
                 grids[2].topology = grids[1].topology
                 grids[2]._plans.clear()
@@ -315,7 +315,7 @@ def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
             comm.configure(timeout=0.2)
             if comm.rank == 2:
                 with pytest.raises(CommunicationError):
-                    comm.recv(np.zeros(1), 0, timeout=60)  # learns of it
+                    comm.recv(np.zeros(1), 0, timeout=60)  # learns of the error
                 return
             with pytest.raises(CollectiveTimeout, match=r"making a communicator with rank \d") as caught:
                 comm.dup()
@@ -328,16 +328,16 @@ PIECE_BYTES = 128 << 10
 
 
 def committed_bytes() -> int:
-    """Of this rank's arena."""
+    """Returns the bytes of this rank's arena."""
     return os.fstat(memory.arena().descriptor).st_blocks * 512
 
 
 def test_a_communicator_of_eight_takes_less_than_64_kib_of_each_rank() -> None:
-    """How long one takes is shown by benchmarks/communicators.py."""
+    """benchmarks/communicators.py measures their time."""
 
     def main() -> float:
         with hocket.init() as comm:
-            total(comm.dup(), 1)  # what is made once
+            total(comm.dup(), 1)  # makes what is made only once
             before, parts = committed_bytes(), [comm.dup() for _ in range(256)]
             assert all(total(part, 1) == 8 for part in parts)
             return (committed_bytes() - before) / len(parts)
@@ -351,7 +351,7 @@ def staging() -> tuple[int, int]:
         before, x = committed_bytes(), np.ones(8 * 50_000)
         for _ in range(6):
             with comm.dup() as part:
-                part.all_to_all(x)  # the pool is too small for what seven peers are sent at once
+                part.all_to_all(x)  # the pool is too small to send to seven peers at once
         return before, committed_bytes()
 
 

@@ -26,7 +26,7 @@ SIZES = (0, 1, 7, 1000, 5000)
 
 
 def reduction_of(name: str, dtype: str) -> Reduction:
-    """A reduction of this name; factors are those that round, or wrap."""
+    """Returns a reduction of this name, with factors that round or wrap."""
     if name == "custom":
         return op(lambda left, right: left + right)
     if name != "premul_sum":
@@ -45,7 +45,7 @@ def has_meaning(name: str, dtype: str) -> bool:
 
 
 def values(dtype: str, size: int, seed: int) -> Array:
-    """Random bits: every float is there, infinities, subnormal numbers and NaN too; and moderate numbers among them."""
+    """Random bits, with all floats, also infinities, subnormal numbers and NaN, and with moderate numbers."""
     random, kind = np.random.default_rng([size, seed]), numpy_dtype(dtype)
     if dtype == "bool":
         return random.integers(0, 2, size).astype(bool)
@@ -55,7 +55,7 @@ def values(dtype: str, size: int, seed: int) -> Array:
 
 
 def bits(array: Array) -> Array:
-    """The bits, with one for all NaN."""
+    """Returns the bits, with the same bits for all NaN."""
     parts = array.view(array.real.dtype) if array.dtype.kind == "c" else array
     result = parts.view(f"uint{8 * parts.itemsize}").copy()
     with np.errstate(all="ignore"):
@@ -65,7 +65,7 @@ def bits(array: Array) -> Array:
 
 @pytest.fixture(params=range(len(_core.KERNEL_SETS)), ids=_core.KERNEL_SETS)
 def kernels(request: pytest.FixtureRequest) -> int:
-    """The number of each set of kernels that this processor can run."""
+    """Yields the number of each set of kernels that this processor can run."""
     return int(request.param)
 
 
@@ -77,7 +77,7 @@ def native(
     target: int | None = None,
     kernels: int = 0,
 ) -> Array:
-    """The core's fold, into a new array or into the operand with the number `target`."""
+    """Runs the core's fold into a new array, or into operand number `target`."""
     out = np.empty_like(arrays[0]) if target is None else arrays[target]
     number = REDUCTIONS.index(reduction.name)
     _core.fold(out, list(arrays), number, list(raw), divisor, reduction.factor_parts(), reduction.function, kernels)
@@ -85,7 +85,7 @@ def native(
 
 
 def folds(name: str) -> Iterator[tuple[int, tuple[bool, ...], bool]]:
-    """(number of operands, which are raw, whether the result is complete)."""
+    """Yields (number of operands, which are raw, whether the result is complete)."""
     for num_sources in (1, 2, 3, 5):
         for raw in ((), (True,) * num_sources, tuple(i % 2 == 1 for i in range(num_sources))):
             yield num_sources, raw, False
@@ -152,7 +152,7 @@ def test_every_narrow_float_is_widened_and_comes_back(dtype: str, kernels: int) 
 
 
 def rounded(numbers: Array, dtype: str, kernels: int) -> Array:
-    """float32 to narrow floats by the core: each as the factor of a one, which gives it to the rounding as it is."""
+    """Converts float32 to narrow floats in the core: each number is the factor of a 1, so it is only rounded."""
     one, out = np.ones(1, numpy_dtype(dtype)), np.empty(len(numbers), numpy_dtype(dtype))
     number = REDUCTIONS.index("premul_sum")
     for i, value in enumerate(numbers.tolist()):
@@ -161,7 +161,7 @@ def rounded(numbers: Array, dtype: str, kernels: int) -> Array:
 
 
 def halfway(dtype: str) -> Array:
-    """What lies in the middle of two neighbours, and the float32 on both sides of it."""
+    """Returns the middle between any two neighbours, and the float32 on both sides of it."""
     kind = numpy_dtype(dtype)
     positive = np.arange(1 << 8 * kind.itemsize - 1).astype(f"uint{8 * kind.itemsize}").view(kind).astype(np.float64)
     positive = positive[np.isfinite(positive)]

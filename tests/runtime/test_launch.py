@@ -1,4 +1,4 @@
-"""run_ranks: results, failures, and that nothing remains."""
+"""run_ranks: results, failures, and no leftovers."""
 
 import gc
 import os
@@ -44,7 +44,7 @@ def fail_as_rank_2() -> None:
 
 
 def fail_as_followers_first(folder: Path) -> None:
-    """Rank 1 is the cause; rank 0, which only reports it, most likely fails before; either order is right."""
+    """Rank 1 is the cause; rank 0 only reports it, and mostly fails first; either order is right."""
     if rank() == 0:
         write_number(folder)
         raise PeerAborted("rank 1 left", rank=1, reason="ValueError")
@@ -85,7 +85,7 @@ def kill_itself_as_rank_1() -> None:
 
 
 def write_number(folder: Path) -> None:
-    """Leaves the process number in a file that is complete as soon as it is there."""
+    """Writes the process number to a file that is complete as soon as it exists."""
     unfinished = folder / f".{rank()}"
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(folder / str(rank()))
@@ -98,7 +98,7 @@ def fail_or_ignore_everything(folder: Path) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     write_number(folder)
     while True:
-        time.sleep(60)  # until it is ended
+        time.sleep(60)  # until the test ends it
 
 
 def register_end(folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_threads_that_do_not_end_have_their_calls_aborted(monkeypatch: pytest.Mo
         if rank() == 0:
             raise ValueError("rank 0 failed")
         try:
-            own.recv(np.empty(1), 0)  # from itself, and so for ever
+            own.recv(np.empty(1), 0)  # from itself, so it waits forever
         except PeerAborted as error:
             reasons.append(error.reason)
 
@@ -274,7 +274,7 @@ def stay(folder):
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(folder / str(place.rank))
     while True:
-        time.sleep(60)  # until it is ended
+        time.sleep(60)  # until the test ends it
 
 def fail():
     raise OwnError("of the program's own class")
@@ -335,7 +335,7 @@ def test_ctrl_c_ends_all_within_a_second(kind: str, tmp_path: Path) -> None:
         wait_for_end(process)
 
 
-# Ranks that are in the core nearly always: where the end of the interpreter finds one there, the process may abort.
+# Ranks that are nearly always in the core: if the interpreter ends then, the process may abort.
 TALKING = """
 import threading, numpy, hocket
 
@@ -364,7 +364,7 @@ def test_ctrl_c_ends_threads_amid_their_calls(tmp_path: Path) -> None:
     assert errors.endswith("KeyboardInterrupt\n")
 
 
-# Runs in a rank alone, before its function can: leaves the number of the process, and talks when it is interrupted.
+# Runs only in a rank, before its function: writes the process number, and prints a line when it is interrupted.
 SLOW_START = """
 import os, sys, time
 from pathlib import Path
@@ -373,7 +373,7 @@ if "HOCKET_RANK" in os.environ:
     (folder / f".{rank}").write_text(str(os.getpid()))
     (folder / f".{rank}").rename(folder / rank)
     try:
-        time.sleep(60)  # until it is ended
+        time.sleep(60)  # until the test ends it
     except BaseException as error:
         print("Traceback of a rank", repr(error), file=sys.stderr, flush=True)
         raise
@@ -437,7 +437,7 @@ def test_ctrl_c_amid_init_is_told_to_the_others_and_prints_nothing(
             raise
 
     decode = communicator.Policy.decode
-    monkeypatch.setattr(communicator.Policy, "decode", interrupt)  # the last thing that init does
+    monkeypatch.setattr(communicator.Policy, "decode", interrupt)  # the last step of init
     with pytest.raises(KeyboardInterrupt):
         run_ranks(rank, 2, kind="thread")
     gc.collect()

@@ -1,4 +1,4 @@
-"""Measured costs of this machine: that they are measured, and that they come back from disk."""
+"""Measured costs of this machine: they are measured, and read back from disk."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_what_is_no_measurement_is_none(content: bytes) -> None:
 
 
 def test_of_several_measurements_the_fastest_counts() -> None:
-    """A bound must not be above what was reached when the machine was in a better mood."""
+    """A bound must not exceed what the machine reached at a faster time."""
     slow = {kind: {16384: 5e10, 1 << 27: 9e9} for kind in PASSES}
     machine_costs.store(COSTS)
     later = MachineCosts(2, 1.5e-7, slow | {"load": {16384: 2e11, 1 << 27: 9e9}}, dict.fromkeys(PASSES, 3e10))
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(cache: Path, monkeypatch: p
 
 
 def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With little memory and time: the figures are not looked at, as other programs run."""
+    """With little memory and time: the test ignores the numbers, because other programs run."""
     for name, value in (
         ("_FOOTPRINTS", (4096, 1 << 20)),
         ("_SECONDS_EACH", 1e-3),

@@ -1,4 +1,4 @@
-"""Registered memory: arrays that peers read where they lie, taken at once and given back with the last of them."""
+"""Registered memory: arrays that peers read in place, allocated at once and freed with the last reference."""
 
 import ctypes
 import errno
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def committed_bytes() -> int:
-    """What the calling rank's arena takes of the machine's memory."""
+    """Returns the memory that the calling rank's arena takes."""
     return os.fstat(memory.arena().descriptor).st_blocks * 512
 
 
@@ -35,7 +35,7 @@ def committed_bytes() -> int:
         ((2, 3, 4), np.float64, (2, 3, 4)),
         ([5, 1], np.dtype("uint8"), (5, 1)),
         ((), "int32", ()),
-        # Nothing is an array too.
+        # An empty array is an array, too.
         (0, "float32", (0,)),
         ((3, 0, 2), "float64", (3, 0, 2)),
     ],
@@ -53,7 +53,7 @@ def test_float32_is_what_nobody_asks_for() -> None:
 
 @pytest.mark.parametrize("dtype", sorted(EXTENSION_DTYPES))
 def test_a_type_of_ml_dtypes_is_known_by_name(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # In a process of its own: NumPy knows the names once ml_dtypes has been imported.
+    # In a new process: NumPy has these names only after ml_dtypes was imported.
     program = f"import hocket; x = hocket.empty(4, {dtype!r}); x[:] = 2; print(x.dtype.name, x.tolist())"
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
@@ -118,10 +118,10 @@ def test_many_arrays_in_any_order_leave_nothing() -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "error", "words"),
     [
-        # Less than nothing.
+        # Negative sizes.
         (-1, "float32", ValueError, "sizes of at least 0"),
         ((4, -2), "float32", ValueError, r"shape is \(4, -2\)"),
-        # No numbers.
+        # Not numbers.
         ("abc", "float32", TypeError, "shape is 'abc'; expected an int or a tuple of ints"),
         (2.5, "float32", TypeError, "shape is 2.5; expected an int"),
         ((2, 2.5), "float32", TypeError, r"shape is \(2, 2.5\); expected an int"),
@@ -213,7 +213,7 @@ def test_communicators_that_were_closed_leave_little_memory() -> None:
 
 
 def written_by_a_stream(recorded: bool) -> bool:
-    """Whether a new array is written by what a stream does to one that is gone, knowing only its address."""
+    """Returns whether a stream that writes to the address of a deleted array changes a new array."""
     s, may_write = hocket.Stream(), threading.Event()
     gone = hocket.empty(1000, "uint8")
     s.submit(may_write.wait, 60)

@@ -1,4 +1,4 @@
-"""Named axes over ranks: the arithmetic against NumPy's, and what ranks exchange over the communicators of a mesh."""
+"""Named axes over ranks: arithmetic compared with NumPy, and exchanges over the communicators of a mesh."""
 
 import copy
 import dataclasses
@@ -131,7 +131,7 @@ def test_what_is_no_grid_is_refused(call: Any, words: str) -> None:
 
 
 def members(comm: hocket.Communicator, number: int) -> list[int]:
-    """The numbers of the ranks of a communicator, in its order."""
+    """Returns the numbers of a communicator's ranks, in its order."""
     return comm.all_gather(np.array([number])).tolist()
 
 
@@ -171,7 +171,7 @@ def in_a_line() -> None:
         assert mesh["dp"].all_reduce(np.array([comm.rank])).tolist() == [3]
         mesh.close()
         mesh.close()
-        assert members(comm, comm.rank) == [0, 1, 2]  # which stays open
+        assert members(comm, comm.rank) == [0, 1, 2]  # the communicator stays open
         with pytest.raises(hocket.errors.CommunicationError, match="closed"):
             mesh["dp"].barrier()
 
@@ -216,7 +216,7 @@ def test_the_axes_must_hold_all_ranks() -> None:
 
 
 class StandIn:
-    """Stands for a communicator, and knows which are open; the subgroup number `failing` fails."""
+    """A stand-in for a communicator that knows which are open; subgroup number `failing` fails."""
 
     def __init__(self, opened: list["StandIn"], failing: int) -> None:
         self.rank, self.size, self._opened, self._failing = 0, 4, opened, failing

@@ -1,4 +1,4 @@
-"""Ranks that call different things: all are told the same, and nobody gets data that depends on such a call."""
+"""Ranks make different calls: all get the same error, and no rank gets data that depends on such a call."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ SMALL, MIDDLE, LARGE = 3, 900, 70_000  # inside the flag's cache line; staged; l
 
 
 class Call(NamedTuple):
-    """What one rank calls."""
+    """The call of one rank."""
 
     kind: str = "all_reduce"
     count: int = SMALL
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 def make(comm: Comm, call: Call) -> tuple[Any, Any]:
-    """The array as it was and what came back."""
+    """Makes the call; returns the array before it, and the result."""
     x = np.full(call.count, comm.rank + 1, call.dtype)
     keywords: dict[str, Any] = {"algorithm": call.algorithm, "timeout": 60}
     if call.kind == "barrier":
@@ -74,7 +74,7 @@ DIFFERENT = [
 
 
 class Report(NamedTuple):
-    """What one rank saw."""
+    """What one rank was told."""
 
     called: Any  # the value of the field in its own call
     when: str  # "call", "next call" or "close"
@@ -85,14 +85,14 @@ class Report(NamedTuple):
 
 
 def differ(comm: Comm, field: str, call: Call, num_before: int, then: str) -> Report | None:
-    """Some right calls, then the different one, then, if that returned, one more call or none, and close."""
-    when = "call"  # or one before it, if others are further and have failed already
+    """Makes some right calls, then the different one, then, if that returns, one more call or none, and closes."""
+    when = "call"  # or an earlier one, if others are ahead and have failed
     try:
         for turn in range(num_before):
             assert (comm.all_reduce(np.full(5, turn, "int32")) == turn * comm.size).all()
         x, result = make(comm, call)
         may_stay = call.kind == "barrier" or (call.kind == "reduce" and comm.rank != call.root)
-        # Only what does not depend on what the others called may come back.
+        # Only a result that does not depend on the others' calls may come back.
         if call.kind == "broadcast":
             assert call.count == 0 or (result == call.root + 1).all()
         else:
@@ -142,7 +142,7 @@ def judge(reports: list[Report | None], field: str, sequence: int) -> None:
 
 
 def differ_at(size: int, most: Call, one: Call) -> bool:
-    """Of two ranks, two algorithms can be one and the same schedule: then there is no difference to find."""
+    """Returns whether the calls differ: for two ranks, two algorithms can be the same schedule."""
     names = [call.algorithm for call in (most, one) if call.algorithm is not None]
     return len({ALGORITHMS[most.kind, name].build(size).digest for name in names}) != 1
 
@@ -187,7 +187,7 @@ def test_processes_are_told_the_same(size: int) -> None:
 @pytest.mark.parametrize("count", [0, 1, SMALL, MIDDLE])
 @pytest.mark.parametrize("ahead", [3, 7, 8, 9, 15, 16, 17, 40, 63, 64, 65, 100])
 def test_a_root_far_ahead_of_a_rank_that_calls_something_else(ahead: int, count: int) -> None:
-    """The root is as far ahead as it may come when the other rank makes its first call."""
+    """The root is as far ahead as possible when the other rank makes its first call."""
 
     def main() -> Any:
         comm = hocket.init()
@@ -216,7 +216,7 @@ def test_a_root_far_ahead_of_a_rank_that_calls_something_else(ahead: int, count:
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("number", [1, 31, 32, 33, 63, 64, 65, 128, 129])
 def test_calls_without_data_that_differ_are_found_while_ranks_go_on(number: int, size: int) -> None:
-    """No message tells of them, so only what ranks write down does, and that before it is written over."""
+    """There are no messages, so only the records of the ranks show the difference, before they are overwritten."""
 
     def main() -> Any:
         comm = hocket.init()
@@ -233,9 +233,9 @@ def test_calls_without_data_that_differ_are_found_while_ranks_go_on(number: int,
 
 @pytest.mark.parametrize(("count", "is_lent"), [(900, False), (20_000, False), (200_000, False), (1_100_000, True)])
 def test_memory_that_was_lent_when_a_call_failed_misleads_nobody(count: int, is_lent: bool) -> None:
-    """Rank 0 writes its array again as soon as it is told; rank 1 may be reading it.
+    """Rank 0 writes its array again as soon as it gets the error; rank 1 may be reading the array.
 
-    What caches hold may be copied for the readers: then rank 0 may return, as nobody needs its array any more.
+    Data that fits in caches may be copied for the readers: then rank 0 may return, because its array is not needed.
     """
 
     def main() -> int:

@@ -21,7 +21,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         ([b"on", b"e\ntw", b"o\n"], b"[1] ", [b"", b"[1] one\n", b"[1] two\n"]),
         ([b"a\n\nb\n"], b"[1] ", [b"[1] a\n[1] \n[1] b\n"]),
         ([b"not\xffutf-8\r\n"], b"", [b"not\xffutf-8\r\n"]),
-        # A line without an end does not grow for ever.
+        # A line without an end does not grow forever.
         ([b"x" * 60000, b"y" * 60000], b"", [b"", b"x" * 60000 + b"y" * 60000]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Algorithms of a user's file, in ranks: found once, proved for the ranks that are there, refused if not right."""
+"""Algorithms of a user's file in ranks: loaded once, proved for the actual rank count, refused if wrong."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ from hocket.errors import CollectiveMismatch, ScheduleError, VerifyError
 from hocket.runtime import plans, run_ranks
 from hocket.runtime.plans import find, prove
 
-LOADED_TO = 5  # load() tries an algorithm for so many ranks
+LOADED_TO = 5  # load() proves an algorithm up to this rank count
 
 FORGETFUL = """
 import hocket
@@ -34,7 +34,7 @@ ROWS = {
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A process that remembers nothing, and an empty folder."""
+    """Empty caches in this process, and an empty folder."""
     monkeypatch.setenv("HOCKET_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(plans, "_in_process", {})
     monkeypatch.setattr(plans, "_of_files", {})
@@ -50,7 +50,7 @@ def write(folder: Path, collective: str = "broadcast", right_to: int = LOADED_TO
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 @pytest.mark.parametrize("size", [LOADED_TO, LOADED_TO + 1])
 def test_right_for_the_ranks_tried_at_loading_is_not_enough(collective: str, size: int, tmp_path: Path) -> None:
-    """Its proof for few ranks says nothing about more: those are proved when they come."""
+    """A proof for few ranks does not cover more ranks: they are proved when needed."""
     own = write(tmp_path, collective)
 
     def main() -> str:
@@ -68,7 +68,7 @@ def test_right_for_the_ranks_tried_at_loading_is_not_enough(collective: str, siz
 
 
 def test_what_runs_is_what_is_proved(tmp_path: Path) -> None:
-    """Not another schedule that the same algorithm would give."""
+    """The proof does not hold for another schedule of the same algorithm."""
     one = find("broadcast", write(tmp_path))
     good = one.build(4)
     bad = hocket.algorithm("broadcast", name="other", chunks=lambda p: 1)(forget_the_last).build(4)
@@ -167,7 +167,7 @@ def test_ways_to_call_it(kind: str, tmp_path: Path) -> None:
 
 
 def call_in_every_way(own: str) -> int:
-    """How many of the results are wrong: blocking, asynchronous, in groups, fixed by configure, of any root."""
+    """Returns the number of wrong results: blocking, asynchronous, in groups, set by configure, for any root."""
     found: list[Any] = []
     with hocket.init() as comm:
         found.append(comm.broadcast(np.full(3, comm.rank), 2, algorithm=own))
@@ -207,7 +207,7 @@ def own(schedule):
 
 
 def test_what_a_process_has_loaded_it_keeps(tmp_path: Path) -> None:
-    """A file that is changed is read again by the next process only, so that all calls of one are of one program."""
+    """Only the next process reads a changed file again, so that all calls of a process use the same program."""
     own = write(tmp_path, right_to=9)
     with hocket.init(0, 1) as comm:
         comm.broadcast(np.ones(3), algorithm=own)
@@ -228,7 +228,7 @@ def own(schedule):
 def test_files_of_other_content_are_a_mismatch(tmp_path: Path) -> None:
     def main() -> str:
         try:
-            with hocket.init() as comm:  # which tells of it at the end where the call could return before
+            with hocket.init() as comm:  # it reports an error at the end if the call could return before
                 file = tmp_path / f"own{comm.rank}.py"
                 file.write_text(BOTH_WAYS.format(order="[::-1]" if comm.rank == 1 else ""))
                 comm.broadcast(np.ones(3), algorithm=f"{file}:own", timeout=60)
@@ -271,7 +271,7 @@ def test_a_later_definition_serves_communicators_that_have_used_the_one_before()
                 if comm.rank == 0:
                     define(last)
                 comm.barrier()
-                for options in ({}, {}, {"async_op": True}):  # the core knows the second one
+                for options in ({}, {}, {"async_op": True}):  # the second one is cached
                     with contextlib.nullcontext() if right else pytest.raises(VerifyError, match="law 2"):
                         x = np.full(3, comm.rank)
                         comm.broadcast(x, algorithm="given", **options)

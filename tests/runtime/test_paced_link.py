@@ -1,4 +1,4 @@
-"""Slow links for tests: the contract, the same bits, that all ranks have the same, and that waiting takes no CPU."""
+"""Slow links for tests: the contract, the same bits, the same settings on all ranks, and waiting without CPU time."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ KINDS = pytest.mark.parametrize("kind", ["thread", "process"])
 
 
 def keeps_the_contract() -> str:
-    """One rank: a second group, of the same ranks, keeps the barrier."""
+    """Runs one rank; a second group of the same ranks has the barrier."""
     with hocket.init() as comm, hocket.init(address=discover().address + "-barrier") as other:
         check_transport(comm._core.transport, comm.rank, comm.size, other.barrier)
         return type(comm._core.transport).__name__
@@ -32,7 +32,7 @@ def test_a_paced_link_keeps_the_contract_of_transports(size: int, kind: Any) -> 
 
 
 def everything() -> list[bytes]:
-    """One rank: what collectives, messages and a subgroup give, as bytes."""
+    """Runs one rank: returns the results of collectives, messages and a subgroup as bytes."""
     with hocket.init() as comm:
         found = []
         for count in (1, 1000, 300_000):
@@ -58,7 +58,7 @@ def test_results_are_the_same_bits_as_without(kind: Any) -> None:
 
 
 def last_thing(what: str) -> float:
-    """One rank: closes at once behind its last call or message, of which the others have yet to hear."""
+    """Runs one rank: closes right after its last call or message, before the others have received it."""
     with hocket.init() as comm:
         x = np.full(4, float(comm.rank == 0))
         if what == "all_reduce":
@@ -80,7 +80,7 @@ def test_what_is_on_its_way_arrives_though_its_sender_has_closed(what: str, kind
 
 
 def timed_all_reduce() -> tuple[float, float]:
-    """One rank: wall and CPU seconds of an all_reduce of 1 MiB."""
+    """Runs one rank: returns the wall and CPU seconds of an all_reduce of 1 MiB."""
     with hocket.init() as comm:
         x = hocket.empty(1 << 18, "float32")
         comm.all_reduce(x)
@@ -91,11 +91,11 @@ def timed_all_reduce() -> tuple[float, float]:
 
 
 def test_a_call_takes_as_long_as_its_bytes_and_the_cpu_sleeps_meanwhile() -> None:
-    bytes_per_second = 4e6  # so slow that nothing else matters: of 1 MiB each of two ranks sends as much, 0.26 s
+    bytes_per_second = 4e6  # so slow that nothing else matters: each of two ranks sends 1 MiB in 0.26 s
     with paced_link(bytes_per_second, 0.01):
         for wall, cpu in run_ranks(timed_all_reduce, 2, kind="process"):
             assert wall >= (1 << 20) / bytes_per_second + 0.01
-            assert cpu < wall / 2  # a rank that tried all the time would come to all of it
+            assert cpu < wall / 2  # a rank that polls would use all of it
 
 
 def under_its_own_link() -> str:

@@ -1,4 +1,4 @@
-"""One value for each rank: of a thread that run_ranks has called, of the process, of a forked child."""
+"""One value for each rank: for a thread of run_ranks, for the process, for a forked child."""
 
 import os
 import threading

@@ -25,7 +25,7 @@ SIZE = 3
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A process that remembers nothing, and an empty folder."""
+    """Empty caches in this process, and an empty folder."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("HOCKET_CACHE", str(folder))
     forget(monkeypatch)
@@ -153,9 +153,7 @@ def test_a_proof_depends_on_nothing_that_is_not_in_its_key() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = Path(hocket.__file__).parent
-    others = {
-        package / name for name in ("__init__.py", "errors.py", "lazy.py")
-    }  # they name things, and decide nothing
+    others = {package / name for name in ("__init__.py", "errors.py", "lazy.py")}  # names without an effect
     assert {Path(file) for file in result.stdout.split()} - set(PROVER) <= others
 
 
@@ -173,7 +171,7 @@ def test_ranks_that_need_one_proof_at_once_make_it_once(kind: str) -> None:
 
 @contextlib.contextmanager
 def all_locks_held(nothing_known: Path) -> Iterator[None]:
-    """As by processes that were stopped in a proof."""
+    """Holds all locks, like processes that were stopped in a proof."""
     folder = nothing_known / "proofs"
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
@@ -202,7 +200,7 @@ def test_who_knows_the_verdict_asks_for_no_lock(nothing_known: Path, monkeypatch
 
 
 def test_a_prover_that_dies_does_not_hold_the_others_up(nothing_known: Path) -> None:
-    """The lock goes with the process that held it."""
+    """The lock ends with the process that held it."""
     nothing_known.mkdir()
     folder = cache.folder("proofs")
     assert folder == nothing_known / "proofs"
@@ -248,7 +246,7 @@ def values(plan: Plan) -> dict[str, Any]:
 
 @pytest.fixture
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that were made in this process, as they come."""
+    """A list of the plans that this process makes from now on."""
     made = []
 
     def lowering(*arguments: Any) -> Plan:
@@ -261,7 +259,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that the core was given."""
+    """A list of the plans that the core gets."""
     seen = []
 
     def giving(plan: Plan, *arguments: Any, **keywords: Any) -> Any:

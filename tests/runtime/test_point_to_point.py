@@ -1,4 +1,4 @@
-"""Messages between two ranks: what arrives where, beside collectives, and what each side is told when it cannot."""
+"""Messages between two ranks: what arrives where, together with collectives, and the errors on each side."""
 
 import gc
 import random
@@ -176,7 +176,7 @@ def test_anything_with_a_buffer() -> None:
 
 
 def test_a_thousand_small_messages_that_nobody_asked_for() -> None:
-    """They wait at their sender, but for the first few; the receiver's memory does not grow with them."""
+    """Messages wait at their sender, except the first few; the receiver's memory does not grow with them."""
 
     def main(comm: hocket.Communicator) -> None:
         if comm.rank == 0:
@@ -212,7 +212,7 @@ def short_messages_before_a_barrier() -> None:
                     assert (x == number).all()
             if comm.rank == 0:
                 comm.barrier()
-            comm.barrier()  # no more than 32 that nobody has asked for
+            comm.barrier()  # at most 32 before their receives
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,7 +221,7 @@ def test_short_messages_do_not_wait_for_the_receive(kind: str) -> None:
 
 
 def short_messages_behind_long_ones() -> None:
-    """What each rank sends first, and nobody asks for yet, holds up no word that it sends then."""
+    """Long messages that wait for their receives do not delay short messages that are sent later."""
     with hocket.init() as comm:
         peer = 1 - comm.rank
         for size in ((8 << 10) + 1, 64 << 10, 256 << 10, 1 << 20):
@@ -247,7 +247,7 @@ def test_short_messages_do_not_wait_behind_long_ones(kind: str) -> None:
 
 
 def short_messages_both_ways() -> None:
-    """Those of rank 1 fill its channel, which rank 0 does not read: it has to learn all the same what was received."""
+    """Rank 1's messages fill its channel, and rank 0 reads none; rank 0 must still learn what rank 1 has received."""
     with hocket.init() as comm:
         other = comm.subgroup([0, 1])
         assert other is not None
@@ -263,7 +263,7 @@ def short_messages_both_ways() -> None:
                     comm.recv(y, 0)
                 other.barrier()
             if comm.rank == 0:
-                comm.send(x, 1)  # the 65th, when all others are received
+                comm.send(x, 1)  # the 65th, after all others are received
             comm.barrier()
             for _ in range(num_back if comm.rank == 0 else 1):
                 comm.recv(y, 1 - comm.rank)
@@ -288,7 +288,7 @@ def test_a_ring_of_sendrecv(size: int) -> None:
 
 
 def hostile_batches() -> None:
-    """Every rank sends to and receives from all, itself included, each rank in an order of its own."""
+    """Every rank sends to and receives from all ranks, also itself, each rank in its own order."""
     with hocket.init() as comm:
         for turn, count in enumerate((1, 3000, 60_000)):
             choose = random.Random(10 * turn + comm.rank)
@@ -317,7 +317,7 @@ def test_batches_in_hostile_orders(kind: str) -> None:
 
 
 def test_seeded_random_traffic() -> None:
-    """Ranks post in orders of their own; who must get what follows from the order of each pair and tag alone."""
+    """Ranks post in their own orders; only the order within each pair and tag decides which receive gets what."""
 
     def main(comm: hocket.Communicator, seed: int) -> None:
         plan, choose = random.Random(seed), random.Random(seed * 100 + comm.rank)
@@ -326,7 +326,7 @@ def test_seeded_random_traffic() -> None:
                 (plan.randrange(comm.size), plan.randrange(comm.size), plan.randrange(3), plan.choice((0, 2, 9, 2000)))
                 for _ in range(60)
             ]
-            # Posted early or late, but those of one pair and tag in their order.
+            # Posted early or late, but in order within one pair and tag.
             sends = [(number, message) for number, message in enumerate(messages) if message[0] == comm.rank]
             receives = [(number, message) for number, message in enumerate(messages) if message[1] == comm.rank]
             works, expected = [], []
@@ -407,7 +407,7 @@ class Unwilling:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        # A rank that does not exist, or a wildcard where there can be none.
+        # A rank that does not exist, or a wildcard that is not allowed.
         (lambda comm, x: comm.send(x, 2), ValueError, "send: expected dst from 0 to 1, found 2"),
         (lambda comm, x: comm.send(x, ANY_SOURCE), ValueError, "send: expected dst"),
         (lambda comm, x: comm.irecv(x, -2), ValueError, "irecv: expected src from 0 to 1 or hocket.ANY_SOURCE"),
@@ -446,7 +446,7 @@ def test_arguments_are_checked_before_anything_is_sent(call: Any, error: type[Ex
     def main(comm: hocket.Communicator) -> None:
         with pytest.raises(error, match=words):
             call(comm, np.zeros(4))
-        comm.barrier()  # the communicator is none the worse
+        comm.barrier()  # the communicator still works
 
     in_threads(2, main)
 

@@ -1,4 +1,4 @@
-"""Messages that cannot be sent or received: what every rank is told, and that no wait goes on."""
+"""Messages that cannot be sent or received: every rank gets an error, and no wait goes on."""
 
 import os
 import signal
@@ -117,7 +117,7 @@ def give_up_amid_long_messages(receiver_gives_up: bool) -> None:
                 comm.send(x, 1)
             else:
                 comm.recv(x, 0)
-    x[:] = 7  # it is this rank's alone again
+    x[:] = 7  # only this rank uses it again
     if giving_up:
         thread.join()
     comm.close()
@@ -140,7 +140,7 @@ def die_amid_long_messages(folder: Path, dying: int) -> None:
     try:
         for turn in range(1_000_000):
             if comm.rank == dying and turn == 3:
-                signal.setitimer(signal.ITIMER_REAL, 1e-3)  # which nobody catches
+                signal.setitimer(signal.ITIMER_REAL, 1e-3)  # no handler catches it
             if comm.rank == 0:
                 comm.send(x, 1)
             else:
@@ -153,7 +153,7 @@ def die_amid_long_messages(folder: Path, dying: int) -> None:
 
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_death_in_the_middle_of_long_messages(dying: int, tmp_path: Path) -> None:
-    with pytest.raises(PeerDied, match=f"rank {dying} of 2"):  # of run_ranks itself
+    with pytest.raises(PeerDied, match=f"rank {dying} of 2"):  # from run_ranks itself
         run_ranks(die_amid_long_messages, 2, args=(tmp_path, dying), kind="process")
     assert [path.name for path in tmp_path.iterdir()] == [str(1 - dying)]
 
@@ -189,7 +189,7 @@ def test_what_is_kept_is_received_though_its_sender_has_closed_since() -> None:
             part.close()
             comm.send(x, 1)
         else:
-            part.recv(x, 0, tag=2)  # the other one has come before it
+            part.recv(x, 0, tag=2)  # the other message arrived first
             comm.send(x, 0)
             comm.recv(x, 0)
             assert part.recv(x, 0, tag=1)[1:] == (0, 1) and x[0] == 1
@@ -200,7 +200,7 @@ def test_what_is_kept_is_received_though_its_sender_has_closed_since() -> None:
 
 
 def test_close_tells_first_that_empty_messages_were_received() -> None:
-    """More than a channel holds at once, and more than travel unasked."""
+    """More messages than a channel holds at once, and more than are sent before their receives."""
 
     def main() -> None:
         with hocket.init() as comm:
@@ -210,7 +210,7 @@ def test_close_tells_first_that_empty_messages_were_received() -> None:
                 for work in works:
                     work.wait()
             else:
-                comm.recv(np.ones(1), 0, tag=1)  # the others have come before it
+                comm.recv(np.ones(1), 0, tag=1)  # the other messages arrived first
                 comm.batch([hocket.Recv(np.ones(0), 0) for _ in range(200)])
 
     run_ranks(main, 2, kind="thread")
@@ -248,7 +248,7 @@ def test_messages_that_nobody_received_are_told_at_close(capfd: pytest.CaptureFi
 def wait_for_the_dead(folder: Path) -> None:
     comm = hocket.init()
     try:
-        comm.barrier()  # a death may be told in it already
+        comm.barrier()  # may already report a death
         if comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         if comm.rank == 0:
@@ -264,7 +264,7 @@ def wait_for_the_dead(folder: Path) -> None:
 
 
 def test_a_death_ends_every_wait(tmp_path: Path) -> None:
-    with pytest.raises(PeerDied, match="rank 1 of 4"):  # of run_ranks itself
+    with pytest.raises(PeerDied, match="rank 1 of 4"):  # from run_ranks itself
         run_ranks(wait_for_the_dead, 4, args=(tmp_path,), kind="process")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2", "3"]
 
@@ -283,7 +283,7 @@ def interrupted() -> str:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
             call()
-        assert time.monotonic() - began < 5.0  # it has 300 s
+        assert time.monotonic() - began < 5.0  # the timeout is 300 s
     with pytest.raises(PeerAborted, match="this rank itself gave up: interrupted"):
         comm.send(x, 1)
     comm.close()
@@ -356,7 +356,7 @@ def test_a_signal_handler_may_close_above_a_call_of_its_thread(call: str) -> Non
 def close_from_a_handler(call: str) -> None:
     x = np.zeros(1)
     comm = hocket.init()
-    comm.all_reduce(x, async_op=True).wait()  # so that there is a stream, which has to end too, and a plan
+    comm.all_reduce(x, async_op=True).wait()  # so that there is a stream, which must end too, and a plan
     if comm.rank == 0:
         began = time.monotonic()
         signal.signal(signal.SIGALRM, lambda *_: comm.close())
@@ -372,7 +372,7 @@ def close_from_a_handler(call: str) -> None:
 
 def test_a_forked_child_is_told_so() -> None:
     comm = hocket.init(0, 1)
-    work = comm.irecv(np.ones(1), 0)  # with a thread in the background, which the child lacks
+    work = comm.irecv(np.ones(1), 0)  # with a background thread, which the child does not have
     child = os.fork()
     if child == 0:
         told = 0

@@ -1,4 +1,4 @@
-"""Ranks that multiprocessing has started end as others do: what is under way is done, an exception is told."""
+"""Ranks of multiprocessing end like others: pending operations complete, an exception is reported."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Reductions beyond sum: logical, bitwise, premultiplied, and a user's own; and those that mean nothing."""
+"""Reductions other than sum: logical, bitwise, premultiplied, and a user's own; and those without a meaning."""
 
 import functools
 from typing import Any
@@ -94,7 +94,7 @@ def test_factors_that_differ_are_a_mismatch() -> None:
 
 
 def concatenate_digits(left: Any, right: Any) -> Any:
-    """Neither commutes nor, with gaps, associates with itself in another order: 1, 2, 3 -> 123."""
+    """Joins digits, 1, 2, 3 -> 123: does not commute, and needs neighbouring operands."""
     return left * 10 + right
 
 
@@ -170,7 +170,7 @@ def test_an_op_cannot_use_the_communicator_that_runs_it(method: str, words: str,
         comm = hocket.init()
 
         def function(left: Any, right: Any) -> Any:
-            if left.size > 3:  # not where it is tried out
+            if left.size > 3:  # not when Hocket tries it out
                 getattr(comm, method)()
             return left + right
 
@@ -201,7 +201,7 @@ def takes_tensors(left: Any, right: Any) -> Any:
 
 
 class Unhashable:
-    """A function that is an object, which no cache can hold."""
+    """A callable object that no cache can hold."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -223,7 +223,7 @@ MALFORMED = [
     (Unhashable(lambda left, right: 3.0), TypeError, r"op Unhashable: must return .*; found float"),
     # A result of another shape.
     (np.dot, TypeError, r"op dot: must return"),
-    # Python's own, which take numbers: they fail, or mix the elements.
+    # Python's own functions of numbers: they fail, or mix the elements.
     (max, ValueError, r"op max: it raises ValueError for .* float32, \[3.0, 1.0, 2.0\] and \[2.0, .* is ambiguous"),
     (
         sum,
@@ -232,7 +232,7 @@ MALFORMED = [
         r"but one element at a time \[5.0, 4.0, 3.0\]; pass a function such as numpy.add",
     ),
     (lambda left, right: np.sort(left + right), ValueError, r"op <lambda>: expected .* element by element"),
-    # Functions that fail whatever they get.
+    # Functions that always fail.
     (lambda left: left, TypeError, r"op <lambda>: it raises TypeError .* positional argument"),
     (
         raises_at_once,
@@ -268,7 +268,7 @@ def test_a_function_is_tried_once_for_each_dtype() -> None:
         tried.append((left.dtype.name, left.tolist(), left.flags.writeable, right.flags.writeable))
         return left + right
 
-    with hocket.init(0, 1) as comm:  # alone, a rank has nothing to fold
+    with hocket.init(0, 1) as comm:  # a single rank has nothing to fold
         for dtype in ("float32", "int8", "float32", "bool"):
             comm.all_reduce(np.ones(5, dtype), op=noted)
             comm.all_reduce(np.ones(5, dtype), op=hocket.op(noted, commutative=True))
@@ -279,7 +279,7 @@ def test_a_function_is_tried_once_for_each_dtype() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_that_work_element_by_element_pass_on_every_dtype(dtype: str) -> None:
-    """NaN too, where it comes of each element."""
+    """NaN too, if each element gives it."""
 
     def some_nan(left: Any, right: Any) -> Any:
         return np.where(left == 1, left.dtype.type("nan"), left + right).astype(left.dtype)
@@ -300,7 +300,7 @@ def test_an_object_without_a_hash_can_be_a_function() -> None:
     "functions",
     [
         (np.fmin, np.fmax),
-        # Of one name.
+        # With the same name.
         (lambda left, right: left + right, lambda left, right: left * right),
         (functools.partial(np.add, casting="no"), functools.partial(np.add, casting="safe")),
     ],

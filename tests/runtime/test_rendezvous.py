@@ -1,4 +1,4 @@
-"""The rendezvous over real sockets. Threads stand for ranks where it makes no difference."""
+"""The rendezvous over real sockets. Threads act as ranks if it makes no difference."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def place(rank: int, size: int, address: str, timeout: float = 20.0, **more: Any
 
 
 def attend(environment: Environment) -> list[str]:
-    """Joins with a memory file that holds the rank; returns what the members' files hold, having closed them."""
+    """Joins with a memory file that holds the rank; returns the contents of the members' files, and closes them."""
     own = os.memfd_create("test")
     try:
         os.write(own, b"%d" % environment.rank)
@@ -193,7 +193,7 @@ def connect(address: str) -> socket.socket:
             stranger.connect("\0" + address)
         except (ConnectionRefusedError, BlockingIOError):
             stranger.close()
-            time.sleep(0.001)  # between two looks
+            time.sleep(0.001)  # between two checks
         else:
             return stranger
 
@@ -227,7 +227,7 @@ def test_idle_connections_are_bounded_and_do_no_harm(address: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(attend, place(0, 2, address))
         strangers = [connect(address) for _ in range(3 * host.MAX_STRANGERS)]
-        wait_for_end(strangers[0])  # well before its time is over, as there are too many
+        wait_for_end(strangers[0])  # long before its timeout, because there are too many
         guest = pool.submit(attend, place(1, 2, address))
         assert leader.result() == guest.result() == ["0", "1"]
         for stranger in strangers:

@@ -1,4 +1,4 @@
-"""Costs without times: of what a schedule does, at made-up costs of a machine."""
+"""Costs without times: of a schedule's work, at made-up costs of a machine."""
 
 import pytest
 
@@ -13,7 +13,7 @@ N = 1 << 20
 
 
 def machine(num_cores: int) -> MachineCosts:
-    """Cores that do not slow each other down, wherever the bytes lie."""
+    """Cores that do not slow each other down, wherever the data is."""
     return MachineCosts(
         num_cores,
         1e-7,
@@ -23,7 +23,7 @@ def machine(num_cores: int) -> MachineCosts:
 
 
 def seconds(collective: str, name: str, num_cores: int) -> tuple[Costs, float, float]:
-    """Among four ranks, also what is moved and what is added in sizes of the vector, by one core."""
+    """For four ranks: also what one core moves and adds, in vector lengths."""
     work = work_of(ALGORITHMS[collective, name].build(4))
     costs = rough_costs(work, N, machine(num_cores))
     _, moved, added = costs.parts(work.traits, N)

@@ -1,4 +1,4 @@
-"""Which algorithm runs: the table, HOCKET_ALGO, rules, and the order that is asked for."""
+"""Which algorithm runs: the table, HOCKET_ALGO, rules, and the requested order."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ REDUCING = [one.name for one in COLLECTIVES.values() if one.counts_contributions
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tuner file of the working directory is read."""
+    """Reads no tuner file of the working directory."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -57,7 +57,7 @@ def test_what_the_table_chooses_has_the_label(collective: str, order: str, share
 
 @pytest.mark.parametrize("shares_cores", [False, True])
 def test_the_first_row_that_covers_ranks_and_size_decides(shares_cores: bool) -> None:
-    """Limits of a row belong to it."""
+    """The limits of a row are part of it."""
     policy = Policy(shares_cores=shares_cores)
     for collective, rows in defaults("fast", shares_cores=shares_cores).items():
         ranks, sizes = ([limit for limit in {row[at] for row in rows} if limit < math.inf] for at in (0, 1))
@@ -92,7 +92,7 @@ def test_ranks_that_share_cores_have_rows_of_their_own(order: str) -> None:
 
 
 def test_what_differs_where_cores_are_shared_is_in_the_table_of_the_order_anyhow() -> None:
-    """Else rows of "fast" would stand in for an order that they do not keep."""
+    """Otherwise rows of "fast" would be used for an order that they do not keep."""
     assert set(SHARED) == set(DEFAULTS) == set(ORDERS)
     for order in ORDERS:
         assert set(SHARED[order]) <= set(DEFAULTS[order])
@@ -156,20 +156,20 @@ def test_a_later_definition_is_chosen_for_what_it_does_itself() -> None:
     [
         ("", "all_reduce", "direct"),
         (" ; ", "all_reduce", "direct"),
-        # What is allowed: the table's choice if it is among them, else the first.
+        # Allowed algorithms: the table's choice if it is one of them, else the first.
         ("ring", "all_reduce", "ring"),
         ("ring,tree", "all_reduce", "ring"),
         ("tree,ring", "all_reduce", "tree"),
         ("tree,ring,direct", "all_reduce", "direct"),
-        # The rest of a list does not concern a collective that lacks it.
+        # Names in a list that a collective lacks do not matter for it.
         ("tree,ring", "all_gather", "ring"),
-        # What is excluded, and what then is first.
+        # Excluded algorithms, and the first remaining one.
         ("^ring", "all_reduce", "direct"),
         ("^direct", "all_gather", "ring"),
         ("^direct,direct_two_shot", "all_reduce", "ring"),
         ("^ring,direct,direct_two_shot", "all_reduce", "tree"),
         ("^direct,pairwise", "all_to_all", "bruck"),
-        # A list for a collective replaces that for all; of two the last stays.
+        # A list for a collective replaces the list for all; of two, the last one counts.
         ("ring;all_reduce:tree", "all_reduce", "tree"),
         ("ring;all_reduce:tree", "all_gather", "ring"),
         ("all_reduce:tree", "all_gather", "direct"),
@@ -227,7 +227,7 @@ def test_a_list_that_leaves_nothing_refuses_the_call() -> None:
         ("ring", "broadcast", "binomial, chain, direct, .*, split_binary"),
         ("barrier:^direct,dissemination,recursive_doubling", "barrier", "direct, dissemination, recursive_doubling"),
         ("gather_v:^direct", "gather_v", "direct"),
-        # Neither takes 3 ranks, and neither is offered, nor is the third that does not.
+        # Neither takes 3 ranks; neither is suggested, nor the third one that does not take 3 ranks.
         (
             "hypercube,neighbor_exchange",
             "all_gather",
@@ -279,13 +279,13 @@ def test_rules_choose_among_what_algo_allows() -> None:
     allowing = {text: Policy(rules, heeding(text).algo) for text in ("", "direct,ring", "direct,tree", "^ring,tree")}
     chosen = {text: choose("all_reduce", 4, 100, "fast", policy) for text, policy in allowing.items()}
     assert chosen == {"": "ring", "direct,ring": "ring", "direct,tree": "tree", "^ring,tree": "direct"}
-    # A list for all that leaves nothing of an all_to_all leaves its rules, too.
+    # A list for all that has no all_to_all algorithm does not change the rules of all_to_all, either.
     rule = (Rule("all_to_all", 0, -1, "pairwise"),)
     assert choose("all_to_all", 4, 100, "fast", Policy(rule, heeding("ring").algo)) == "pairwise"
 
 
 def policies_about(collective: str) -> list[Policy]:
-    """Each algorithm allowed alone, excluded alone, and asked for by a rule, also beside a list that leaves nothing."""
+    """Each algorithm allowed alone, excluded alone, and requested by a rule, also with a list that leaves none."""
     names = [name for kind, name in ALGORITHMS if kind == collective]
     policies = [heeding(f"{collective}:{caret}{name}") for name in names for caret in ("", "^")]
     for name in names:
@@ -296,8 +296,8 @@ def policies_about(collective: str) -> list[Policy]:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_no_policy_yields_an_algorithm_that_does_not_take_the_rank_count(collective: str) -> None:
-    """Whatever the environment says, a call is refused, with only such as take the rank count offered, or what runs
-    takes it."""
+    """For every environment, the algorithm that runs takes the rank count, or the call is refused with suggestions that
+    take it."""
     for policy, p in itertools.product(policies_about(collective), (1, 2, 3, 4, 6, 8)):
         fitting = {name for kind, name in ALGORITHMS if kind == collective and ALGORITHMS[kind, name].allows(p)}
         try:
@@ -321,7 +321,7 @@ def test_labels_of_orders() -> None:
 @pytest.mark.parametrize("collective", REDUCING)
 @pytest.mark.parametrize("order", ["rank", "invariant"])
 def test_no_policy_yields_an_algorithm_without_the_label(collective: str, order: str) -> None:
-    """Whatever the environment says, a call is refused, or what runs has the label in its certificate."""
+    """For every environment, a call is refused, or the algorithm that runs has the label in its certificate."""
     refused = 0
     for policy, p in itertools.product(policies_about(collective), (1, 2, 3, 4, 8)):
         try:
@@ -352,7 +352,7 @@ def test_who_wanted_what_lacks_the_label_is_told() -> None:
         with pytest.raises(ValueError, match=rf"^all_reduce: .*{message}.*{expected}"):
             choose("all_reduce", 4, 100, "rank", policy)
     assert choose("all_reduce", 4, 100, "rank", Policy((Rule("all_reduce", 0, -1, "ring"),))) == "direct"
-    # Two ranks have one tree, whoever folds; and what lacks the label stands back if something else has it.
+    # Two ranks have only one tree. An algorithm without the label is not chosen if another one has it.
     assert choose("all_reduce", 2, 100, "invariant", heeding("direct")) == "direct"
     assert choose("all_reduce", 4, 100, "invariant", heeding("ring,tree")) == "tree"
 
@@ -381,7 +381,7 @@ def test_a_policy_is_equal_after_its_journey(tmp_path: Path) -> None:
 
 
 def run_on(cores: set[int], num_ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
-    """What ranks that say they may run on these cores know: of their first communicator, and of those made from it."""
+    """Returns what ranks on these cores know about sharing: in their first communicator, and in those made from it."""
 
     def main() -> list[bool]:
         with hocket.init() as first:
@@ -409,7 +409,7 @@ def test_all_ranks_know_whether_any_share_a_core_in_all_communicators(
 
 
 def on_two_cores() -> list[str]:
-    """What a rank runs that may run on two cores at most, as the others may."""
+    """Returns the algorithms of a rank if all ranks share at most two cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(os.getppid()))[:2])
     with hocket.init() as comm:
         comm.all_reduce(np.ones(10_000, "f4"))

@@ -1,4 +1,4 @@
-"""The textbook's programs of streams and events: what may run beside what, held up at gates instead of timed.
+"""The textbook's programs of streams and events: what can run at the same time, shown with gates instead of times.
 
 examples/streams.py shows how long they take.
 """
@@ -18,7 +18,7 @@ ON_LINKS = pytest.mark.parametrize("paced", [False, True], ids=["shared memory",
 
 
 class Gate:
-    """Where a stream stops until it is opened."""
+    """A gate at which a stream stops until it is opened."""
 
     def __init__(self) -> None:
         self._reached, self._open = threading.Event(), threading.Event()
@@ -92,7 +92,7 @@ def test_a_second_stream_reads_too_early_unless_it_waits_for_the_first() -> None
 
 @ON_LINKS
 def test_op1_to_op5_over_two_communicators(paced: bool) -> None:
-    """While rank 1 holds up XCCL1, OP2, XCCL2 and OP3 go on, OP4 and OP5 do not; the results are the serial ones."""
+    """While rank 1 delays XCCL1: OP2, XCCL2 and OP3 go on, OP4 and OP5 do not; the results are the serial ones."""
     may_come = threading.Event()
 
     def main() -> list[float]:
@@ -136,7 +136,7 @@ def test_op1_to_op5_over_two_communicators(paced: bool) -> None:
 
 @ON_LINKS
 def test_a_copy_stream_fetches_the_next_batch_and_no_further(paced: bool) -> None:
-    """Two slots: batch 1 comes while batch 0 is computed on; batch 2 has to wait until its slot is free."""
+    """Two slots: batch 1 arrives while batch 0 is processed; batch 2 must wait until its slot is free."""
     num_batches = 5
 
     def main() -> None:

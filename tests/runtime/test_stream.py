@@ -20,13 +20,13 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def gate() -> tuple[Callable[[], object], Callable[[], None]]:
-    """What a stream can be told to wait at, and what opens it."""
+    """A gate at which a stream waits until it is opened."""
     event = threading.Event()
     return lambda: event.wait(PATIENCE_SECONDS), event.set
 
 
 def threads() -> set[str]:
-    """Those of this process, by number."""
+    """Returns the threads of this process, by number."""
     return {path.name for path in Path("/proc/self/task").iterdir()}
 
 
@@ -101,7 +101,7 @@ def test_arguments_live_until_they_were_used_and_no_longer() -> None:
 
 
 def test_streams_run_beside_each_other() -> None:
-    """Each waits for the other one to be under way."""
+    """Each waits until the other one runs."""
     meeting = threading.Barrier(2)
     streams = [hocket.Stream(), hocket.Stream()]
     for s in streams:
@@ -163,7 +163,7 @@ def test_a_wait_means_the_record_before_it() -> None:
     event.record(a)
     waiting.wait(event)
     first = waiting.record()
-    event.record(b)  # what waits already waits for a
+    event.record(b)  # waits that exist still wait for a
     open_a()
     first.synchronize()
     assert not event.query()
@@ -184,7 +184,7 @@ def test_an_event_of_the_current_stream_and_of_the_host() -> None:
         other = hocket.Event()
         other.record(s)
         other.wait()  # the stream waits, not the host
-    event.record()  # all that the host did before is done
+    event.record()  # the host's earlier work is done
     assert event.query() and not other.query()
     open_gate()
     other.synchronize()
@@ -207,7 +207,7 @@ def test_elapsed_time_is_in_milliseconds() -> None:
     s, start, end = hocket.Stream(), hocket.Event(), hocket.Event()
     before = time.monotonic()
     start.record(s)
-    s.submit(time.sleep, 0.02)  # what is measured
+    s.submit(time.sleep, 0.02)  # the measured time
     end.record(s)
     with pytest.raises(ValueError, match="end is not over"):
         start.elapsed_time(end)
@@ -311,7 +311,7 @@ def test_an_error_comes_at_the_next_synchronization_with_its_origin() -> None:
 
 
 class Silent:
-    """Cannot be shown, only called."""
+    """Has no repr, but can be called."""
 
     def __call__(self) -> None:
         raise KeyError("mine")
@@ -343,7 +343,7 @@ def test_events_behind_an_error_have_failed_and_those_before_have_not() -> None:
             behind.synchronize()
     assert behind.query()
     with pytest.raises(ZeroDivisionError):
-        s.record().synchronize()  # the stream has failed still
+        s.record().synchronize()  # the stream is still failed
     with pytest.raises(ZeroDivisionError):
         s.synchronize()
     s.record().synchronize()
@@ -389,7 +389,7 @@ def test_an_error_that_nobody_asks_for_is_told_in_the_end() -> None:
 def test_a_process_ends_after_what_was_submitted() -> None:
     ended = run_program(
         "a, b = hocket.Stream(), hocket.Stream()\n"
-        "a.submit(time.sleep, 0.2)\n"  # work that is under way at the end
+        "a.submit(time.sleep, 0.2)\n"  # work that runs at the end
         "b.wait(a.record())\n"
         "b.submit(print, 'done')\n"
         "del b\n"
@@ -398,9 +398,11 @@ def test_a_process_ends_after_what_was_submitted() -> None:
 
 
 def test_a_process_ends_after_streams_that_nobody_has_any_more() -> None:
-    """What their threads have of the interpreter goes as long as it is there; several times, as this was a race."""
+    """Their threads release the interpreter's objects before it ends; several times, because this was a race."""
     for _ in range(5):
-        ended = run_program("for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n")  # work under way
+        ended = run_program(
+            "for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n"
+        )  # work that runs at the end
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -427,9 +429,9 @@ def test_ctrl_c_ends_a_wait_and_the_wait_at_the_end() -> None:
         "s.submit(print, 'skipped')\n"
         "def interrupt():\n"
         "    for _ in range(2):\n"
-        "        time.sleep(0.3)\n"  # until the host waits; nothing tells when it does at the end
+        "        time.sleep(0.3)\n"  # until the host waits; nothing shows when
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(0.5)\n"  # until the second interrupt is handled, of which nothing tells
+        "    time.sleep(0.5)\n"  # until the second interrupt is handled; nothing shows when
         "    may_end.set()\n"
         "threading.Thread(target=interrupt, daemon=True).start()\n"
         "try:\n"
@@ -467,7 +469,7 @@ def test_a_forked_child_may_not_use_a_stream_and_ends_cleanly() -> None:
 def test_a_forked_child_ends_as_python_processes_do() -> None:
     ended = run_program(
         "s = hocket.Stream()\n"
-        "s.submit(time.sleep, 0.2)\n"  # work that is under way as the child ends
+        "s.submit(time.sleep, 0.2)\n"  # work that runs when the child ends
         "if os.fork() == 0:\n    sys.exit(0)\n_, status = os.wait()\n"
         "print(status)\n"
     )

@@ -1,4 +1,4 @@
-"""Random programs against models: of streams and collectives (make streams runs 10,000), and of streams that fail."""
+"""Random programs compared with models: streams and collectives (make streams runs 10,000), failing streams."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def test_a_random_program_gets_what_it_gets_without_streams(ranks: Ranks, intent
 
 
 def test_programs_wait_for_what_they_must_and_for_nothing_else() -> None:
-    """Two streams that touch the same array in turn, in each way to wait; then ones that touch different arrays."""
+    """Two streams use the same array in turn, with each way to wait; then they use different arrays."""
     for way, expected in enumerate(("wait_event", "sync_stream", "wait_event")):
         program = program_of([("compute", 0, 1, 2, 5, way), ("compute", 1, 1, 2, 5, way)])
         assert expected in [action[0] for action in program]
@@ -37,7 +37,7 @@ Step = tuple[str, int, int]
 
 
 class Failed(Exception):
-    """What a task raises; its number tells which."""
+    """The error of a task, with the task's number."""
 
 
 def fail(number: int) -> None:
@@ -45,7 +45,7 @@ def fail(number: int) -> None:
 
 
 def modelled(steps: list[Step]) -> tuple[list[list[int]], list[int]]:
-    """What each stream has done, and the numbers of what was raised, in the order of the program."""
+    """Returns what each stream did, and the numbers of the raised errors, in the order of the program."""
     done: list[list[int]] = [[] for _ in range(NUM_STREAMS)]
     raised: list[int] = []
     failures: list[int | None] = [None] * NUM_STREAMS

@@ -1,4 +1,4 @@
-"""Collectives and messages beside streams: what they come after, who waits for them, and how trouble spreads."""
+"""Collectives and messages in streams: what they wait for, what waits for them, and how errors spread."""
 
 import contextlib
 import subprocess
@@ -27,7 +27,7 @@ def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> lis
 
 
 class Gate:
-    """What a stream can be told to wait at until the test opens it."""
+    """A gate at which a stream waits until the test opens it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -55,7 +55,7 @@ def test_a_call_comes_after_what_is_in_the_current_stream() -> None:
 
 
 def test_without_the_launch_s_mark_a_call_reads_what_is_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hazard that the mark is there for: the same program as above, without it."""
+    """The hazard that the mark prevents: the same program as above, without it."""
     monkeypatch.setattr(calls, "launch_mark", lambda stream: None)
 
     def main(comm: hocket.Communicator) -> None:
@@ -140,7 +140,7 @@ def test_any_stream_may_wait_for_a_work() -> None:
 
 
 def test_two_communicators_of_two_streams_run_beside_each_other() -> None:
-    """The calls of one rank come in another order than those of the other, which one stream could not have."""
+    """The calls of the two ranks have different orders, which would not work in one stream."""
 
     def main(comm: hocket.Communicator) -> None:
         one, two = comm.dup(), comm.dup()
@@ -158,7 +158,7 @@ def test_two_communicators_of_two_streams_run_beside_each_other() -> None:
 
 
 def test_repeated_calls_of_the_host_and_of_streams_take_turns() -> None:
-    """The host's go to the core without Python, which those of a stream must not."""
+    """Calls of the host go to the core without Python; those of a stream must not."""
 
     def main(comm: hocket.Communicator) -> None:
         s, x, out = hocket.Stream(), np.zeros(64), np.zeros(64)
@@ -245,7 +245,7 @@ with hocket.stream(s):
 {ending}
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-    if "KeyError" in ending:  # the communicator is given up, and with it what comes after its call
+    if "KeyError" in ending:  # the communicator fails, and so do actions after its call
         assert ended.returncode == 1 and ended.stdout == "" and "KeyError: 'mine'" in ended.stderr.splitlines()
     else:
         code = 3 if ending else 0
@@ -297,7 +297,7 @@ def test_blocking_messages_of_a_stream_return_at_once() -> None:
 
 
 def test_messages_begin_in_the_order_in_which_they_were_launched() -> None:
-    """Those of the host too, though nothing else holds them up; so equal tags cannot overtake each other."""
+    """Also those of the host, though nothing else delays them; so equal tags cannot overtake each other."""
 
     def main(comm: hocket.Communicator) -> None:
         arrays = [np.full(5, turn) for turn in range(8)]
@@ -381,7 +381,7 @@ def test_what_comes_after_an_error_fails_with_it_and_others_are_told(kind: str) 
 
 @pytest.mark.parametrize("guilty", [0, 1])
 def test_abort_cancels_what_waits_for_the_communicator(guilty: int) -> None:
-    """And what waits for a stream to be launched there, though that never comes to it."""
+    """Also calls that wait for their turn in a stream, which the stream never reaches."""
     aborted = threading.Event()
 
     def main() -> None:
@@ -416,7 +416,7 @@ def test_abort_cancels_what_waits_for_the_communicator(guilty: int) -> None:
 
 @pytest.mark.parametrize("kind", ["collective", "message"])
 def test_what_a_stream_runs_cannot_make_a_call_behind_one_that_comes_after_it(kind: str) -> None:
-    """It would wait for ever: for its turn, which the other call has first, which waits for the stream."""
+    """It would wait forever: the other call has its turn first, and waits for the stream."""
 
     def main() -> None:
         comm, s, gate, x = hocket.init(), hocket.Stream(), Gate(), np.ones(3)
@@ -466,7 +466,7 @@ def test_an_error_of_one_communicator_reaches_another_by_a_stream() -> None:
             with contextlib.suppress(PeerAborted):
                 comm.close()
         x = np.ones(3)
-        assert (world.all_reduce(x) == 2).all()  # it had no part in it
+        assert (world.all_reduce(x) == 2).all()  # the failure does not affect it
         world.close()
 
     run_ranks(main, 2, kind="thread")

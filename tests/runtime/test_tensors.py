@@ -1,4 +1,4 @@
-"""PyTorch's tensors are arrays like others: repeated calls with plain ones skip Python, and no others are taken."""
+"""PyTorch's tensors are arrays like others: repeated calls with plain tensors, and only these, skip Python."""
 
 import gc
 import warnings

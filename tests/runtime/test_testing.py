@@ -1,4 +1,4 @@
-"""What Hocket tests itself with: a schedule is held to the law and to the reference, with blocks of any length."""
+"""Hocket's own tools for tests: they check a schedule against the laws and the reference, for blocks of any length."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Traces: what ranks do is in the file, with its arguments and joined by arrows, whatever becomes of the ranks."""
+"""Traces: the file has what ranks do, with arguments and arrows, even if ranks fail."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from hocket.runtime.traces.trace_file import Event, TraceFile
 
 
 def traced(folder: Path, main: Callable[..., Any], num_ranks: int, **options: Any) -> TraceFile:
-    """What main(communicator) does as ranks that are threads."""
+    """Returns the trace of main(communicator) on ranks that are threads."""
     file = folder / "out.json"
 
     def run() -> None:
@@ -48,7 +48,7 @@ def lane_of(trace: TraceFile, event: Event) -> str:
 
 
 def arrows(trace: TraceFile, name: str) -> list[tuple[Event, Event]]:
-    """Both ends of each; every arrow has one start and one end, which is not before it."""
+    """Returns both ends of each arrow; asserts that each has one start, and one end that is not earlier."""
     ends: dict[int, list[Event]] = defaultdict(list)
     for one in trace.events:
         if one["ph"] in "sf" and one["name"] == name:
@@ -63,7 +63,7 @@ def arrows(trace: TraceFile, name: str) -> list[tuple[Event, Event]]:
 
 
 def around(trace: TraceFile, end: Event) -> list[Event]:
-    """The slices that an end of an arrow is in."""
+    """Returns the slices that contain an end of an arrow."""
     return [
         one
         for one in trace.events
@@ -308,7 +308,7 @@ def test_every_communicator_has_a_lane_and_an_identity(tmp_path: Path) -> None:
 
 def test_nobody_leaves_a_barrier_before_the_last_has_come(tmp_path: Path) -> None:
     file = tmp_path / "out.json.gz"
-    hocket.run_ranks(_meet_often, 3, args=(str(file),), kind="process")  # each with clocks of its own reading
+    hocket.run_ranks(_meet_often, 3, args=(str(file),), kind="process")  # each process reads its own clock
     entered, left = defaultdict(dict), defaultdict(dict)
     for one in slices(trace_file.read(file), "communication"):
         entered[one["args"]["sequence"]][one["pid"]] = one["ts"]
@@ -349,7 +349,7 @@ def test_one_trace_at_a_time(tmp_path: Path) -> None:
         hocket.trace(tmp_path / "other.json").start()
     with pytest.raises(FileNotFoundError):
         hocket.trace(tmp_path / "nowhere" / "out.json").start()
-    with trace, hocket.span("alone"):  # a program that never met others
+    with trace, hocket.span("alone"):  # a program that never joined others
         pass
     [alone] = slices(trace_file.read(tmp_path / "out.json"), "compute")
     assert alone["pid"] == 0
@@ -437,7 +437,7 @@ def test_the_name_of_a_span_is_a_text() -> None:
 
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
 def test_a_long_trace_is_written_in_little_memory(tmp_path: Path, name: str) -> None:
-    """There may be millions of records: what becomes of them goes to the file as it is made."""
+    """There may be millions of records, so their text goes to the file piece by piece."""
     num_calls = 10_000
     x = np.ones(1, "f4")
     with hocket.init() as comm:

@@ -1,4 +1,4 @@
-"""Files of traces: parts are added without reading the others, whole at any time; what does not belong is refused."""
+"""Trace files: parts are added without reading the others, and the file is always complete; other files are refused."""
 
 import fcntl
 import gzip

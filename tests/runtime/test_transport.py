@@ -45,7 +45,7 @@ def in_threads(transports: list[Any]) -> None:
 
 
 def over_shared_memory() -> None:
-    """One rank: a second group, of the same ranks, keeps the barrier."""
+    """Runs one rank; a second group of the same ranks has the barrier."""
     with hocket.init() as comm, hocket.init(address=discover().address + "-barrier") as other:
         check_transport(comm._core.transport, comm.rank, comm.size, other.barrier)
 
@@ -67,7 +67,7 @@ def test_shared_memory_keeps_the_contract_between_processes(size: int) -> None:
 
 
 class Breaking:
-    """A transport that is right, but for one method."""
+    """A transport that is right except for one method."""
 
     def __init__(self, inner: Any, **broken: Any) -> None:
         self.inner, self.broken = inner, broken
@@ -117,13 +117,13 @@ def test_a_rank_may_come_late_to_a_full_channel() -> None:
     ids=["order", "tag", "loan", "loss"],
 )
 def test_the_suite_finds_a_broken_transport(broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "_PATIENCE_SECONDS", 1.0)  # of the rank whose peer has failed already
+    monkeypatch.setattr(testing, "_PATIENCE_SECONDS", 1.0)  # for the rank whose peer has already failed
     cores = world.shared_memory(2)
     with pytest.raises((AssertionError, threading.BrokenBarrierError)):
         in_threads([Breaking(core.transport, **broken) for core in cores])
 
 
-# A byte at a time takes long. Where an algorithm takes no odd number, even ones instead.
+# One byte at a time takes long. Algorithms that take no odd rank count have even ones instead.
 SIZES = {"bytes": ((2, 3), (2, 4)), "memory": ((1, 2, 3, 5), (1, 2, 4, 6))}
 WORLDS = [
     pytest.param(*key, size, kind, id=f"{'-'.join(key)}-{size}-{kind}")

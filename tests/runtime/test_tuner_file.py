@@ -158,7 +158,7 @@ def test_what_is_written_is_what_nccls_example_tuner_reads(tmp_path: Path) -> No
     assert {one[0] for one in fields} <= {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"}
     assert {one[3] for one in fields} == {"tree", "ring"}
     assert {one[4] for one in fields} <= {"ll", "ll128", "simple"}
-    # strtoull reads -1 as the largest size there is: what it means as the upper bound, but not as the lower.
+    # strtoull reads -1 as the largest size: right for the upper bound, but not for the lower bound.
     assert all(int(one[1]) >= 0 for one in fields)
     with_optional = [",".join(one) for one in fields][1]
     assert with_optional == "allreduce,65537,1048576,ring,ll128,4,4,32,1,-1"

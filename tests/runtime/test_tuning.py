@@ -1,4 +1,4 @@
-"""The tuner: what is timed, what is dropped early, what is chosen, what is kept."""
+"""The tuner: what it times, drops early, chooses and keeps."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ from hocket.schedule import find_collective
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a tuner file of the working directory nor times of another test are read."""
+    """Reads neither a tuner file of the working directory nor times of another test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tuner, "file", lambda: tmp_path / "cache" / "tuning.json")
 
@@ -82,7 +82,7 @@ def test_all_algorithms_are_tried_at_two_sizes_first() -> None:
 
 
 def test_who_is_far_behind_by_other_sizes_is_not_tried() -> None:
-    """By a straight line between two sizes, in proportion above them."""
+    """Linear between two sizes, proportional above them."""
     before: dict[int, Rounds] = {
         8: {"quick": [1e-6], "slow": [9e-6], "never": [], "default": [5e-5]},
         1 << 20: {"quick": [9e-4], "slow": [1e-4], "default": [5e-3]},
@@ -110,7 +110,7 @@ def test_what_there_is_no_time_for_is_left_out() -> None:
 
 
 def test_ranks_that_do_not_agree_fail_and_do_not_hang() -> None:
-    """As whatever goes wrong in a rank does: an error of the communicator ends all of them."""
+    """Like any error in a rank: an error of the communicator ends all ranks."""
 
     def differ() -> None:
         measure([TimedJob("all_reduce", (8 << discover().rank,), ("direct",), ("direct",))], 60.0)
@@ -127,7 +127,7 @@ SPREAD = (1.0, 1.01, 0.99, 1.0, 1.02)
 
 
 class Machine:
-    """Times by a made-up law instead of ranks: the ring is the quickest from 64 KiB on, at first."""
+    """Makes up times instead of running ranks: at first, the ring is fastest from 64 KiB on."""
 
     def __init__(self, again: float) -> None:
         self.again, self.calls = again, list[tuple[Sequence[TimedJob], bool]]()
@@ -157,7 +157,7 @@ def test_rank_counts_share_the_time_by_their_ranks_but_none_gets_less_than_the_c
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     shares: list[float] = []
     monkeypatch.setattr(tuner, "time_algorithms", lambda _, __, seconds: shares.append(seconds) or {})
-    now = iter(range(1000, 2000, 10))  # each takes 10 s, whatever it may take
+    now = iter(range(1000, 2000, 10))  # each takes 10 s on this clock
     monkeypatch.setattr(tuner, "time", SimpleNamespace(monotonic=lambda: next(now), strftime=time.strftime))
     tune(["gather"], [2, 4, 8], SIZES, seconds=100.0, check=False)
     assert shares == [90 * 4 / 16, 80 * 4 / 12, 70]
@@ -173,10 +173,10 @@ def test_what_wins_clearly_becomes_a_rule_and_the_file_chooses_it(
     told: list[str] = []
     result = tune(["all_reduce", "barrier"], [4], SIZES, tell=told.append)
     assert [(rule.min_bytes, rule.max_bytes, rule.algorithm, rule.num_ranks) for rule in result.rules] == [
-        ((16 << 10) + 1, -1, "ring", 4)  # halfway to 4 KiB, where it is as good as the default
+        ((16 << 10) + 1, -1, "ring", 4)  # halfway to 4 KiB, where it is as fast as the default
     ]
     assert len(told) == 2 and not result.missing
-    # The second measurement was about the ring and the default of each size alone, side by side.
+    # The second measurement compared only the ring and the default of each size.
     assert [(job.sizes, job.names, screen) for jobs, screen in machine.calls[1:] for job in jobs] == [
         ((64 << 10,), ("ring", default), False),
         ((1 << 20,), ("ring", "direct_two_shot"), False),
@@ -263,7 +263,7 @@ def test_times_are_kept_and_costs_fit_them(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("num_rounds", range(1, 15))
 def test_the_median_of_rounds_lies_between_their_quartiles(num_rounds: int) -> None:
-    """Also of two rounds, of which the better counts as the median."""
+    """Also of two rounds, whose median is the faster one."""
     found = tuner.sample_of(8, [2.0**number for number in range(num_rounds)])
     assert found.low <= found.seconds <= found.high and found.num_rounds == num_rounds
     assert tuner.sample_of(8, (4.0, 1.0)) == tuner.Sample(8, 1.0, 1.0, 4.0, 2)

@@ -1,4 +1,4 @@
-"""From rounds to rules: who wins clearly, and how ranges are merged."""
+"""From rounds to rules: which algorithm wins clearly, and how ranges are merged."""
 
 import itertools
 
@@ -16,9 +16,9 @@ STEADY = [10.0, 10.1, 9.9, 10.0, 10.2]
     ("rounds", "expected"),
     [
         ({"ring": [8.0, 8.1, 7.9, 8.0, 8.2]}, ["ring"]),
-        ({"ring": [9.8, 9.9, 9.7, 9.8, 9.9]}, []),  # quicker, but not by much
+        ({"ring": [9.8, 9.9, 9.7, 9.8, 9.9]}, []),  # faster, but not by much
         ({"ring": [5.0, 14.0, 5.0, 14.0, 5.0]}, []),  # by more, but not beyond the spread
-        ({"ring": [5.0, 5.0]}, []),  # dropped: never side by side with the default
+        ({"ring": [5.0, 5.0]}, []),  # dropped: never compared with the default
         ({"ring": [12.0, 12.1, 11.9, 12.0, 12.2]}, []),
         ({"ring": [8.0] * 5, "tree": [5.0] * 5}, ["tree"]),
         ({"ring": [5.1] * 5, "tree": [5.0] * 5}, ["tree", "ring"]),
@@ -47,7 +47,7 @@ def test_a_second_win_is_one_below_the_default() -> None:
         ({"ring": [10.2, 10.3, 10.1, 10.2, 10.3]}, True),  # slower, but not by much
         ({"ring": [14.0, 5.0, 14.0, 5.0, 14.0]}, True),  # by more, but not beyond the spread
         ({"ring": [8.0] * 5}, True),
-        ({"ring": [5.0, 5.0]}, False),  # dropped: never side by side with the default
+        ({"ring": [5.0, 5.0]}, False),  # dropped: never compared with the default
     ],
 )
 def test_who_is_as_good_as_the_default(rounds: dict[str, list[float]], expected: bool) -> None:
@@ -67,12 +67,12 @@ def lines(winners: dict[int, list[str]], alike: dict[int, list[str]] | None = No
         ({}, []),
         ({8: [], 64: []}, []),
         ({8: ["a"], 64: ["a"], 512: ["a"]}, [(0, -1, "a")]),
-        # The default keeps what lies between a size of its own and the next.
+        # The default keeps the range between its own size and the next.
         ({8: [], 64: ["a"], 512: []}, [(64, 64, "a")]),
         ({8: ["a"], 64: [], 512: ["b"]}, [(0, 8, "a"), (512, -1, "b")]),
-        # Between two winners the border is halfway.
+        # Between two winners, the limit is halfway.
         ({16: ["a"], 64: ["b"]}, [(0, 32, "a"), (33, -1, "b")]),
-        # One line serves as long as possible.
+        # One line covers as many sizes as possible.
         ({8: ["a"], 64: ["b", "a"], 512: ["a", "b"], 4096: ["b"]}, [(0, 1448, "a"), (1449, -1, "b")]),
         ({8: ["a", "b"], 64: ["b", "c"], 512: ["c"]}, [(0, 181, "b"), (182, -1, "c")]),
     ],
@@ -94,7 +94,7 @@ def test_ranges_are_merged(winners: dict[int, list[str]], expected: list[tuple[i
 def test_a_line_reaches_halfway_to_where_the_default_is_no_better(
     alike: dict[int, list[str]], expected: tuple[int, int]
 ) -> None:
-    """60 and 70 KiB are served as 64 KiB is."""
+    """60 and 70 KiB use the rule for 64 KiB."""
     after, most = expected
     assert lines({16 << 10: [], 64 << 10: ["a"], 256 << 10: [], 1 << 20: []}, alike) == [(after + 1, most, "a")]
 

@@ -1,4 +1,4 @@
-"""Collectives whose blocks differ in length, zero included; and ranks that differ about a length."""
+"""Collectives with blocks of different length, also zero; and ranks that disagree about a length."""
 
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def test_two_ranks_that_differ_about_a_length_are_named(sent: int, expected: int
                 receive[1] = expected
             with pytest.raises(CollectiveMismatch) as caught:
                 comm.all_to_all_v(np.zeros(sum(send)), send, receive)
-                comm.barrier()  # a rank that has nothing to do with the pair learns of it here at the latest
+                comm.barrier()  # at the latest, a rank outside the pair learns of it in the barrier
             assert caught.value.field == "count"
             assert caught.value.values == {1: sent, 2: expected}
             assert "from rank 1 to rank 2" in str(caught.value)
@@ -153,7 +153,7 @@ def test_two_ranks_that_differ_about_a_length_are_named(sent: int, expected: int
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_blocks_of_several_chunks(size: int, tmp_path: Path) -> None:
-    """Each uneven block is cut in three, so that chunks begin inside blocks of different lengths."""
+    """Each uneven block is cut in three, so that chunks begin inside blocks of different length."""
     (tmp_path / "cut.py").write_text(
         "import hocket\n"
         "for collective, name in (('all_gather_v', 'ring'), ('reduce_scatter_v', 'ring')):\n"

@@ -1,4 +1,4 @@
-"""The table of environment variables names all that there are, and where they are read."""
+"""The table has all environment variables, and the files that read them."""
 
 import re
 from pathlib import Path

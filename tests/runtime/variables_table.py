@@ -26,7 +26,7 @@ HEAD = """\
 
 
 def page() -> str:
-    """The whole document."""
+    """Returns the whole document."""
     lines = [f"|`{one.name}`|{one.sentence}|{one.default}|{one.scope}|`{one.reader}`|\n" for one in variables.VARIABLES]
     return HEAD + "".join(lines)
 

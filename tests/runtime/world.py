@@ -1,7 +1,7 @@
-"""Many ranks in one thread: the third driver of the executor, beside the blocking call and the stream.
+"""Many ranks in one thread: the third driver of the executor, besides the blocking call and the stream.
 
-A seeded choice decides which rank moves next, so a run that goes wrong can be repeated. It needs no second rank, no
-process and no clock; memory, transports and executors are the real ones.
+A seeded choice decides which rank moves next, so a failing run can be repeated. It needs no other thread, process or
+clock; memory, transports and executors are the real ones.
 """
 
 import random
@@ -23,13 +23,13 @@ Lengths = npt.NDArray[np.int64]
 
 
 def byte_streams(num_ranks: int) -> list[Any]:
-    """Transports of all ranks that carry one byte at a time, for ranks of one process."""
+    """Makes transports for all ranks of one process that carry one byte at a time."""
     streams = _core.ByteStreams(num_ranks)
     return [streams.endpoint(rank) for rank in range(num_ranks)]
 
 
 def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
-    """Cores of communicators of all ranks in this process, over shared memory; `.transport` is each one's transport."""
+    """Makes the cores of all ranks' communicators in this process, over shared memory, each with its `.transport`."""
     arenas = [_core.Arena(arena_bytes) for _ in range(num_ranks)]
     contexts = [_core.Context(arena, _core.Recorder()) for arena in arenas]
     endpoints = [context.add_endpoint(num_ranks) for context in contexts]
@@ -53,8 +53,7 @@ def run_world(
 ) -> list[npt.NDArray[Any] | None]:
     """Runs a schedule natively, all ranks in this thread, and returns the outputs by rank; arrays are 1-d, one dtype.
 
-    inputs and block_lengths: as schedule.reference.run takes them. InternalError if no rank can move any more: that
-    would be a deadlock.
+    inputs and block_lengths: as for schedule.reference.run. InternalError if no rank can move any more: a deadlock.
     """
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
     meant = as_reduction(reduction)
@@ -81,7 +80,7 @@ def run_world(
 
 
 def _memory(plan: Plan, lengths: Lengths, dtype: np.dtype[Any]) -> list[npt.NDArray[Any] | None]:
-    """Input and output of one rank, None where it has none; in place the smaller is a part of the larger."""
+    """Returns input and output of one rank, or None; in place, the smaller one is a part of the larger one."""
     held = [lengths[plan.input_blocks], lengths[plan.output_blocks]]
     apart = [np.zeros(int(blocks.sum()), dtype) if len(blocks) else None for blocks in held]
     smaller, larger = sorted((0, 1), key=lambda one: len(held[one]))

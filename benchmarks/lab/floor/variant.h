@@ -15,7 +15,7 @@ enum class Way {
     staged,         // through a ring of pieces: copied once, read once
     two_steps,      // all_reduce: each adds one half and gives the sum back, both through rings
     attached,       // read or written in the peer's private memory, by the kernel
-    attached_steps, // all_reduce in two steps likewise
+    attached_steps, // all_reduce in two steps, also by the kernel
     together,       // all memory is shared: a job reads and writes the buffers in place
     posted,         // more ranks: each writes its input to its slots, and reads the slots of the others
     posted_shares,  // more ranks: each sums a share of each piece from the slots, and writes the sum to another slot
