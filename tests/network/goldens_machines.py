@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network.simulation.calibrated_machines import MACHINES, Prediction, predict, predictions
+from hocket.network.simulation.calibrated_machines import MACHINES, PredictedTime, predict, predictions
 from hocket.schedule import Schedule
 
 MEASURED: dict[str, Any] = json.loads(Path(__file__).with_name("goldens.json").read_text())["measured"]
@@ -72,7 +72,7 @@ def _of_busbw(name: str, machine: str, num_ranks: int, busbw: float, only: str =
     return _made(name, machine, found, LARGE, published)
 
 
-def _made(name: str, machine: str, found: Prediction, num_bytes: int, published: float) -> Entry:
+def _made(name: str, machine: str, found: PredictedTime, num_bytes: int, published: float) -> Entry:
     allowed = PRECISE if num_bytes >= PRECISE_FROM else COARSE
     return name, found.seconds * 1e6, published, allowed, f"{machine}: {found.algorithm}, {found.protocol}"
 

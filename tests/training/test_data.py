@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hocket
 from hocket.training.datasets import Dataset, load
 from hocket.training.loop import TrainingSettings, batches, train
-from hocket.training.model import Network
+from hocket.training.model import Classifier
 from hocket.training.strategies.data import DataParallel, share
 
 Result = TypeVar("Result")
@@ -26,8 +26,8 @@ def on_ranks(program: Callable[[Any], Result], size: int) -> list[Result]:
     return hocket.run_ranks(rank, size, kind="thread")
 
 
-def network_of(dataset: Dataset, seed: int, dtype: type = np.float32) -> Network:
-    return Network((dataset.num_features, 16, dataset.num_classes), seed=seed, dtype=dtype)
+def network_of(dataset: Dataset, seed: int, dtype: type = np.float32) -> Classifier:
+    return Classifier((dataset.num_features, 16, dataset.num_classes), seed=seed, dtype=dtype)
 
 
 @given(st.integers(0, 300), st.integers(1, 40))
@@ -48,7 +48,7 @@ def test_an_epoch_shows_every_image_once_and_each_epoch_in_another_order() -> No
 class Recording:
     """A communicator that records what this rank of `train` gives to all_reduce, and the weights at that time."""
 
-    def __init__(self, communicator: Any, network: Network) -> None:
+    def __init__(self, communicator: Any, network: Classifier) -> None:
         self.rank, self.size, self.statistics = communicator.rank, communicator.size, communicator.statistics
         self.broadcast, self._communicator, self._network = communicator.broadcast, communicator, network
         self.gradients: list[np.ndarray] = []
@@ -101,7 +101,7 @@ def test_ranks_train_as_one_process_does(size: int, dtype: type, tolerance: floa
     alone = network_of(dataset, seed=0, dtype=dtype)
     expected = train(alone, dataset, SETTINGS)
 
-    def program(communicator: Any) -> tuple[Any, Network]:
+    def program(communicator: Any) -> tuple[Any, Classifier]:
         network = network_of(dataset, seed=communicator.rank, dtype=dtype)  # equal only after the broadcast
         return train(network, dataset, SETTINGS, DataParallel(communicator)), network
 

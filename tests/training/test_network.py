@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hocket.training.model import Network
+from hocket.training.model import Classifier
 
 
 def some_batch(count: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -13,7 +13,7 @@ def some_batch(count: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("sizes", [(5, 3), (5, 7, 3), (5, 4, 6, 3)])
 def test_gradient_is_the_slope_of_the_loss(sizes: tuple[int, ...]) -> None:
-    network = Network(sizes, seed=0, dtype=np.float64)
+    network = Classifier(sizes, seed=0, dtype=np.float64)
     images, labels = some_batch()
     gradient, unused = np.empty_like(network.parameters), np.empty_like(network.parameters)
     network.gradient(images, labels, batch_size=12, out=gradient)
@@ -32,7 +32,7 @@ def test_gradient_is_the_slope_of_the_loss(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("cuts", [(6,), (1, 2), (0, 12), (5, 5, 9)])
 def test_parts_of_a_batch_add_up_to_the_whole(cuts: tuple[int, ...]) -> None:
-    network = Network((5, 7, 3), seed=0, dtype=np.float64)
+    network = Classifier((5, 7, 3), seed=0, dtype=np.float64)
     images, labels = some_batch()
     whole, part, total = (np.zeros_like(network.parameters) for _ in range(3))
     loss = network.gradient(images, labels, batch_size=12, out=whole)
@@ -45,7 +45,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(cuts: tuple[int, ...]) -> None:
 
 
 def test_loss_is_the_mean_cross_entropy_even_for_huge_scores() -> None:
-    network = Network((5, 3), seed=0)
+    network = Classifier((5, 3), seed=0)
     network.parameters[:] = 0
     images, labels = some_batch()
     out = np.empty_like(network.parameters)
@@ -55,7 +55,7 @@ def test_loss_is_the_mean_cross_entropy_even_for_huge_scores() -> None:
 
 
 def test_parameters_are_the_network() -> None:
-    ours, other = Network((5, 4, 3), seed=0), Network((5, 4, 3), seed=1)
+    ours, other = Classifier((5, 4, 3), seed=0), Classifier((5, 4, 3), seed=1)
     images, labels = some_batch()
     assert not np.array_equal(ours.logits(images), other.logits(images))
     ours.parameters[:] = other.parameters

@@ -19,7 +19,7 @@ import numpy as np
 from hocket.errors import InternalError
 from hocket.training.datasets import Dataset, load
 from hocket.training.loop import AfterEpoch, History, TrainingSettings, train
-from hocket.training.model import Network
+from hocket.training.model import Classifier
 from hocket.training.strategies.data import DataParallel
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def _first_all_reduce(communicator: "Communicator") -> FirstAllReduce:
     return FirstAllReduce(at, proof_seconds)
 
 
-def new_network(dataset: Dataset, seed: int) -> Network:
+def new_network(dataset: Dataset, seed: int) -> Classifier:
     """Returns the demonstration's network; each rank has a seed of its own, so only a broadcast makes them equal."""
-    return Network((dataset.num_features, _HIDDEN, dataset.num_classes), seed=seed)
+    return Classifier((dataset.num_features, _HIDDEN, dataset.num_classes), seed=seed)
 
 
 def judge(dataset: Dataset, settings: TrainingSettings, ranks: list[RankReport], start: Start) -> Demonstration:

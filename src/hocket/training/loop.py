@@ -11,7 +11,7 @@ import numpy as np
 
 from hocket import runtime
 from hocket.training.datasets import Dataset
-from hocket.training.model import Network
+from hocket.training.model import Classifier
 from hocket.training.strategies.strategy import Alone, Indices, Strategy
 
 
@@ -47,7 +47,7 @@ def batches(num_images: int, settings: TrainingSettings, epoch: int) -> Iterator
 
 
 def train(
-    network: Network,
+    network: Classifier,
     dataset: Dataset,
     settings: TrainingSettings,
     strategy: Strategy | None = None,
@@ -85,7 +85,7 @@ def train(
     return history
 
 
-def held_out_accuracy(network: Network, dataset: Dataset, strategy: Strategy) -> float:
+def held_out_accuracy(network: Classifier, dataset: Dataset, strategy: Strategy) -> float:
     """Returns the fraction of held-out images that the network classifies correctly; each rank tests its own part."""
     own = strategy.own(np.arange(len(dataset.test_labels)))
     correct = np.array([network.correct(dataset.test_images[own], dataset.test_labels[own])])

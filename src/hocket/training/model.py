@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 Array = NDArray[np.floating]
 
 
-class Network:
+class Classifier:
     """Dense layers with tanh between them; softmax and cross-entropy at the end.
 
     sizes: the widths from the input features to the classes. parameters: the flat vector of all weights, of shape

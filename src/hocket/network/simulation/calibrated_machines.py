@@ -83,7 +83,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedTime:
     """One algorithm and protocol for a call, and its predicted seconds."""
 
     algorithm: str
@@ -111,7 +111,7 @@ MACHINES: dict[str, Machine] = {
 """All machines, by name."""
 
 
-def predict(machine: Machine, collective: str, num_ranks: int, num_bytes: int, build: Build) -> Prediction:
+def predict(machine: Machine, collective: str, num_ranks: int, num_bytes: int, build: Build) -> PredictedTime:
     """Returns the rule's choice for a call of num_bytes (the whole vector) on the GPUs of full hosts or of one host.
 
     Raises ValueError for a collective that the rule does not know.
@@ -121,7 +121,7 @@ def predict(machine: Machine, collective: str, num_ranks: int, num_bytes: int, b
 
 def predictions(
     machine: Machine, collective: str, num_ranks: int, num_bytes: int, build: Build
-) -> Iterator[Prediction]:
+) -> Iterator[PredictedTime]:
     """Yields every algorithm and protocol of the library; takes the arguments of predict."""
     if collective not in ("all_reduce", "all_gather"):
         raise ValueError(f"expected all_reduce or all_gather, the collectives measured on machines; found {collective}")
@@ -149,7 +149,7 @@ class _Call:
     def num_hosts(self) -> int:
         return -(-self.num_ranks // self.machine.ranks_per_host)
 
-    def ring(self, protocol: Protocol) -> Prediction:
+    def ring(self, protocol: Protocol) -> PredictedTime:
         schedule = self.build(self.collective, "ring", self.num_ranks)
         if self.num_hosts > 1:
             schedule = on_rails(schedule, self.num_hosts)
@@ -157,15 +157,15 @@ class _Call:
         copied = self.num_bytes / self.num_ranks / self.machine.copy_bytes_per_second
         return self._made("ring", schedule, protocol, more_seconds=copied)
 
-    def exchange(self, protocol: Protocol) -> Prediction:
+    def exchange(self, protocol: Protocol) -> PredictedTime:
         name = "direct_two_shot" if self.collective == "all_reduce" else "direct"
         return self._made(name, self.build(self.collective, name, self.num_ranks), protocol)
 
-    def tree(self, protocol: Protocol) -> Prediction:
+    def tree(self, protocol: Protocol) -> PredictedTime:
         num_pieces = max(1, min(_MOST_PIECES, self.num_bytes // _CHAIN_PIECE_BYTES))
         return self._made("tree", all_reduce_in_chains(self.num_ranks, self.num_hosts, num_pieces), protocol)
 
-    def in_switches(self, share: float) -> Prediction:
+    def in_switches(self, share: float) -> PredictedTime:
         heads = self.num_ranks // self.num_hosts
         piece_bytes = _SWITCH_CHANNELS * heads * _switch_chunk(self.num_bytes, _SWITCH_CHANNELS * heads)
         num_pieces = max(1, min(_MOST_PIECES, round(self.num_bytes / piece_bytes)))
@@ -176,11 +176,11 @@ class _Call:
 
     def _made(
         self, name: str, schedule: Schedule, protocol: Protocol, *, more_seconds: float = 0.0, switches: bool = False
-    ) -> Prediction:
+    ) -> PredictedTime:
         network = self._network(protocol, switches)
         seconds = simulate(schedule, network, self.num_bytes, level="steps").seconds
         begin = self.machine.launch_seconds + protocol.begin_seconds
-        return Prediction(name, protocol.name, begin + seconds + more_seconds)
+        return PredictedTime(name, protocol.name, begin + seconds + more_seconds)
 
     def _network(self, protocol: Protocol, switches: bool) -> Topology:
         """Returns the machine's network at the protocol's speed; with `switches`, these are ranks after the GPUs."""
