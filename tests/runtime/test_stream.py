@@ -400,9 +400,7 @@ def test_a_process_ends_after_what_was_submitted() -> None:
 def test_a_process_ends_after_streams_that_nobody_has_any_more() -> None:
     """Their threads release the interpreter's objects before it ends; several times, because this was a race."""
     for _ in range(5):
-        ended = run_program(
-            "for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n"
-        )  # work that runs at the end
+        ended = run_program("for _ in range(40):\n    hocket.Stream().submit(time.sleep, 0.05)\n")  # runs at the end
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
