@@ -67,6 +67,20 @@ class MessageGroup {
         arrays_.push_back(std::move(x));
     }
 
+    /// A part of an object. No message of the program matches it. ValueError for a bad peer, TypeError.
+    void add_internal(bool sends, nb::object x, nb::handle peer, std::uint64_t tag, const char *name) {
+        const auto rank = number_of(peer, num_ranks_ - 1, sends ? nullptr : "ANY_SOURCE", name, sends ? "dst" : "src");
+        const Array array = array_of(x, !sends, name);
+        messages_.push_back({.sends = sends,
+                             .peer = static_cast<int>(rank),
+                             .tag = tag,
+                             .scope = Scope::internal,
+                             .dtype = array.dtype,
+                             .data = reinterpret_cast<std::byte *>(array.address),
+                             .num_bytes = array.count * size_of(array.dtype)});
+        arrays_.push_back(std::move(x));
+    }
+
     /// What `batch` takes: a list of Send and Recv. TypeError, ValueError.
     void add_all(const nb::list &given, nb::handle send, nb::handle recv) {
         for (std::size_t number = 0; number < nb::len(given); ++number) { // looking may run Python, which may cut it
@@ -171,6 +185,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
     nb::class_<MessageGroup>(m, "MessageGroup")
         .def(nb::init<int, nb::object>(), "num_ranks"_a, "resizable"_a)
         .def("add", &MessageGroup::add, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(), "name"_a, "x_name"_a)
+        .def("add_internal", &MessageGroup::add_internal, "sends"_a, "x"_a, "peer"_a.none(), "tag"_a, "name"_a)
         .def("add_all", &MessageGroup::add_all, "messages"_a, "send"_a, "recv"_a)
         .def("check_apart", &MessageGroup::check_apart, "name"_a)
         .def("arrays", &MessageGroup::arrays)

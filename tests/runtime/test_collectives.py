@@ -1,11 +1,13 @@
 """gather, scatter and all_to_all for a user: shapes, roots, in place or not, and memory that must not change."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hocket
+from hocket.errors import CollectiveMismatch
 from hocket.runtime import run_ranks
 
 Comm = hocket.Communicator
@@ -67,10 +69,9 @@ def test_scatter_gives_each_rank_its_block(size: int) -> None:
                 given, out = whole.copy(), np.zeros((2, 3), "int64")
                 found = comm.scatter(given if comm.rank == root else None, root, out=out)
                 assert found is out and (out == rows(comm.rank)).all() and (given == whole).all()
-                if comm.rank == root:
-                    assert (comm.scatter(given, root) == rows(root)).all()
-                else:
-                    comm.scatter(None, root, out=out)
+                for _ in range(4):  # also when the call is known
+                    mine = comm.scatter(given if comm.rank == root else None, root)
+                    assert mine.dtype == "int64" and mine.shape == (2, 3) and (mine == rows(comm.rank)).all()
 
     run_ranks(main, size, kind="thread")
 
@@ -120,7 +121,7 @@ def test_an_asynchronous_gather_returns_what_a_blocking_one_does() -> None:
 
 
 REFUSED = [
-    (lambda comm: comm.scatter(None, 1), "expected out= off the root|x: expected an array"),
+    (lambda comm: comm.scatter(np.zeros(3), async_op=True), "expected out= with async_op=True, on all ranks"),
     (lambda comm: comm.all_to_all(np.zeros(4)), "3 ranks can split evenly.*all_to_all_v"),
     (lambda comm: comm.all_to_all(np.zeros(3), out=np.zeros(4)), "out with 3 elements"),
     (lambda comm: comm.gather(np.zeros(3), 3), "a root from 0 to 2"),
@@ -156,3 +157,39 @@ def broadcast_more_than_one_message(count: int) -> None:
 def test_what_is_longer_than_one_message_goes_in_several() -> None:
     """Ranks that share cores lend up to 256 MiB at once."""
     run_ranks(broadcast_more_than_one_message, 3, args=((256 << 18) + 12345,), kind="process")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_scatter_without_out_follows_the_shape_and_the_type_of_the_root(size: int) -> None:
+    cases = [((2, 3), "float32"), ((1,), "int8"), ((0, 4), "float64"), ((2, 3), "float32"), ((3, 1, 2), "complex64")]
+
+    def main() -> None:
+        with hocket.init() as comm:
+            for number, ((rows_each, *rest), dtype) in enumerate(cases):
+                root = number % size
+                whole = np.arange(size * rows_each * math.prod(rest)).reshape(size * rows_each, *rest).astype(dtype)
+                mine = comm.scatter(whole if comm.rank == root else None, root)
+                assert mine.dtype == dtype
+                assert np.array_equal(mine, whole[comm.rank * rows_each : (comm.rank + 1) * rows_each])
+                counts = list(range(size))
+                whole = np.arange(sum(counts) * math.prod(rest)).reshape(sum(counts), *rest).astype(dtype)
+                mine = comm.scatter_v(*((whole, counts) if comm.rank == root else (None, None)), root)
+                first = sum(counts[: comm.rank])
+                assert mine.dtype == dtype and np.array_equal(mine, whole[first : first + comm.rank])
+
+    run_ranks(main, size, kind="thread")
+
+
+def test_scatter_with_out_on_some_ranks_only_says_what_to_do() -> None:
+    def main() -> str:
+        comm = hocket.init()
+        try:
+            with pytest.raises(CollectiveMismatch) as caught:
+                comm.scatter(np.zeros(6) if comm.rank == 0 else None, out=np.zeros(3) if comm.rank else None)
+                comm.barrier()
+            return str(caught.value)
+        finally:
+            comm.close()
+
+    told = run_ranks(main, 2, kind="thread")
+    assert all("differ in" in text and "pass out= on all ranks or on none" in text for text in told), told

@@ -113,6 +113,8 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
     advice = "pass the same count on both" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
     if kinds == ["all_to_all", "all_to_all_v"]:
         advice = "pass counts (such as the split sizes of all_to_all_single) on all ranks or on none"
+    elif set(kinds) <= {"scatter", "scatter_v"} and "scatter" in kinds and differs != "root":
+        advice = "pass out= on all ranks or on none, of the length and type of a rank's part"
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
         f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",

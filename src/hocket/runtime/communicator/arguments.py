@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hocket import _core
+from hocket.runtime.streams.stream import current_stream
 from hocket.runtime.vocabulary import DTYPES
 from hocket.schedule import numpy_dtype
 
@@ -37,11 +38,11 @@ def check_like(collective: str, found: Described, count: int, dtype: int) -> Non
         )
 
 
-def needed(collective: str, out: Any, root: int) -> Any:
-    """Returns `out`, which a rank off the root must pass. Raises ValueError if it is None."""
-    if out is None:
-        raise ValueError(f"{collective}: expected out= off the root, which is rank {root}: it says what this rank gets")
-    return out
+def check_blocks(collective: str, async_op: bool) -> None:
+    """Raises ValueError unless the call blocks the host, which has to wait for a shape that the root tells."""
+    if async_op or current_stream() is not None:
+        how = "with async_op=True" if async_op else "in a stream"
+        raise ValueError(f"{collective}: expected out= {how}, on all ranks: without it the call waits for a shape")
 
 
 def shape_of(x: Any, count: int) -> tuple[int, ...]:

@@ -4,14 +4,25 @@ An array is any C-contiguous object in CPU memory with the buffer protocol or DL
 concatenated and split along dim 0.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hocket import _core
-from hocket.runtime.communicator.arguments import NOTHING, cannot_split, check_like, needed, new_like, shape_of
+from hocket.runtime.communicator.arguments import (
+    NOTHING,
+    cannot_split,
+    check_blocks,
+    check_like,
+    new_like,
+    shape_of,
+)
 from hocket.runtime.communicator.calls import Calls, cached
 from hocket.runtime.vocabulary import DTYPES
 
 _TOKEN = DTYPES.index("uint8")
+_TOLD = 32  # numbers that tell a type and a shape
 
 
 class Collectives(Calls):
@@ -183,18 +194,25 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Splits the root's x along dim 0; this rank gets block `rank` of it, in `out`.
+        """Splits the root's x along dim 0; this rank gets block `rank` of it, in `out` or in a new array.
 
-        At the root `out` may be omitted (the result is a new array; dim 0 must then be a multiple of `size`:
-        ValueError), or be the root's block of x (in place). Off the root `out` is required, and x is ignored.
+        Either all ranks pass `out`, or none does: without it the root first tells the others the shape and the type, so
+        the call takes longer, and it cannot be asynchronous or in a stream. dim 0 of x must then be a multiple of
+        `size` (ValueError). The root's `out` may be its block of x (in place). Off the root x is ignored, and a new
+        array is a NumPy array.
         """
         root = self._check_root("scatter", root)
         input = NOTHING
         if self._rank == root:
             input = _core.describe(x, False, "scatter: x")
-            if out is None:
+        if out is None:
+            check_blocks("scatter", async_op)
+            if self._rank == root:
                 out = self._split("scatter", x, input)
-        output = _core.describe(needed("scatter", out, root), True, "scatter: out")
+                self._tell("scatter", root, [shape_of(out, input[1])] * self._size, input[2], timeout)
+            else:
+                out = self._told(root, timeout)
+        output = _core.describe(out, True, "scatter: out")
         if self._rank == root:
             self._check_part("scatter", output, input)
         options = (algorithm, None, timeout, async_op)
@@ -234,3 +252,21 @@ class Collectives(Calls):
         described = _core.describe(token, True, "barrier: token")
         options = (algorithm, None, timeout, async_op)
         return self._launch("barrier", described, described, 0, 1, "max", 0, options, None, token)
+
+    def _tell(self, name: str, root: int, shapes: Sequence[tuple[int, ...]], dtype: int, timeout: float | None) -> None:
+        """Tells each rank the shape and the type of its part, which it waits for in `_told`."""
+        if self._size == 1:
+            return
+        told = np.zeros((self._size, _TOLD), np.int64)
+        for rank, shape in enumerate(shapes):
+            if len(shape) > _TOLD - 2:
+                raise ValueError(f"{name}: expected out= for an array of more than 30 dims; found {len(shape)}")
+            told[rank, : 2 + len(shape)] = (dtype, len(shape), *shape)
+        self.scatter(told, root, out=told[root : root + 1], timeout=timeout)
+
+    def _told(self, root: int, timeout: float | None) -> Any:
+        """Returns a new array for this rank's part, of the shape and type that the root tells."""
+        told = np.zeros((1, _TOLD), np.int64)
+        self.scatter(None, root, out=told, timeout=timeout)
+        dtype, num_dims, *shape = told[0].tolist()
+        return new_like(None, tuple(shape[:num_dims]), dtype)

@@ -26,10 +26,8 @@ from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.cartesian import Cartesian
-from hocket.runtime.communicator.collectives import Collectives
 from hocket.runtime.communicator.lower_face import LowerFace
-from hocket.runtime.communicator.point_to_point import PointToPoint
-from hocket.runtime.communicator.uneven import UnevenCollectives
+from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
@@ -171,7 +169,7 @@ class Context:
         return f"<hocket.Context rank {self.rank} of {self.size}, {self.num_communicators} communicators>"
 
 
-class Communicator(Collectives, UnevenCollectives, PointToPoint):
+class Communicator(Objects):
     """Collectives and messages among `size` ranks; this process is rank `rank`. hocket.init() makes the first one.
 
     All ranks call the same collectives in the same order with arguments that agree; ranks that differ get

@@ -10,17 +10,18 @@ from typing import Any
 from hocket import _core
 from hocket.runtime.communicator.arguments import (
     NOTHING,
+    check_blocks,
     check_like,
     check_rows,
     elements_of,
-    needed,
     new_like,
     rows_of,
 )
-from hocket.runtime.communicator.calls import Calls, cached
+from hocket.runtime.communicator.calls import cached
+from hocket.runtime.communicator.collectives import Collectives
 
 
-class UnevenCollectives(Calls):
+class UnevenCollectives(Collectives):
     """One part of a Communicator; otherwise as in Collectives."""
 
     @cached
@@ -103,8 +104,8 @@ class UnevenCollectives(Calls):
     ) -> Any:
         """Splits the root's x along dim 0 into parts of different lengths; the root gives `counts`, the rows of each.
 
-        At the root `out` may be omitted (the result is a new array), or be the root's part of x (in place). Off the
-        root `out` is required, and its length is what this rank expects; x and counts are ignored.
+        Either all ranks pass `out`, or none does; see scatter. The root's `out` may be its part of x (in place). Off
+        the root the length of `out` is what this rank expects; x and counts are ignored.
         """
         root = self._check_root("scatter_v", root)
         input, ahead, elements = NOTHING, 0, list[int]()
@@ -115,9 +116,14 @@ class UnevenCollectives(Calls):
             check_rows("scatter_v", "the sum of counts", sum(rows), shape)
             elements = elements_of(rows, shape)
             ahead = -sum(elements[: self._rank])
-            if out is None:
+        if out is None:
+            check_blocks("scatter_v", async_op)
+            if self._rank == root:
                 out = new_like(x, (rows[self._rank], *shape[1:]), input[2])
-        output = _core.describe(needed("scatter_v", out, root), True, "scatter_v: out")
+                self._tell("scatter_v", root, [(count, *shape[1:]) for count in rows], input[2], timeout)
+            else:
+                out = self._told(root, timeout)
+        output = _core.describe(out, True, "scatter_v: out")
         if self._rank == root:
             check_like("scatter_v", output, elements[self._rank], input[2])
         options = (algorithm, None, timeout, async_op)
