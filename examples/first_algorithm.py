@@ -12,7 +12,7 @@ import hocket
 
 
 @hocket.algorithm("all_reduce", name="star", chunks="1", steps="2 * min(P - 1, 1)", sent="P - 1")
-def star(schedule):
+def star(schedule: hocket.Builder) -> None:
     """Every rank sends to rank 0, which adds in rank order and sends the sum back to every rank."""
     others = schedule.ranks[1:]
     with schedule.step():

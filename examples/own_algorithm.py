@@ -22,7 +22,7 @@ EVEN = ("an even number of", lambda p: p % 2 == 0, "ring")  # "ring" works for a
     sent="(P - 1) / P",
     ranks=EVEN,
 )
-def pairs_reduce_scatter(schedule):
+def pairs_reduce_scatter(schedule: hocket.Builder) -> None:
     """In each pair, one rank folds the even chunks, the other the odd ones; then each chunk is folded at its owner."""
     p, rank = schedule.num_ranks, schedule.ranks
     partner = rank ^ 1
@@ -43,7 +43,7 @@ pairs_all_reduce = hocket.algorithm(
 )(pairs_reduce_scatter.then(pairs_reduce_scatter.reversed()))
 
 
-def main():
+def main() -> None:
     """Runs one rank: compares the sums of both algorithms with NumPy's; whole numbers are exact in any order."""
     with hocket.init() as comm:
         everybody = [np.arange(100 * comm.size) * (rank + 1) for rank in range(comm.size)]

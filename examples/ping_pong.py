@@ -50,8 +50,7 @@ def main() -> None:
         if comm.rank == 0:
             print(f"{'size':>8} {'latency':>13} {'bandwidth':>14}")
         for size in SIZES:
-            if comm.rank < 2:
-                seconds = float(np.median(round_trips(comm, size))) / 2
+            seconds = float(np.median(round_trips(comm, size))) / 2 if comm.rank < 2 else 0.0
             if comm.rank == 0:
                 print(f"{in_words(size):>8} {seconds * 1e6:>10.1f} µs {size / seconds / 1e9:>9.3f} GB/s")
         comm.barrier()

@@ -26,7 +26,7 @@ def sample_sort(comm: hocket.Communicator, numbers: np.ndarray) -> np.ndarray:
     samples = comm.gather(numbers[places], root=0)
 
     splitters = np.empty(comm.size - 1, numbers.dtype)
-    if comm.rank == 0:
+    if samples is not None:  # at rank 0
         cuts = np.arange(1, comm.size) * SAMPLES_PER_RANK
         splitters[:] = np.sort(samples)[cuts]
     comm.broadcast(splitters, root=0)
@@ -54,7 +54,8 @@ def check_order(comm: hocket.Communicator, numbers: np.ndarray) -> None:
 def count_and_sums(comm: hocket.Communicator, numbers: np.ndarray) -> list[int]:
     """Returns, over all ranks, the count of the numbers, their sum, and the sum of their squares, modulo 2^64."""
     values = numbers.astype("uint64")
-    return comm.all_reduce(np.array([len(values), values.sum(), (values * values).sum()], "uint64")).tolist()
+    sums = np.array([len(values), values.sum(), (values * values).sum()], np.uint64)
+    return list(map(int, comm.all_reduce(sums)))
 
 
 def main() -> None:

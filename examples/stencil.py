@@ -82,7 +82,7 @@ def main() -> None:
             whole = np.empty((ROWS, COLUMNS))
             counts = [whole[block].size for block in blocks]
             cells = comm.gather_v(field[1:-1, 1:-1].ravel(), counts, root=0)
-            if comm.rank == 0:
+            if cells is not None:  # at rank 0
                 for block, part in zip(blocks, np.split(cells, np.cumsum(counts)[:-1]), strict=True):
                     whole[block] = part.reshape(whole[block].shape)
                 for row in whole * (len(SHADES) - 1) / whole.max():

@@ -126,7 +126,8 @@ def parallel(comm: hocket.Communicator) -> Facts:
                 stream.submit(kernel.run, "OP5", op(5))
             stream.synchronize()
 
-        seconds = {}
+        seconds: dict[str, float] = {}
+        expected: list[float] = []
         for name, program in (("warm up", side_by_side), ("serial", serial), ("parallel", side_by_side)):
             sums.clear()
             comm.barrier()
@@ -208,7 +209,7 @@ def train(comm: hocket.Communicator, store: str, trace: str) -> Facts:
         )  # fmt: skip
         model = DistributedDataParallel(network, bucket_cap_mb=bucket_megabytes)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        lasted = []
+        lasted: list[float] = []
 
         def step(number: int, model: Any = model, optimizer: Any = optimizer, lasted: Any = lasted) -> None:
             batch = slice(number % 2 * 256, (number % 2 + 1) * 256)
@@ -294,7 +295,7 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--traces", metavar="FOLDER", help="keep the traces there")
     kept = parser.parse_args().traces
     if kept:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         stream,
         trace,
     )
-    from hocket.schedule import premul_sum
+    from hocket.schedule import Builder, premul_sum
     from hocket.schedule import user_op as op
 
 __version__ = "0.1.0"
@@ -48,7 +48,7 @@ __all__ = [
     "init", "Communicator", "Context", "Work", "empty", "run_ranks", "trace", "span",
     "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
     "Mesh", "Cartesian", "errors",
-    "algorithm", "algorithms", "verify", "simulate", "explain", "show", "topology",
+    "algorithm", "algorithms", "Builder", "verify", "simulate", "explain", "show", "topology",
     "Stream", "Event", "stream", "current_stream", "record_stream",
 ]
 
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:
                 "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "Mesh", "Cartesian",
                 "Stream", "Event", "stream", "current_stream", "record_stream",
             ],
-            "schedule": ["user_op as op", "premul_sum"],  # hocket.op reads well; inside, op is what a call is given
+            "schedule": ["Builder", "user_op as op", "premul_sum"],  # inside, op is what a call is given
             "": ["algorithms"],  # a module that can be called: hocket.algorithms("all_reduce")
             "algorithms": ["algorithm"],
             "answers": ["explain", "show", "simulate", "topology", "verify"],

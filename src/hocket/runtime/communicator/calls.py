@@ -1,7 +1,7 @@
 """The path of a collective call into the core, after its arrays are checked: reduction, order, algorithm, plan."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
@@ -18,6 +18,7 @@ from hocket.runtime.communicator.arguments import (
     shape_of,
 )
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.call_types import Counts
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.reductions import PLAIN, extra_of, labels_of, parameters_of, reduction_of
 from hocket.runtime.plans import find, launched
@@ -191,7 +192,7 @@ class Calls(_core.Caller):
                 f"{DTYPES[input[2]]}; found {output[1]} of {DTYPES[output[2]]}"
             )
 
-    def _check_counts(self, collective: str, name: str, counts: Sequence[int] | None) -> list[int]:
+    def _check_counts(self, collective: str, name: str, counts: Counts | None) -> list[int]:
         try:
             rows = [operator.index(count) for count in counts] if counts is not None else []
         except TypeError:

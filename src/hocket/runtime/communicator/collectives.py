@@ -5,7 +5,7 @@ concatenated and split along dim 0.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
@@ -18,7 +18,18 @@ from hocket.runtime.communicator.arguments import (
     new_like,
     shape_of,
 )
+from hocket.runtime.communicator.call_types import (
+    A,
+    ArrayLike,
+    B,
+    Blocking,
+    BlockingReducing,
+    Launched,
+    LaunchedReducing,
+    Out,
+)
 from hocket.runtime.communicator.calls import Calls, cached
+from hocket.runtime.streams.work import Work
 from hocket.runtime.vocabulary import DTYPES
 
 _TOKEN = DTYPES.index("uint8")
@@ -28,6 +39,14 @@ _TOLD = 32  # numbers that tell a type and a shape
 class Collectives(Calls):
     """One part of a Communicator. Bad arguments raise ValueError or TypeError before anything is sent."""
 
+    @overload
+    def all_reduce(self, x: A, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    @overload
+    def all_reduce(self, x: ArrayLike, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    @overload
+    def all_reduce(
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LaunchedReducing]
+    ) -> Work: ...
     @cached
     def all_reduce(
         self,
@@ -50,6 +69,14 @@ class Collectives(Calls):
         options = (algorithm, order, timeout, async_op)
         return self._launch("all_reduce", input, output, 0, input[1], op, 0, options, out, x)
 
+    @overload
+    def all_gather(self, x: A, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    @overload
+    def all_gather(self, x: ArrayLike, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    @overload
+    def all_gather(
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+    ) -> Work: ...
     @cached
     def all_gather(
         self,
@@ -73,6 +100,14 @@ class Collectives(Calls):
         ahead = self._rank * input[1]
         return self._launch("all_gather", input, output, ahead, input[1], "sum", 0, options, out, x)
 
+    @overload
+    def reduce_scatter(self, x: A, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    @overload
+    def reduce_scatter(self, x: ArrayLike, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    @overload
+    def reduce_scatter(
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LaunchedReducing]
+    ) -> Work: ...
     @cached
     def reduce_scatter(
         self,
@@ -99,6 +134,14 @@ class Collectives(Calls):
         ahead = -self._rank * output[1]
         return self._launch("reduce_scatter", input, output, ahead, output[1], op, 0, options, out, x)
 
+    @overload
+    def broadcast(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    @overload
+    def broadcast(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B: ...
+    @overload
+    def broadcast(
+        self, x: ArrayLike, root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+    ) -> Work: ...
     @cached
     def broadcast(
         self,
@@ -124,6 +167,20 @@ class Collectives(Calls):
         given = input if at_root else NOTHING
         return self._launch("broadcast", given, output, 0, count, "sum", root, options, out, x)
 
+    @overload
+    def reduce(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[BlockingReducing]) -> A | None: ...
+    @overload
+    def reduce(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[BlockingReducing]) -> B | None: ...
+    @overload
+    def reduce(
+        self,
+        x: ArrayLike,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[LaunchedReducing],
+    ) -> Work: ...
     @cached
     def reduce(
         self,
@@ -155,6 +212,14 @@ class Collectives(Calls):
         options = (algorithm, order, timeout, async_op)
         return self._launch("reduce", input, output, 0, input[1], op, root, options, out, x)
 
+    @overload
+    def gather(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> A | None: ...
+    @overload
+    def gather(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B | None: ...
+    @overload
+    def gather(
+        self, x: ArrayLike, root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+    ) -> Work: ...
     @cached
     def gather(
         self,
@@ -183,6 +248,14 @@ class Collectives(Calls):
         ahead = self._rank * input[1]
         return self._launch("gather", input, output, ahead, input[1], "sum", root, options, out, x)
 
+    @overload
+    def scatter(self, x: Out = ..., root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> Any: ...
+    @overload
+    def scatter(self, x: Out = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B: ...
+    @overload
+    def scatter(
+        self, x: Out = ..., root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+    ) -> Work: ...
     @cached
     def scatter(
         self,
@@ -219,6 +292,14 @@ class Collectives(Calls):
         ahead = -self._rank * output[1]
         return self._launch("scatter", input, output, ahead, output[1], "sum", root, options, out, x)
 
+    @overload
+    def all_to_all(self, x: A, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    @overload
+    def all_to_all(self, x: ArrayLike, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    @overload
+    def all_to_all(
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+    ) -> Work: ...
     @cached
     def all_to_all(
         self,
@@ -245,6 +326,10 @@ class Collectives(Calls):
         options = (algorithm, None, timeout, async_op)
         return self._launch("all_to_all", input, output, 0, input[1] // self._size, "sum", 0, options, out, x)
 
+    @overload
+    def barrier(self, **options: Unpack[Blocking]) -> None: ...
+    @overload
+    def barrier(self, *, async_op: Literal[True], **options: Unpack[Launched]) -> Work: ...
     @cached
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns None once every rank has called it."""

@@ -4,8 +4,7 @@ Counts may be zero. A rank knows only the lengths of the blocks that its own arr
 lengths for the same block, all ranks get CollectiveMismatch.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 from hocket import _core
 from hocket.runtime.communicator.arguments import (
@@ -17,18 +16,44 @@ from hocket.runtime.communicator.arguments import (
     new_like,
     rows_of,
 )
+from hocket.runtime.communicator.call_types import (
+    A,
+    ArrayLike,
+    B,
+    Blocking,
+    BlockingReducing,
+    Counts,
+    Launched,
+    LaunchedReducing,
+    Out,
+)
 from hocket.runtime.communicator.calls import cached
 from hocket.runtime.communicator.collectives import Collectives
+from hocket.runtime.streams.work import Work
 
 
 class UnevenCollectives(Collectives):
     """One part of a Communicator; otherwise as in Collectives."""
 
+    @overload
+    def all_gather_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    @overload
+    def all_gather_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    @overload
+    def all_gather_v(
+        self,
+        x: ArrayLike,
+        counts: Counts,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[Launched],
+    ) -> Work: ...
     @cached
     def all_gather_v(
         self,
         x: Any,
-        counts: Sequence[int],
+        counts: Counts,
         *,
         out: Any = None,
         algorithm: str | None = None,
@@ -56,11 +81,30 @@ class UnevenCollectives(Collectives):
             "all_gather_v", input, output, ahead, sum(elements), "sum", 0, options, out, x, lengths=lengths
         )
 
+    @overload
+    def gather_v(
+        self, x: A, counts: Counts | None = ..., root: int = ..., *, out: None = ..., **options: Unpack[Blocking]
+    ) -> A | None: ...
+    @overload
+    def gather_v(
+        self, x: ArrayLike, counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]
+    ) -> B | None: ...
+    @overload
+    def gather_v(
+        self,
+        x: ArrayLike,
+        counts: Counts | None = ...,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[Launched],
+    ) -> Work: ...
     @cached
     def gather_v(
         self,
         x: Any,
-        counts: Sequence[int] | None = None,
+        counts: Counts | None = None,
         root: int = 0,
         *,
         out: Any = None,
@@ -90,11 +134,36 @@ class UnevenCollectives(Collectives):
         options = (algorithm, None, timeout, async_op)
         return self._launch("gather_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
 
+    @overload
+    def scatter_v(
+        self,
+        x: Out = ...,
+        counts: Counts | None = ...,
+        root: int = ...,
+        *,
+        out: None = ...,
+        **options: Unpack[Blocking],
+    ) -> Any: ...
+    @overload
+    def scatter_v(
+        self, x: Out = ..., counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]
+    ) -> B: ...
+    @overload
+    def scatter_v(
+        self,
+        x: Out = ...,
+        counts: Counts | None = ...,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[Launched],
+    ) -> Work: ...
     @cached
     def scatter_v(
         self,
         x: Any = None,
-        counts: Sequence[int] | None = None,
+        counts: Counts | None = None,
         root: int = 0,
         *,
         out: Any = None,
@@ -130,11 +199,25 @@ class UnevenCollectives(Collectives):
         lengths = (elements, [output[1]])
         return self._launch("scatter_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
 
+    @overload
+    def reduce_scatter_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    @overload
+    def reduce_scatter_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        x: ArrayLike,
+        counts: Counts,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[LaunchedReducing],
+    ) -> Work: ...
     @cached
     def reduce_scatter_v(
         self,
         x: Any,
-        counts: Sequence[int],
+        counts: Counts,
         *,
         op: Any = "sum",
         out: Any = None,
@@ -162,12 +245,43 @@ class UnevenCollectives(Collectives):
         lengths = (elements, [output[1]])
         return self._launch("reduce_scatter_v", input, output, ahead, input[1], op, 0, options, out, x, lengths=lengths)
 
+    @overload
+    def all_to_all_v(
+        self,
+        x: A,
+        send_counts: Counts,
+        recv_counts: Counts,
+        *,
+        out: None = ...,
+        **options: Unpack[Blocking],
+    ) -> A: ...
+    @overload
+    def all_to_all_v(
+        self,
+        x: ArrayLike,
+        send_counts: Counts,
+        recv_counts: Counts,
+        *,
+        out: B,
+        **options: Unpack[Blocking],
+    ) -> B: ...
+    @overload
+    def all_to_all_v(
+        self,
+        x: ArrayLike,
+        send_counts: Counts,
+        recv_counts: Counts,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[Launched],
+    ) -> Work: ...
     @cached
     def all_to_all_v(
         self,
         x: Any,
-        send_counts: Sequence[int],
-        recv_counts: Sequence[int],
+        send_counts: Counts,
+        recv_counts: Counts,
         *,
         out: Any = None,
         algorithm: str | None = None,
