@@ -109,6 +109,25 @@ def test_slurm_names_nodes_by_several_brackets() -> None:
     assert topology.node_names[:6] == (*racks, "tux1x", "tux3x")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        SLURM.replace("s1 Nodes", "s1 \\\n  Nodes").replace("tux[11,13],login", "tux[11,13],\\\nlogin"),
+        SLURM.replace("tux[08-10]", '"tux[08-10]"').replace("tux[11,13],login", '"tux[11,13], login"'),
+        SLURM.replace("=", " = ").replace("SwitchName", "  switchname"),
+        SLURM.replace("[08-10]", "[08-10],tux09").replace("s[0-1]", "s[0-1],s1"),
+        # What `scontrol show topology` prints: a switch repeats the nodes below its switches.
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=tux[08-10] \n"
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=login,tux[11,13] \n"
+        "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=login,tux[08-11,13] Switches=s[0-1] \n",
+    ],
+    ids=["continued lines", "quotes", "blanks", "a name twice", "scontrol"],
+)
+def test_all_that_slurm_itself_reads_and_prints_gives_the_same_network(text: str) -> None:
+    found, expected = load(text), load(SLURM)
+    assert sorted(found.link_names(range(found.num_links))) == sorted(expected.link_names(range(expected.num_links)))
+
+
 def test_our_own_nodes_and_links() -> None:
     topology = load(OURS)
     all_ways(topology)
@@ -237,6 +256,12 @@ def test_kinds_are_loaded_by_name() -> None:
         (SLURM.replace("s[0-1]", "s[0-7]"), "switch s2 has an unknown switch 's3' below it|is disconnected"),
         (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 appears twice"),
         (SLURM.replace("SwitchName=s1", "BlockName=s1"), "line 3: expected SwitchName="),
+        (SLURM.replace("Nodes=tux[11", "Nodes=\\\ntux[x"), "line 3: expected numbers"),
+        (SLURM.replace("tux[11,13]", '"tux[11,13]'), "line 3: .* found 'SwitchName=s1 Nodes=\""),
+        (
+            "- topology: default\n  tree: {switches: [{switch: s, nodes: n}]}\n",
+            "topology.yaml is not read; give topology.conf",
+        ),
         (SLURM.replace("[08-10]", "[08-"), "line 2: expected a host list such as tux"),
         (SLURM.replace("SwitchName=s2 Switches=s[0-1]", ""), "disconnected: there is no path from tux08 to tux11"),
     ],

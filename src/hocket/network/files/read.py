@@ -69,6 +69,11 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
         raise TopologyError(f"{name} is not YAML: {error}") from error
     except RecursionError:
         raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
+    if isinstance(entries, list) and all(isinstance(one, dict) and "topology" in one for one in entries):
+        raise TopologyError(
+            f"{name}: Slurm's topology.yaml is not read; give topology.conf, or a file with the output of "
+            "`scontrol show topology`"
+        )
     if not isinstance(entries, dict):
         raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
     return entries
