@@ -16,7 +16,7 @@ from hocket.network.files.topology_file import from_description
 from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 
-_SIMAI = re.compile(r"\s*(\d+[ \t]+){5}\w+[ \t]*$", re.MULTILINE)
+_SIMAI = re.compile(r"\s*(\d+\s+){5}[A-Za-z]")
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 
