@@ -185,6 +185,69 @@ def test_where_nothing_can_be_written_is_told(
         assert "expected a" in told and str(place) in told and "Errno" not in told
 
 
+def all_commands(file: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What the summary says, where all commands read the file."""
+    for action in (["plot"], ["view"], ["export", "--hta", str(folder / "hta")]):
+        assert main(["trace", action[0], str(file), *action[1:]]) == 0, capsys.readouterr().err
+    assert main(["trace", "summary", str(file)]) == 0
+    capsys.readouterr()
+    return summary(file, capsys)
+
+
+@pytest.mark.parametrize("kept", [{"cat"}, set()], ids=["category", "nothing"])
+def test_a_trace_that_went_through_other_programs_needs_no_more_than_lanes_and_times(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: set[str]
+) -> None:
+    def reduced(event: Event) -> Event:
+        if event["ph"] == "M":
+            return event if event["name"] != "rank" else {**event, "args": {}}
+        needed = {"ph", "pid", "tid", "ts", *(("dur", "name") if event["ph"] == "X" else ("id",)), *kept}
+        left = {key: value for key, value in event.items() if key in needed}
+        return {**left, "name": 7} if event["name"] == "forward" else left
+
+    whole = all_commands(trace, tmp_path, capsys)
+    events = [reduced(event) for event in trace_file.read(trace).events]
+    events += [{"ph": "M", "pid": 0}, {"ph": "C"}, {"ph": "B", "name": 1}]  # nobody asks for these
+    trace.write_text(json.dumps(events))  # a list of events is a trace, too
+    left = all_commands(trace, tmp_path, capsys)
+    times = [{row["name"]: row["wall_seconds"] for row in one["names"]} for one in (whole, left)]
+    assert times[1]["7"] == times[0]["forward"] and times[1]["inner"] == times[0]["inner"]
+    assert (left["ended_early"], left["missing"], left["stragglers"]) == ([], [], [])
+    assert [row["rank"] for row in left["ranks"]] == [0, 1]
+    assert [row["communicating_seconds"] > 0 for row in left["ranks"]] == [bool(kept)] * 2
+
+
+def test_a_trace_of_pytorchs_profiler_is_summarised_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "torch.json"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        torch.nn.Linear(8, 8)(torch.ones(4, 8)).sum().backward()
+    profiler.export_chrome_trace(str(file))
+    assert "aten::addmm" in {row["name"] for row in summary(file, capsys)["names"]}
+    assert main(["trace", "summary", str(file)]) == 0
+    assert "rank" not in capsys.readouterr().out
+    for action in ("plot", "view"):
+        assert main(["trace", action, str(file)]) == 0
+    timeline = Timeline.read(file)
+    assert "python CPU" in timeline.processes.values() and timeline.arrows
+    assert any(one.name == "[memory]" for lane in timeline.lanes for one in lane.instants)
+    assert main(["trace", "export", str(file), "--hta", str(tmp_path / "hta")]) == 2
+    assert "found one that names no ranks" in capsys.readouterr().err
+
+
+def test_a_simulated_trace_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "simulated.json"
+    command = ["simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:4", "--trace", str(file)]
+    assert main(command) == 0
+    assert main(["trace", "view", str(file)]) == 0
+    page = (tmp_path / "simulated.html").read_text()
+    assert '"processes":["ranks","links"]' in page and '"title":"rank 0 sends"' in page
+    assert main(["trace", "summary", str(file)]) == 0
+    assert "communication" in capsys.readouterr().out
+
+
 # Other tools -----------------------------------------------------------------------------------------------------
 
 
@@ -310,7 +373,7 @@ def test_a_browser_shows_a_training(tmp_path: Path) -> None:
     shown = browse(page, "--dump-dom")
     assert f'data-lanes="{len(timeline.lanes)}"' in shown and 'data-drawn="0"' not in shown
     for lane in timeline.lanes:
-        assert f">{lane.title}</div>" in shown and f">rank {lane.rank}</div>" in shown
+        assert f">{lane.title}</div>" in shown and f">rank {lane.process}</div>" in shown
     assert "communicating" in shown
     browse(page, f"--screenshot={picture}")
     image = pixels(picture.read_bytes())
