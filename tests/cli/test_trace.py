@@ -1,7 +1,9 @@
 """`hocket trace`: what it finds in traces with known times, and in real ones."""
 
 import gzip
+import html
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -357,13 +359,100 @@ def pixels(picture: bytes) -> Any:
     return image[1:, depth:].reshape(height, width, depth)[:, :, :3]
 
 
+@pytest.fixture
+def page(trace: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The page of the trace, with a moment of rank 0 at 30."""
+    said = {"ph": "i", "s": "t", "name": "record event", "cat": "event", "args": {"event": 7}}
+    moment = {"pid": 0, "tid": HOST, "ts": 1e9 + 30} | said
+    trace_file.write(trace, "run", [*trace_file.read(trace).events, moment])
+    assert main(["trace", "view", str(trace)]) == 0
+    return Path(capsys.readouterr().out.strip())
+
+
+ACTS = """
+canvas.setPointerCapture = () => {};
+const box = canvas.getBoundingClientRect();
+const at = (time, lane) => ({ clientX: across(time) + box.left, clientY: data.lanes[lane].top + ROW / 2 + box.top });
+const point = (kind, time, lane, more) =>
+  canvas.dispatchEvent(new PointerEvent(`pointer${kind}`, { pointerId: 1, ...at(time, lane), ...more }));
+const drag = (one, other, more) => {
+  point("down", one, 0, more); point("move", other, 1, more); point("up", other, 1, more);
+};
+const press = (key, more) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, ...more }));
+const rows = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+const told = () => [...byId("about").querySelectorAll("table")].map(rows);
+"""
+
+
+def acted(page: Path, script: str) -> Any:
+    """What the script, which acts as a user with the functions of ACTS, returns in a browser."""
+    act = f"document.title = JSON.stringify((() => {{ {ACTS} {script} }})());"
+    page.write_text(page.read_text().replace("</body>", f"<script>{act}</script></body>"))
+    title = re.search("<title>(.*)</title>", browse(page, "--dump-dom"))
+    assert title is not None
+    return json.loads(html.unescape(title[1]))
+
+
+in_a_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")
+
+
+@in_a_browser
+def test_a_marked_range_shows_how_long_each_lane_is_busy_and_each_name_takes(page: Path) -> None:
+    lanes, names = acted(page, "drag(90e-6, 10e-6); return told();")  # from right to left is a range, too
+    assert lanes == [
+        ["lane, of 80 us", "busy", "share"],
+        ["rank 0, host", "80 us", "100 %"],
+        ["rank 0, collectives, ranks 0-1", "70 us", "88 %"],
+        ["rank 1, host", "80 us", "100 %"],
+        ["rank 1, collectives, ranks 0-1", "40 us", "50 %"],
+    ]
+    assert names == [
+        ["name", "category", "time", "times"],
+        ["forward", "compute", "160 us", "2"],
+        ["all_reduce", "communication", "110 us", "2"],
+        ["all_reduce", "blocking", "40 us", "1"],
+        ["inner", "compute", "30 us", "1"],
+        ["launch all_reduce", "launch", "1 us", "1"],
+    ]
+
+
+@in_a_browser
+def test_keys_and_mouse_move_the_page_as_they_do_in_perfetto(page: Path) -> None:
+    views = acted(
+        page,
+        """
+        const views = [], view = () => views.push([from * 1e6, to * 1e6]);
+        point("move", 50e-6, 0);
+        for (const key of ["w", "S", "d", "a"]) { press(key); view(); }
+        press("s", { ctrlKey: true }); view();
+        drag(100e-6, 50e-6, { shiftKey: true }); view();
+        return [...views, marked];
+        """,
+    )
+    assert views[:-1] == [pytest.approx(one) for one in ([10, 170], [0, 200], [25, 225], [0, 200], [0, 200], [50, 250])]
+    assert views[-1] is None
+
+
+@in_a_browser
+def test_a_moment_is_drawn_and_told(page: Path) -> None:
+    text, drawn, [table] = acted(
+        page,
+        """
+        point("down", 30.5e-6, 0); point("up", 30.5e-6, 0); draw();
+        return [byId("about").textContent, document.body.dataset.instants, told()];
+        """,
+    )
+    assert table == [["is at", "30 us"], ["event", "7"]] and "record event (event), rank 0, host" in text
+    assert drawn == "1"
+
+
 def _train(file: str) -> None:
     dataset, settings = load(), TrainingSettings(num_epochs=2)
     with hocket.init() as communicator, hocket.trace(file):
         train(new_network(dataset, seed=0), dataset, settings, DataParallel(communicator))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")
+@in_a_browser
 @pytest.mark.slow(reason="trains a network on two processes, and starts a browser twice")
 def test_a_browser_shows_a_training(tmp_path: Path) -> None:
     file, page, picture = tmp_path / "training.json", tmp_path / "training.html", tmp_path / "training.png"
