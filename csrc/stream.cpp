@@ -25,7 +25,8 @@ Clock::time_point time_if(bool timed) { return timed ? Clock::now() : Clock::tim
 struct Stream::Item {
     std::unique_ptr<Task> task = nullptr;
     std::shared_ptr<Mark> awaited = nullptr, recorded = nullptr;
-    bool timed = false; // of the recorded one
+    bool timed = false;      // of the recorded one
+    std::uint64_t event = 0; // whose mark that is
 };
 
 struct Stream::State {
@@ -35,10 +36,10 @@ struct Stream::State {
     const std::string name;
     const Around around;
     const std::shared_ptr<Recorder> recorder; // or none
-    std::optional<std::uint32_t> lane;        // of the traces, once there was one: used by the thread
-    std::atomic<bool> cancelled{false};       // the process ends: what it waits for does not matter any more
-    std::mutex mutex;                         // guards the rest
-    std::condition_variable changed;          // for the thread
+    std::optional<std::uint32_t> lane;  // of the traces, once there was one: used by the thread, or while it is idle
+    std::atomic<bool> cancelled{false}; // the process ends: what it waits for does not matter any more
+    std::mutex mutex;                   // guards the rest
+    std::condition_variable changed;    // for the thread
     std::deque<Item> items;
     std::atomic<std::uint64_t> num_items{0}; // ever, to be looked at without the mutex
     std::exception_ptr failure;
@@ -48,6 +49,16 @@ struct Stream::State {
     bool ending = false;
 
     bool is_idle() const { return items.empty() && !running; }
+    bool is_traced() const { return recorder && recorder->is_on(); }
+    std::uint32_t own_lane() {
+        if (!lane) lane = recorder->add_lane({TraceLane::Kind::stream, name});
+        return *lane;
+    }
+    /// With the lock held: who saw the mark pass finds the stream idle, and later marks pass later.
+    void pass(Mark &mark, bool timed, std::uint64_t event) {
+        if (event != 0 && is_traced()) recorder->instant(own_lane(), "event reached", event);
+        mark.pass(failure, time_if(timed));
+    }
     void execute(const Item &item);
 };
 
@@ -145,17 +156,17 @@ void Stream::submit(std::unique_ptr<Task> task) {
     enqueue({.task = std::move(task)});
 }
 
-std::shared_ptr<Mark> Stream::record(bool timed) {
+std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
     check_here();
     auto mark = std::make_shared<Mark>(state_.get());
     {
         const std::scoped_lock lock(state_->mutex);
         if (state_->is_idle()) {
-            mark->pass(state_->failure, time_if(timed));
+            state_->pass(*mark, timed, event);
             return mark;
         }
     }
-    enqueue({.recorded = mark, .timed = timed});
+    enqueue({.recorded = mark, .timed = timed, .event = event});
     return mark;
 }
 
@@ -184,9 +195,8 @@ void Stream::State::execute(const Item &item) {
         std::uint32_t name = 0;
         std::uint64_t begin = 0;
         Recording(State &its_state, const Item &its_item) : state(its_state), item(its_item) {
-            if (!state.recorder || !state.recorder->is_on()) return;
-            if (!state.lane) state.lane = state.recorder->add_lane({TraceLane::Kind::stream, state.name});
-            state.recorder->enter_lane(*state.lane);
+            if (!state.is_traced()) return;
+            state.recorder->enter_lane(state.own_lane());
             name = state.recorder->name(item.awaited ? "what comes before" : item.task->name());
             begin = ticks();
         }
@@ -224,8 +234,8 @@ void Stream::serve(State &state) {
         if (state.items.empty()) break;
         Item item = std::move(state.items.front());
         state.items.pop_front();
-        if (item.recorded) { // with the lock held: who saw it pass finds the stream idle, and later marks pass later
-            item.recorded->pass(state.failure, time_if(item.timed));
+        if (item.recorded) {
+            state.pass(*item.recorded, item.timed, item.event);
             continue;
         }
         state.running = true;

@@ -39,8 +39,8 @@ class Stream {
 
     /// Throws a resource failure if no thread can be started.
     void submit(std::unique_ptr<Task> task);
-    /// A mark behind all that was submitted so far.
-    std::shared_ptr<Mark> record(bool timed = false);
+    /// A mark behind all that was submitted so far; of the event with this number in traces, or of none.
+    std::shared_ptr<Mark> record(bool timed = false, std::uint64_t event = 0);
     /// What is submitted from here on comes after the mark.
     void wait(std::shared_ptr<Mark> mark);
     /// Whether all that was submitted is done.

@@ -22,9 +22,10 @@ namespace hocket {
 struct Record {
     /// collective: on a communicator. message: a send or receive there. blocking: a call of a thread that waits for
     /// what it launches; launch: one that does not. wait: of a thread, for what was launched. span: named by the
-    /// program, or an item of a stream. move: of bytes, by an instruction of a plan.
-    enum class What : std::uint8_t { collective, message, blocking, launch, wait, span, move };
-    static constexpr std::uint8_t failed = 1, sends = 2, folds = 4, completes = 8, continues = 16;
+    /// program, or an item of a stream. move: of bytes, by an instruction of a plan. instant: what is done to an event,
+    /// or the moment when a stream has reached one.
+    enum class What : std::uint8_t { collective, message, blocking, launch, wait, span, move, instant };
+    static constexpr std::uint8_t failed = 1, sends = 2, folds = 4, completes = 8, continues = 16, of_stream = 32;
 
     What what = What::span;
     Dtype dtype = Dtype::uint8;
@@ -35,8 +36,9 @@ struct Record {
     std::uint32_t launcher = 0; // collective, message: the lane of the thread that launched it; launch, wait: of what
     std::uint64_t begin = 0, end = 0;
     std::uint64_t launched = 0; // collective, message; 0: as it began, by a thread that waits
-    std::uint64_t sequence =
-        0;                    // collective, move, wait: of the call; message: of all from its source to its destination
+    // collective, move, wait: of the call; message: of all from its source to its destination; instant, and of a wait
+    // with `of_stream`: the number of the event, or 0
+    std::uint64_t sequence = 0;
     std::uint64_t input = 0;  // collective: elements; message, move: bytes
     std::uint64_t output = 0; // collective: elements; message: tag; move: piece
     std::int32_t peer = -1;   // collective: root; message, move: the other end, -1 without one
@@ -98,6 +100,17 @@ class Recorder {
     void enter_lane(std::uint32_t lane);
     std::uint32_t name(std::string_view text);
 
+    /// A moment, now, in the life of an event.
+    void instant(std::uint32_t lane, std::string_view text, std::uint64_t event) {
+        const std::uint64_t now = ticks();
+        if (is_on())
+            add({.what = Record::What::instant,
+                 .lane = lane,
+                 .name = name(text),
+                 .begin = now,
+                 .end = now,
+                 .sequence = event});
+    }
     /// A span, or a wait of a stream.
     void span(std::uint32_t lane, std::uint32_t name, std::uint64_t begin, std::uint64_t end,
               Record::What what = Record::What::span) {

@@ -79,8 +79,21 @@ void bind_traces(nb::module_ &module) {
             "name"_a, "begin"_a, "Records a span of this thread that began at `begin` and ends now.")
         .def(
             "wait",
-            [](Recorder &self, std::string_view name, std::uint64_t begin) {
-                self.span(self.lane_of_this_thread(), self.name(name), begin, ticks(), Record::What::wait);
+            [](Recorder &self, std::string_view name, std::uint64_t begin, std::uint64_t event) {
+                if (!self.is_on()) return;
+                self.add({.what = Record::What::wait,
+                          .flags = Record::of_stream,
+                          .lane = self.lane_of_this_thread(),
+                          .name = self.name(name),
+                          .begin = begin,
+                          .end = ticks(),
+                          .sequence = event});
             },
-            "name"_a, "begin"_a);
+            "name"_a, "begin"_a, "event"_a, "Records that this thread has waited for an event or, with 0, a stream.")
+        .def(
+            "instant",
+            [](Recorder &self, std::string_view name, std::uint64_t event) {
+                self.instant(self.lane_of_this_thread(), name, event);
+            },
+            "name"_a, "event"_a, "Records what this thread does to an event now.");
 }

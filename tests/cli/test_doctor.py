@@ -1,5 +1,6 @@
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -98,14 +99,22 @@ def test_attaching_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding("attach").status == "FAIL"
 
 
-def test_tight_limits_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 4096))
-    assert finding("limits") == Finding(
-        "limits",
-        "WARN",
-        "open files 256, address space 256, locked memory 256 bytes",
-        "ulimit -n 1024",
-    )
+@pytest.mark.parametrize(
+    ("limit", "expected", "fix"),
+    [
+        ("NOFILE", "open files 256,", "ulimit -n 1024"),
+        ("AS", "hocket.empty() has at most ", "ulimit -v unlimited"),
+        ("FSIZE", "file size 1073742000, .*; hocket.empty() has at most 1024 MiB on each rank", "ulimit -f unlimited"),
+    ],
+)
+def test_tight_limits_are_a_warning(monkeypatch: pytest.MonkeyPatch, limit: str, expected: str, fix: str) -> None:
+    tight = {"NOFILE": (256, 4096), "AS": (8 << 30, resource.RLIM_INFINITY), "FSIZE": (1073742000, 1073742000)}
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    given = {getattr(resource, f"RLIMIT_{limit}"): tight[limit]}
+    monkeypatch.setattr("resource.getrlimit", lambda number: given.get(number, unlimited))
+    found = finding("limits")
+    assert (found.status, found.fix) == ("WARN", fix)
+    assert re.search(expected.replace("()", r"\(\)"), found.found)
 
 
 def test_few_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

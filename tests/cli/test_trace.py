@@ -1,7 +1,9 @@
 """`hocket trace`: what it finds in traces with known times, and in real ones."""
 
 import gzip
+import html
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -185,6 +187,69 @@ def test_where_nothing_can_be_written_is_told(
         assert "expected a" in told and str(place) in told and "Errno" not in told
 
 
+def all_commands(file: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What the summary says, where all commands read the file."""
+    for action in (["plot"], ["view"], ["export", "--hta", str(folder / "hta")]):
+        assert main(["trace", action[0], str(file), *action[1:]]) == 0, capsys.readouterr().err
+    assert main(["trace", "summary", str(file)]) == 0
+    capsys.readouterr()
+    return summary(file, capsys)
+
+
+@pytest.mark.parametrize("kept", [{"cat"}, set()], ids=["category", "nothing"])
+def test_a_trace_that_went_through_other_programs_needs_no_more_than_lanes_and_times(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: set[str]
+) -> None:
+    def reduced(event: Event) -> Event:
+        if event["ph"] == "M":
+            return event if event["name"] != "rank" else {**event, "args": {}}
+        needed = {"ph", "pid", "tid", "ts", *(("dur", "name") if event["ph"] == "X" else ("id",)), *kept}
+        left = {key: value for key, value in event.items() if key in needed}
+        return {**left, "name": 7} if event["name"] == "forward" else left
+
+    whole = all_commands(trace, tmp_path, capsys)
+    events = [reduced(event) for event in trace_file.read(trace).events]
+    events += [{"ph": "M", "pid": 0}, {"ph": "C"}, {"ph": "B", "name": 1}]  # nobody asks for these
+    trace.write_text(json.dumps(events))  # a list of events is a trace, too
+    left = all_commands(trace, tmp_path, capsys)
+    times = [{row["name"]: row["wall_seconds"] for row in one["names"]} for one in (whole, left)]
+    assert times[1]["7"] == times[0]["forward"] and times[1]["inner"] == times[0]["inner"]
+    assert (left["ended_early"], left["missing"], left["stragglers"]) == ([], [], [])
+    assert [row["rank"] for row in left["ranks"]] == [0, 1]
+    assert [row["communicating_seconds"] > 0 for row in left["ranks"]] == [bool(kept)] * 2
+
+
+def test_a_trace_of_pytorchs_profiler_is_summarised_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "torch.json"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        torch.nn.Linear(8, 8)(torch.ones(4, 8)).sum().backward()
+    profiler.export_chrome_trace(str(file))
+    assert "aten::addmm" in {row["name"] for row in summary(file, capsys)["names"]}
+    assert main(["trace", "summary", str(file)]) == 0
+    assert "rank" not in capsys.readouterr().out
+    for action in ("plot", "view"):
+        assert main(["trace", action, str(file)]) == 0
+    timeline = Timeline.read(file)
+    assert "python CPU" in timeline.processes.values() and timeline.arrows
+    assert any(one.name == "[memory]" for lane in timeline.lanes for one in lane.instants)
+    assert main(["trace", "export", str(file), "--hta", str(tmp_path / "hta")]) == 2
+    assert "found one that names no ranks" in capsys.readouterr().err
+
+
+def test_a_simulated_trace_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "simulated.json"
+    command = ["simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:4", "--trace", str(file)]
+    assert main(command) == 0
+    assert main(["trace", "view", str(file)]) == 0
+    page = (tmp_path / "simulated.html").read_text()
+    assert '"processes":["ranks","links"]' in page and '"title":"rank 0 sends"' in page
+    assert main(["trace", "summary", str(file)]) == 0
+    assert "communication" in capsys.readouterr().out
+
+
 # Other tools -----------------------------------------------------------------------------------------------------
 
 
@@ -294,13 +359,100 @@ def pixels(picture: bytes) -> Any:
     return image[1:, depth:].reshape(height, width, depth)[:, :, :3]
 
 
+@pytest.fixture
+def page(trace: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The page of the trace, with a moment of rank 0 at 30."""
+    said = {"ph": "i", "s": "t", "name": "record event", "cat": "event", "args": {"event": 7}}
+    moment = {"pid": 0, "tid": HOST, "ts": 1e9 + 30} | said
+    trace_file.write(trace, "run", [*trace_file.read(trace).events, moment])
+    assert main(["trace", "view", str(trace)]) == 0
+    return Path(capsys.readouterr().out.strip())
+
+
+ACTS = """
+canvas.setPointerCapture = () => {};
+const box = canvas.getBoundingClientRect();
+const at = (time, lane) => ({ clientX: across(time) + box.left, clientY: data.lanes[lane].top + ROW / 2 + box.top });
+const point = (kind, time, lane, more) =>
+  canvas.dispatchEvent(new PointerEvent(`pointer${kind}`, { pointerId: 1, ...at(time, lane), ...more }));
+const drag = (one, other, more) => {
+  point("down", one, 0, more); point("move", other, 1, more); point("up", other, 1, more);
+};
+const press = (key, more) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, ...more }));
+const rows = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+const told = () => [...byId("about").querySelectorAll("table")].map(rows);
+"""
+
+
+def acted(page: Path, script: str) -> Any:
+    """What the script, which acts as a user with the functions of ACTS, returns in a browser."""
+    act = f"document.title = JSON.stringify((() => {{ {ACTS} {script} }})());"
+    page.write_text(page.read_text().replace("</body>", f"<script>{act}</script></body>"))
+    title = re.search("<title>(.*)</title>", browse(page, "--dump-dom"))
+    assert title is not None
+    return json.loads(html.unescape(title[1]))
+
+
+in_a_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")
+
+
+@in_a_browser
+def test_a_marked_range_shows_how_long_each_lane_is_busy_and_each_name_takes(page: Path) -> None:
+    lanes, names = acted(page, "drag(90e-6, 10e-6); return told();")  # from right to left is a range, too
+    assert lanes == [
+        ["lane, of 80 us", "busy", "share"],
+        ["rank 0, host", "80 us", "100 %"],
+        ["rank 0, collectives, ranks 0-1", "70 us", "88 %"],
+        ["rank 1, host", "80 us", "100 %"],
+        ["rank 1, collectives, ranks 0-1", "40 us", "50 %"],
+    ]
+    assert names == [
+        ["name", "category", "time", "times"],
+        ["forward", "compute", "160 us", "2"],
+        ["all_reduce", "communication", "110 us", "2"],
+        ["all_reduce", "blocking", "40 us", "1"],
+        ["inner", "compute", "30 us", "1"],
+        ["launch all_reduce", "launch", "1 us", "1"],
+    ]
+
+
+@in_a_browser
+def test_keys_and_mouse_move_the_page_as_they_do_in_perfetto(page: Path) -> None:
+    views = acted(
+        page,
+        """
+        const views = [], view = () => views.push([from * 1e6, to * 1e6]);
+        point("move", 50e-6, 0);
+        for (const key of ["w", "S", "d", "a"]) { press(key); view(); }
+        press("s", { ctrlKey: true }); view();
+        drag(100e-6, 50e-6, { shiftKey: true }); view();
+        return [...views, marked];
+        """,
+    )
+    assert views[:-1] == [pytest.approx(one) for one in ([10, 170], [0, 200], [25, 225], [0, 200], [0, 200], [50, 250])]
+    assert views[-1] is None
+
+
+@in_a_browser
+def test_a_moment_is_drawn_and_told(page: Path) -> None:
+    text, drawn, [table] = acted(
+        page,
+        """
+        point("down", 30.5e-6, 0); point("up", 30.5e-6, 0); draw();
+        return [byId("about").textContent, document.body.dataset.instants, told()];
+        """,
+    )
+    assert table == [["is at", "30 us"], ["event", "7"]] and "record event (event), rank 0, host" in text
+    assert drawn == "1"
+
+
 def _train(file: str) -> None:
     dataset, settings = load(), TrainingSettings(num_epochs=2)
     with hocket.init() as communicator, hocket.trace(file):
         train(new_network(dataset, seed=0), dataset, settings, DataParallel(communicator))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium (apt-get install chromium)")
+@in_a_browser
 @pytest.mark.slow(reason="trains a network on two processes, and starts a browser twice")
 def test_a_browser_shows_a_training(tmp_path: Path) -> None:
     file, page, picture = tmp_path / "training.json", tmp_path / "training.html", tmp_path / "training.png"
@@ -310,7 +462,7 @@ def test_a_browser_shows_a_training(tmp_path: Path) -> None:
     shown = browse(page, "--dump-dom")
     assert f'data-lanes="{len(timeline.lanes)}"' in shown and 'data-drawn="0"' not in shown
     for lane in timeline.lanes:
-        assert f">{lane.title}</div>" in shown and f">rank {lane.rank}</div>" in shown
+        assert f">{lane.title}</div>" in shown and f">rank {lane.process}</div>" in shown
     assert "communicating" in shown
     browse(page, f"--screenshot={picture}")
     image = pixels(picture.read_bytes())

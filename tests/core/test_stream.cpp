@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -86,6 +87,33 @@ TEST(a_stream_does_all_in_order_whoever_submits) {
         CHECK(of_one.size() == num_tasks);
         for (int i = 0; i < num_tasks; ++i) CHECK(of_one[static_cast<std::size_t>(i)] == i);
     }
+}
+
+TEST(each_event_is_written_down_once_when_the_stream_reaches_it) {
+    const auto recorder = std::make_shared<Recorder>();
+    Stream stream("test", [](const std::function<void()> &serve) { serve(); }, recorder);
+    CHECK(recorder->start(false));
+    constexpr std::uint64_t num_threads = 3, num_events = 1000;
+    std::vector<std::thread> threads;
+    for (std::uint64_t thread = 0; thread < num_threads; ++thread) {
+        threads.emplace_back([&stream, thread] {
+            for (std::uint64_t i = 1; i <= num_events; ++i) {
+                if (i % 2 == 0) submit(stream, [] {}); // else it may be idle, and the event is there at once
+                const auto mark = stream.record(false, thread * num_events + i);
+                if (i % 50 == 0) CHECK(mark->wait(patience));
+            }
+        });
+    }
+    for (std::thread &thread : threads) thread.join();
+    CHECK(synchronize(stream).empty()); // of no event
+    const Recorder::Taken taken = recorder->take();
+    std::set<std::uint64_t> events;
+    for (const Record &record : taken.records) {
+        CHECK(taken.lanes[record.lane].kind == TraceLane::Kind::stream);
+        if (record.what == Record::What::instant) CHECK(events.insert(record.sequence).second);
+    }
+    CHECK(taken.lanes.size() == 1 && events.size() == num_threads * num_events);
+    CHECK(*events.begin() == 1);
 }
 
 TEST(streams_hand_each_other_a_number_by_marks) {

@@ -73,6 +73,20 @@ def test_simai_has_gpus_then_switches_and_cables() -> None:
     assert topology.seconds[topology.link_class == "nic"][0] == pytest.approx(0.5e-6)
 
 
+def test_simai_may_break_its_lines_anywhere() -> None:
+    numbers = "".join(f"{line}\n" for line in SIMAI.split())
+    for text in (SIMAI.replace("4 5\n", "4\n5\n"), SIMAI.replace("2 1 1 8 H100\n", "2 1\n1 8 H100 "), numbers):
+        assert load(text).link_names(range(16)) == load(SIMAI).link_names(range(16))
+
+
+@pytest.mark.parametrize("kind", ["A800", "RTX-4090", "H100-SXM5_80GB"])
+def test_simai_may_have_no_switch_at_all_and_any_type_of_gpu(kind: str) -> None:
+    ends = [(one, other) for one in range(4) for other in range(one)]
+    cables = "".join(f"{one} {other} 1481Gbps 0.000025ms 0\n" for one, other in ends)
+    topology = load(f"4 4 0 0 6 {kind}\n\n{cables}")
+    assert (topology.num_nodes, topology.num_links, set(topology.link_class)) == (4, 12, {"nvlink"})
+
+
 def test_inside_a_server_nothing_goes_by_the_leaf_that_joins_its_gpus_too() -> None:
     gpus = range(16)
     cables = [f"{gpu} {16 + gpu // 8} 2880Gbps 0.000025ms 0\n{gpu} 18 400Gbps 0.0005ms 0\n" for gpu in gpus]
@@ -107,6 +121,25 @@ def test_slurm_names_nodes_by_several_brackets() -> None:
     topology = load("SwitchName=s Nodes=rack[0-1]node[08-09],tux[1,3]x\n")
     racks = ("rack0node08", "rack0node09", "rack1node08", "rack1node09")
     assert topology.node_names[:6] == (*racks, "tux1x", "tux3x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SLURM.replace("s1 Nodes", "s1 \\\n  Nodes").replace("tux[11,13],login", "tux[11,13],\\\nlogin"),
+        SLURM.replace("tux[08-10]", '"tux[08-10]"').replace("tux[11,13],login", '"tux[11,13], login"'),
+        SLURM.replace("=", " = ").replace("SwitchName", "  switchname"),
+        SLURM.replace("[08-10]", "[08-10],tux09").replace("s[0-1]", "s[0-1],s1"),
+        # What `scontrol show topology` prints: a switch repeats the nodes below its switches.
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=tux[08-10] \n"
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=login,tux[11,13] \n"
+        "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=login,tux[08-11,13] Switches=s[0-1] \n",
+    ],
+    ids=["continued lines", "quotes", "blanks", "a name twice", "scontrol"],
+)
+def test_all_that_slurm_itself_reads_and_prints_gives_the_same_network(text: str) -> None:
+    found, expected = load(text), load(SLURM)
+    assert sorted(found.link_names(range(found.num_links))) == sorted(expected.link_names(range(expected.num_links)))
 
 
 def test_our_own_nodes_and_links() -> None:
@@ -219,10 +252,15 @@ def test_kinds_are_loaded_by_name() -> None:
         (ASTRA.replace("Ring", "Torus"), "expected topology of Ring, FullyConnected, Switch; found 'Torus'"),
         (ASTRA.replace("50.0, 500.0", "-50.0, 500.0"), "expected positive numbers as latency, found -50.0"),
         (ASTRA.replace("200.0", "'fast'"), "expected positive numbers as bandwidth, found 'fast'"),
-        (SIMAI.replace("4 5\n", "4\n", 1), "line 2: expected switches 4 to 5"),
+        (
+            SIMAI.replace("4 5\n", "4\n", 1),
+            "line 3: expected switches 4 to 5, given by line 1; found '0' in place of 5",
+        ),
+        ("2 1 0 1 0 H100\n", "line 1: expected switches 1 to 1, .*; found 'end of text'"),
         (SIMAI.replace("1 5 400", "1 9 400"), "line 7: unknown node '9'"),
         (SIMAI.replace("1 5 400Gbps", "1 5 fast"), "line 7: expected 'source target 400Gbps"),
-        (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 lines of cables, given by line 1; found 7"),
+        (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 cables of five words, .*; found 35 words$"),
+        (SIMAI.replace("1 5 400Gbps 0.0005ms 0", "1 5 400Gbps 0.0005ms"), "found 39 words; look at line 7"),
         (SIMAI.replace("6 2 1 1 8", "1 2 3 1 8"), "line 1: expected more nodes than switches"),
         (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency such as 500ns"),
         (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps -1ms"), "line 7: .*a latency of 0 or more"),
@@ -237,6 +275,12 @@ def test_kinds_are_loaded_by_name() -> None:
         (SLURM.replace("s[0-1]", "s[0-7]"), "switch s2 has an unknown switch 's3' below it|is disconnected"),
         (SLURM.replace("SwitchName=s1", "SwitchName=s0"), "line 3: switch s0 appears twice"),
         (SLURM.replace("SwitchName=s1", "BlockName=s1"), "line 3: expected SwitchName="),
+        (SLURM.replace("Nodes=tux[11", "Nodes=\\\ntux[x"), "line 3: expected numbers"),
+        (SLURM.replace("tux[11,13]", '"tux[11,13]'), "line 3: .* found 'SwitchName=s1 Nodes=\""),
+        (
+            "- topology: default\n  tree: {switches: [{switch: s, nodes: n}]}\n",
+            "topology.yaml is not read; give topology.conf",
+        ),
         (SLURM.replace("[08-10]", "[08-"), "line 2: expected a host list such as tux"),
         (SLURM.replace("SwitchName=s2 Switches=s[0-1]", ""), "disconnected: there is no path from tux08 to tux11"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from hocket.algorithms import ALGORITHMS
 from hocket.network import SimulationOptions, parse, simulate
 from hocket.network.simulation.timeline import chrome_trace, write
+from hocket.view import Timeline
 
 
 def recorded(kind, collective, name, **options):
@@ -45,6 +46,16 @@ def test_every_rank_and_every_used_link_has_lanes_that_hold_all_its_messages() -
     assert sum(slice["dur"] for slice in links[next(iter(links))]) == pytest.approx(6 * 1e6 / 10e9 * 1e6)
     end = max(slice["ts"] + slice["dur"] for slices in ranks.values() for slice in slices)
     assert end == pytest.approx(result.seconds * 1e6)
+
+
+def test_a_simulated_run_is_a_trace_that_the_commands_read(tmp_path) -> None:
+    result = recorded("switch:4,bandwidth=10e9B/s,latency=1us", "all_reduce", "ring")
+    write(result, tmp_path / "simulated.json")
+    timeline = Timeline.read(tmp_path / "simulated.json")
+    assert timeline.processes == {1: "ranks", 2: "links"} and timeline.ranks == {}
+    assert [lane.title for lane in timeline.lanes[:2]] == ["rank 0 sends", "rank 0 receives"]
+    assert timeline.seconds == pytest.approx(result.seconds)
+    assert len(timeline.arrows) == len(result.messages.step)
 
 
 def test_slices_of_one_lane_never_overlap_and_arrows_have_both_ends() -> None:

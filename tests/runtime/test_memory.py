@@ -259,3 +259,42 @@ def _kept_by_closed_communicators() -> list[int]:
 def test_what_closed_communicators_had_in_the_arena_is_used_again(size: int) -> None:
     for kept in run_ranks(_kept_by_closed_communicators, size, kind="process"):
         assert kept[-1] <= 4 * kept[0], "another rank may be a little later to go"
+
+
+LIMITED = """
+import resource, sys, hocket
+from hocket.errors import ResourceError
+from hocket.runtime import run_ranks
+
+def rank():
+    with hocket.init() as communicator:
+        x = hocket.empty(50 << 20, "uint8")
+        x[:] = 1
+        communicator.all_reduce(x)
+        assert (x == 3).all()
+        try:
+            hocket.empty(8 << 30, "uint8")
+        except ResourceError as error:
+            return str(error)
+
+limit, kind = sys.argv[1:]
+resource.setrlimit(getattr(resource, limit), (4 << 30, 4 << 30))
+if __name__ == "__main__":
+    print(*run_ranks(rank, 3, kind=kind), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])
+def test_limits_of_addresses_and_file_sizes_leave_room_for_what_a_program_needs(
+    limit: str, kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "limited.py"
+    file.write_text(LIMITED)
+    command = [sys.executable, str(file), limit, kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert "reserving 8589934592 bytes of the arena failed" in line and "hocket doctor" in line

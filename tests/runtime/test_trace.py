@@ -223,6 +223,46 @@ def test_streams_have_lanes(tmp_path: Path) -> None:
     assert waits <= {("host", "wait event"), ("host", "wait compute"), ("copy", "wait what comes before")}
 
 
+def test_what_is_done_to_an_event_is_a_moment_of_the_thread_and_its_end_one_of_the_stream(tmp_path: Path) -> None:
+    file, may_end = tmp_path / "out.json", threading.Event()
+    computing, copying = hocket.Stream("compute"), hocket.Stream("copy")
+    with hocket.trace(file):
+        of_host, done = hocket.Event(), hocket.Event()
+        of_host.record()
+        computing.submit(may_end.wait)
+        done.record(computing)
+        assert not done.query()
+        done.wait(copying)
+        may_end.set()
+        done.synchronize()
+        assert done.query()
+        computing.record(done)  # the stream is idle, so it is there at once
+        copying.synchronize()
+    trace = trace_file.read(file)
+    moments = [one for one in trace.events if one["ph"] == "i"]
+    assert all(one["cat"] == "event" and one["s"] == "t" and "dur" not in one for one in moments)
+    [number] = {one["args"]["event"] for one in moments if one["name"] == "event reached"}
+    by_lane = defaultdict(list)
+    for one in moments:
+        by_lane[lane_of(trace, one), one["args"]["event"] == number].append(one["name"])
+    assert dict(by_lane) == {
+        ("host", False): ["record event"],
+        ("host", True): [
+            "record event on compute",
+            "query event: not ready",
+            "wait for event on copy",
+            "query event: ready",
+            "record event on compute",
+        ],
+        ("compute", True): ["event reached", "event reached"],
+    }
+    [waited] = [one for one in slices(trace, "wait") if one["name"] == "wait event"]
+    assert waited["args"] == {"event": number}
+    [item] = slices(trace, "compute")
+    reached = [one["ts"] for one in moments if one["name"] == "event reached"]
+    assert item["ts"] + item["dur"] <= reached[0] <= waited["ts"] + waited["dur"] <= reached[1]
+
+
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_what_a_stream_calls_is_traced_as_its_rank(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "out.json"

@@ -57,12 +57,55 @@ def test_another_run_begins_anew(tmp_path: Path, name: str, left: bytes) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"traceEvents": 3}', '{"traceEvents": []}', '{"traceEvents": [{"ph": "X"}]}']
+    ("text", "message"),
+    [
+        ("", "truncated"),
+        ("3", "which has no list of traceEvents"),
+        ('{"traceEvents": 3}', "which has no list of traceEvents"),
+        ("[]", "which has no event with a duration"),
+        ('{"traceEvents": []}', "which has no event with a duration"),
+    ],
 )
-def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(ValueError, match=r"expected a trace that Hocket has written; found .*other\.json"):
+    with pytest.raises(ValueError, match=rf"expected a trace; found .*other\.json.*{message}"):
         trace_file.read(tmp_path / "other.json")
+
+
+SLICE = {"ph": "X", "pid": 0, "tid": 0, "ts": 1.5, "dur": 2, "name": "work", "cat": "compute"}
+ARROW = {"ph": "s", "pid": 0, "tid": 0, "ts": 1.5, "id": 1, "name": "launch", "cat": "launch"}
+RANK = {"ph": "M", "pid": 0, "tid": 0, "name": "rank", "args": {"size": 1}}
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (3, "expected an object, found 3"),
+        ({**SLICE, "ph": None}, "expected 'ph' as text, found None"),
+        *(
+            ({name: value for name, value in event.items() if name != key}, f"expected '{key}' as a number")
+            for event in (SLICE, ARROW)
+            for key in ("pid", "tid", "ts", "id")
+            if key in event
+        ),
+        ({**SLICE, "ts": "soon"}, "expected 'ts' as a number of microseconds, found 'soon'"),
+        ({**SLICE, "ts": True}, "expected 'ts' as a number of microseconds, found True"),
+        ({**SLICE, "dur": "long"}, "expected 'dur' as a number of microseconds, found 'long'"),
+        ({**SLICE, "tid": [1]}, r"expected 'tid' as a number or a text, found \[1\]"),
+        ({"ph": "M", "pid": 0, "tid": [1], "name": "thread_name"}, "expected 'tid' as a number or a text"),
+        ({**SLICE, "args": [1]}, r"expected 'args' as an object, found \[1\]"),
+        ({**RANK, "pid": "zero"}, "expected 'pid' as the number of a rank, found 'zero'"),
+        ({**RANK, "args": {"size": "2"}}, "expected 'size' as a number of ranks, found '2'"),
+        ({**RANK, "args": {"communicators": {"c": 1}}}, "expected 'c' as a list of ranks, found 1"),
+    ],
+)
+def test_an_event_without_what_it_needs_is_named_with_its_number_and_the_key(
+    tmp_path: Path, event: object, message: str
+) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({"traceEvents": [RANK, SLICE, event]}))
+    with pytest.raises(ValueError, match=rf"other\.json, event 2: {message}"):
+        trace_file.read(file)
 
 
 def test_a_damaged_file_is_refused_and_written_over(tmp_path: Path) -> None:
@@ -71,7 +114,7 @@ def test_a_damaged_file_is_refused_and_written_over(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[20:60] = bytes([255]) * 40
     file.write_bytes(data)
-    with pytest.raises(ValueError, match="expected a trace that Hocket has written"):
+    with pytest.raises(ValueError, match="expected a trace; found"):
         trace_file.read(file)
     trace_file.append(file, "run", part(1, "a"))
     assert sorted(trace_file.read(file).ranks) == [1]
@@ -81,6 +124,9 @@ def test_files_of_different_ranks_become_one(tmp_path: Path) -> None:
     files = [tmp_path / f"{rank}.json" for rank in range(2)]
     for rank, file in enumerate(files):
         trace_file.write(file, f"run {rank}", part(rank, "work"))
+    (tmp_path / "foreign.json").write_text(json.dumps([SLICE]))
+    with pytest.raises(ValueError, match=r"found .*foreign\.json, which names no ranks"):
+        trace_file.merge([files[0], tmp_path / "foreign.json"])
     merged = trace_file.merge(files)
     assert sorted(merged.ranks) == [0, 1] and len(merged.events) == 4
     with pytest.raises(ValueError, match=r"each rank in one file; found rank 0 in .*0\.json"):

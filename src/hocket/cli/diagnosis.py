@@ -19,7 +19,6 @@ from importlib import metadata
 from pathlib import Path
 
 _MIN_DESCRIPTORS = 1024
-_MIN_ADDRESS_SPACE_BYTES = 16 << 30  # arenas reserve addresses, not memory
 _MIN_MEMORY_BYTES = 1 << 30
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY, _ATTACH_BYTES = 0x59616D61, 2**64 - 1, 16
 
@@ -136,14 +135,26 @@ def _check_memory() -> _Answer:
 
 
 def _check_limits() -> _Answer:
+    from hocket.runtime import arena_bytes
+
     descriptors, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    file_size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    found = f"open files {_limit(descriptors)}, address space {_limit(space)}, locked memory {_limit(locked)} bytes"
+    found = (
+        f"open files {_limit(descriptors)}, address space {_limit(space)}, file size {_limit(file_size)}, "
+        f"locked memory {_limit(locked)} bytes"
+    )
+    fixes = []
     if descriptors != resource.RLIM_INFINITY and descriptors < _MIN_DESCRIPTORS:
-        return "WARN", found, f"ulimit -n {_MIN_DESCRIPTORS if hard >= _MIN_DESCRIPTORS else hard}"
-    if space != resource.RLIM_INFINITY and space < _MIN_ADDRESS_SPACE_BYTES:
-        return "WARN", found, "ulimit -v unlimited"
+        fixes.append(f"ulimit -n {_MIN_DESCRIPTORS if hard >= _MIN_DESCRIPTORS else hard}")
+    registered = arena_bytes()
+    if registered < os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE:
+        found += f"; hocket.empty() has at most {registered / 2**20:.0f} MiB on each rank"
+        by_file_size = file_size // mmap.PAGESIZE * mmap.PAGESIZE == registered
+        fixes.append(f"ulimit -{'f' if by_file_size else 'v'} unlimited")
+    if fixes:
+        return "WARN", found, "; ".join(fixes)
     return _ok(found)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from hocket.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from hocket.runtime.arena_size import arena_bytes as arena_bytes
     from hocket.runtime.cache import cache_folder as cache_folder
     from hocket.runtime.choice.select import Policy as Policy
     from hocket.runtime.choice.select import choose as choose
@@ -58,6 +59,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
+            "arena_size": ["arena_bytes"],
             "cache": ["cache_folder"],
             "choice.select": ["Policy", "choose"],
             "choice.tuner_file": ["Rule"],

@@ -16,18 +16,22 @@ import numpy.typing as npt
 
 from hocket import _core
 from hocket.errors import ResourceError
+from hocket.runtime.arena_size import arena_bytes
 from hocket.runtime.ranks.per_rank import PerRank
 from hocket.runtime.streams.stream import Stream
 from hocket.schedule import EXTENSION_DTYPES, numpy_dtype
 
 
-def _new_arena() -> Any:
+def _new_arena(num_ranks: int | None = None) -> Any:
     """Reserves addresses for as much as the machine could hold; memory is taken when arrays are made."""
-    return _core.Arena(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return _core.Arena(arena_bytes(num_ranks))
 
 
 arena = PerRank[Any](_new_arena)
-"""The arena of the calling rank, made at the first call. ResourceError if the system refuses it."""
+"""The arena of the calling rank, made at the first call for the given number of ranks (see arena_bytes).
+
+ResourceError if the system refuses it.
+"""
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:

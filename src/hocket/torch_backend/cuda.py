@@ -41,7 +41,7 @@ class CudaStream(Stream):
         self.cuda.synchronize()
         super().synchronize()
 
-    def _record(self, timing: bool) -> Any:
+    def _record(self, timing: bool, event: int = 0) -> Any:
         return CudaMark(self, timing)
 
     def _await(self, mark: Any) -> None:

@@ -1,4 +1,7 @@
-"""`hocket trace`: summarises, draws or converts the files that hocket.trace and HOCKET_TRACE write."""
+"""`hocket trace`: summarises, draws or converts the files that hocket.trace and HOCKET_TRACE write.
+
+Summary and pictures also take other files in Chrome's Trace Event Format: of hocket simulate, of PyTorch's profiler.
+"""
 
 import argparse
 import json
@@ -19,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     made = {name: actions.add_parser(name, help=text, description=_sentence(text)) for name, text in _ACTIONS.items()}
     for name in ("summary", "plot", "view", "export"):
-        made[name].add_argument(
-            "file", type=Path, metavar="FILE", help="a trace, written by hocket.trace(FILE) or HOCKET_TRACE"
-        )
+        others = ", hocket simulate --trace or PyTorch's profiler" if name != "export" else ""
+        text = f"a trace, written by hocket.trace(FILE), HOCKET_TRACE{others}"
+        made[name].add_argument("file", type=Path, metavar="FILE", help=text)
     made["merge"].add_argument("files", type=Path, nargs="+", metavar="FILE", help="traces of different ranks")
     made["merge"].add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the file to write")
     made["summary"].add_argument("--json", action="store_true", help="print one JSON object")

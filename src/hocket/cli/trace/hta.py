@@ -20,6 +20,8 @@ _STEP = "ProfilerStep#"
 
 def export(timeline: Timeline, folder: Path) -> Path:
     """Creates the folder, writes rank_N.json.gz for each rank, returns the folder. Raises ValueError on failure."""
+    if not timeline.ranks:
+        raise ValueError("expected a trace that hocket.trace or HOCKET_TRACE wrote, found one that names no ranks")
     with saving.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for rank, said in timeline.ranks.items():
@@ -52,24 +54,25 @@ class _Exported:
     def _communication(self, lane: trace_timeline.Lane, stream: int, one: trace_timeline.Slice) -> None:
         collective = one.name.partition(" ")[0]
         title = "".join(word.title() for word in collective.split("_"))
-        ranks = self._communicators[one.said["communicator"]]
+        communicator = str(one.said.get("communicator", ""))
+        ranks = self._communicators.get(communicator, [])
         said = {
             "Collective name": collective,
             "In msg nelems": one.said.get("elements_in", 0),
             "Out msg nelems": one.said.get("elements_out", 0),
             "Group size": len(ranks),
-            "dtype": one.said["dtype"],
-            "Process Group Name": one.said["communicator"],
+            "dtype": one.said.get("dtype", ""),
+            "Process Group Name": communicator,
             "Process Group Ranks": str(ranks),
-            "Seq": one.said["sequence"],
+            "Seq": one.said.get("sequence", 0),
         }
-        launch = self._launched.get(((lane.rank, lane.number), one.begin))
+        launch = self._launched.get((lane.place, one.begin))
         launched = one.begin if launch is None else launch.start_time
         self._kernel(f"ncclKernel_{title}", stream, launched, one.begin, one.end, said)
 
     def _computing(self, lane: trace_timeline.Lane, stream: int, one: trace_timeline.Slice) -> None:
         if lane.is_thread:
-            self._add(one.name, "cpu_op", lane.number, one.begin, one.end)
+            self._add(one.name, "cpu_op", lane.key, one.begin, one.end)
         for begin, end in trace_timeline.without([(one.begin, one.end)], trace_timeline.union(one.inside)):
             self._kernel(one.name, stream, begin, begin, end, {})
 
@@ -80,7 +83,13 @@ class _Exported:
         self._add(name, "kernel", stream, begin, end, {"device": 0, "stream": stream} | linked | said)
 
     def _add(
-        self, name: str, category: str, lane: int, begin: float, end: float, said: dict[str, Any] | None = None
+        self,
+        name: str,
+        category: str,
+        lane: trace_timeline.Key,
+        begin: float,
+        end: float,
+        said: dict[str, Any] | None = None,
     ) -> None:
         on_device = category == "kernel"
         start = round(begin * 1e6)

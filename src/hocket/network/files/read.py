@@ -16,7 +16,7 @@ from hocket.network.files.topology_file import from_description
 from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 
-_SIMAI = re.compile(r"\s*(\d+[ \t]+){5}\w+[ \t]*$", re.MULTILINE)
+_SIMAI = re.compile(r"\s*(\d+\s+){5}[A-Za-z]")
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 
@@ -69,6 +69,11 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
         raise TopologyError(f"{name} is not YAML: {error}") from error
     except RecursionError:
         raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
+    if isinstance(entries, list) and all(isinstance(one, dict) and "topology" in one for one in entries):
+        raise TopologyError(
+            f"{name}: Slurm's topology.yaml is not read; give topology.conf, or a file with the output of "
+            "`scontrol show topology`"
+        )
     if not isinstance(entries, dict):
         raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
     return entries

@@ -1,4 +1,4 @@
-"""Reads Slurm's topology.conf (topology/tree): the nodes and switches below each switch."""
+"""Reads Slurm's topology.conf (topology/tree), and what `scontrol show topology` prints: what is below each switch."""
 
 import re
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from hocket.network.topology import Topology
 
 _LINK = LINKS["infiniband-ndr"]
 _MOST_HOSTS = 1 << 20
+_ENTRY = re.compile(r"(\w+)\s*=\s*(?:\"([^\"]*)\"|([^\s\"]+))\s*")
+_KEYS = {"switchname", "switches", "nodes", "linkspeed", "level"}
 
 
 def from_slurm(text: str, name: str) -> Topology:
@@ -21,22 +23,22 @@ def from_slurm(text: str, name: str) -> Topology:
     """
     below: dict[str, list[str]] = {}
     nodes: dict[str, None] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line, where = line.partition("#")[0].strip(), f"{name}, line {number}"
-        if not line:
-            continue
-        entries = {key.lower(): value for key, _, value in (word.partition("=") for word in line.split())}
-        unknown = entries.keys() - {"switchname", "switches", "nodes", "linkspeed"}
-        if unknown or "switchname" not in entries:
+    for number, line in _lines(text):
+        where = f"{name}, line {number}"
+        entries = {found[1].lower(): found[2] or found[3] or "" for found in _ENTRY.finditer(line)}
+        if _ENTRY.sub("", line) or entries.keys() - _KEYS or "switchname" not in entries:
             raise TopologyError(
                 f"{where}: expected SwitchName=, Switches=, Nodes=, LinkSpeed= of topology/tree; found {line!r}"
             )
         switch = entries["switchname"]
         if switch in below:
             raise TopologyError(f"{where}: switch {switch} appears twice")
-        hosts = list(_expanded(entries.get("nodes", ""), where))
+        children = _expanded(entries.get("switches", ""), where)
+        hosts = _expanded(entries.get("nodes", ""), where)
+        if "level" in entries and children:
+            hosts = []  # scontrol also lists the nodes that are below the switches of this switch
         nodes.update(dict.fromkeys(hosts))
-        below[switch] = [*_expanded(entries.get("switches", ""), where), *hosts]
+        below[switch] = list(dict.fromkeys([*children, *hosts]))  # a name that is listed twice is one cable
     drawing = Drawing(name)
     names = [*nodes, *below]
     ranks = drawing.nodes("host", len(nodes), forwards=False)
@@ -50,24 +52,43 @@ def from_slurm(text: str, name: str) -> Topology:
     return drawing.topology(ranks, ShortestPath(), names=names)
 
 
-def _expanded(text: str, where: str) -> Iterator[str]:
-    """Yields the names of a Slurm host list, for example "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
-    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside of brackets
-        match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](.*)", part)
-        if match is None:
-            if "[" in part or "]" in part:
-                raise TopologyError(f"{where}: expected a host list such as tux[0-3,7]; found {part!r}")
-            yield part
-            continue
-        behind = [*_expanded(match[3], where)] or [""]
-        for span in match[2].split(","):
-            first, _, last = span.partition("-")
-            last = last or first
-            if not (first.isdecimal() and last.isdecimal()):
-                raise TopologyError(f"{where}: expected numbers in {part!r}, found {span!r}")
-            if not 0 <= int(last) - int(first) < _MOST_HOSTS:
-                raise TopologyError(
-                    f"{where}: expected an ascending range of at most {_MOST_HOSTS} numbers, found {span!r}"
-                )
-            for number in range(int(first), int(last) + 1):
-                yield from (f"{match[1]}{number:0{len(first)}}{rest}" for rest in behind)
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields each line without its comment, with the number of its first part; after a backslash, it goes on."""
+    begun = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        part = line.partition("#")[0].strip()
+        if not begun:
+            first = number
+        begun += part.removesuffix("\\")
+        if begun and not part.endswith("\\"):
+            yield first, begun
+            begun = ""
+    if begun:
+        yield first, begun
+
+
+def _expanded(text: str, where: str) -> list[str]:
+    """Returns the names of a Slurm host list, for example "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
+    parts = re.split(r"[,\s]+(?![^\[]*\])", text)  # outside of brackets
+    return [name for part in parts if part for name in _expanded_part(part, where)]
+
+
+def _expanded_part(part: str, where: str) -> Iterator[str]:
+    match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](.*)", part)
+    if match is None:
+        if "[" in part or "]" in part:
+            raise TopologyError(f"{where}: expected a host list such as tux[0-3,7]; found {part!r}")
+        yield part
+        return
+    behind = _expanded(match[3], where) or [""]
+    for span in match[2].split(","):
+        first, _, last = span.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal()):
+            raise TopologyError(f"{where}: expected numbers in {part!r}, found {span!r}")
+        if not 0 <= int(last) - int(first) < _MOST_HOSTS:
+            raise TopologyError(
+                f"{where}: expected an ascending range of at most {_MOST_HOSTS} numbers, found {span!r}"
+            )
+        for number in range(int(first), int(last) + 1):
+            yield from (f"{match[1]}{number:0{len(first)}}{rest}" for rest in behind)

@@ -1,4 +1,4 @@
-"""Writes a simulated run as a timeline for Chrome's and Perfetto's viewers, with lanes for each rank and each link.
+"""Writes a simulated run as a timeline for `hocket trace view` and Perfetto, with lanes for each rank and each link.
 
 Each piece of a message is a slice of its sender and of its receiver, connected by an arrow, and of every link of its
 path. Simultaneous slices of a rank or a link are in several lanes of the same name, one below the other.
@@ -91,7 +91,8 @@ def _lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
 def _slice(process: int, lane: int, one: Slice) -> Event:
     begin, end, name, what = one
     event = {"pid": process, "tid": lane, "ts": begin * _MICROSECONDS, "dur": (end - begin) * _MICROSECONDS}
-    return {"ph": "X", "name": name, "args": what, **event}
+    category = "communication" if process == _RANKS else "link"
+    return {"ph": "X", "name": name, "cat": category, "args": what, **event}
 
 
 def _arrow(lane: int, one: Slice, phase: str) -> Event:

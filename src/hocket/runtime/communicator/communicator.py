@@ -63,7 +63,7 @@ def init(
     trace cannot be written, and ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
     environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
-    arena = memory.arena()
+    arena = memory.arena(environment.size)
     link = link_here()
     core = _core.Context(arena, trace.recorder(), may_attach=may_attach(), link=link)
     hello = {

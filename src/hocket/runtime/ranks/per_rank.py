@@ -3,7 +3,7 @@
 import atexit
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hocket import _core
 from hocket.runtime.ranks.environment import Scope, at_rank_end, here
@@ -18,25 +18,25 @@ class PerRank(Generic[_Value]):
     the process ends.
     """
 
-    def __init__(self, make: Callable[[], _Value], end: Callable[[_Value], None] | None = None) -> None:
+    def __init__(self, make: Callable[..., _Value], end: Callable[[_Value], None] | None = None) -> None:
         self._make, self._end = make, end
         self._lock = threading.Lock()  # held as a value is made
         if end is not None:
             atexit.register(self._end_in, here.scope)
 
-    def __call__(self) -> _Value:
-        """Returns the calling rank's value."""
+    def __call__(self, *arguments: Any) -> _Value:
+        """Returns the calling rank's value; if it is not made yet, it is made with these arguments."""
         scope = here.scope
         made: tuple[int, _Value] | None = scope.values.get(self)
         if made is None or made[0] != _core.fork_generation():
-            return self._make_in(scope)
+            return self._make_in(scope, arguments)
         return made[1]
 
-    def _make_in(self, scope: Scope) -> _Value:
+    def _make_in(self, scope: Scope, arguments: tuple[Any, ...]) -> _Value:
         with self._lock:
             made: tuple[int, _Value] | None = scope.values.get(self)
             if made is None or made[0] != _core.fork_generation():
-                made = scope.values[self] = _core.fork_generation(), self._make()
+                made = scope.values[self] = _core.fork_generation(), self._make(*arguments)
                 at_rank_end(lambda _: self._end_in(scope))
             return made[1]
 

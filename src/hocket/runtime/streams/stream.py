@@ -27,10 +27,11 @@ from typing import Any
 from hocket import _core
 from hocket.runtime.ranks.environment import scope_entry
 from hocket.runtime.ranks.process_end import at_process_end
-from hocket.runtime.traces.trace import recorder, waited
+from hocket.runtime.traces.trace import note_event, recorder, waited
 
 FOREVER_SECONDS = 1e9
 _numbers = itertools.count(1)
+_event_numbers = itertools.count(1)
 
 
 class Marked:
@@ -41,21 +42,30 @@ class Marked:
 
 
 class Event(Marked):
-    """A point of a stream. `wait` and `synchronize` refer to the last record(); before the first they do nothing."""
+    """A point of a stream. `wait` and `synchronize` refer to the last record(); before the first they do nothing.
 
-    __slots__ = ("_mark", "_timing")
+    A trace shows as moments what is done to an event, and when its stream has reached it, with the event's number.
+    """
+
+    __slots__ = ("_mark", "_number", "_timing")
 
     def __init__(self, timing: bool = True) -> None:
-        self._mark, self._timing = None, timing
+        self._mark, self._number, self._timing = None, next(_event_numbers), timing
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Marks the point after all items that are now in the stream; None means the current stream."""
         stream = current_stream() if stream is None else _checked(stream)
-        self._mark = _core.passed_mark() if stream is None else stream._record(self._timing)
+        if stream is not None:
+            stream.record(self)
+            return
+        note_event("record event", self._number)
+        self._mark = _core.passed_mark()
 
     def query(self) -> bool:
         """Returns whether the stream has reached the event, with or without an error; True if it was never recorded."""
-        return self._mark is None or bool(self._mark.is_passed())
+        is_passed = self._mark is None or bool(self._mark.is_passed())
+        note_event("query event: ready" if is_passed else "query event: not ready", self._number)
+        return is_passed
 
     def wait(self, stream: "Stream | None" = None) -> None:
         """Makes the stream wait for the event; None means the current stream. The host waits as in `synchronize`.
@@ -76,7 +86,7 @@ class Event(Marked):
         if self._mark is None:
             return
         seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
-        if not waited(partial(self._mark.wait, seconds), "event"):
+        if not waited(partial(self._mark.wait, seconds), "event", self._number):
             raise TimeoutError(f"the stream did not reach the event within {timeout:g} s; synchronize it again")
         raise_failure(self._mark)
 
@@ -133,15 +143,21 @@ class Stream:
         event = Event() if event is None else event
         if not isinstance(event, Event):
             raise TypeError(f"record: expected a hocket.Event, or None for a new one, found {event!r}")
-        event._mark = self._record(event._timing)
+        note_event("record event", event._number, self)
+        event._mark = self._record(event._timing, event._number)
         return event
 
     def wait(self, what: Marked) -> None:
         """Makes all later items wait for an event, or for the end of a Work. Does not block the caller."""
         if not isinstance(what, Marked):
             raise TypeError(f"wait: expected a hocket.Event or a Work, found a {type(what).__name__}")
-        if what._mark is not None:
-            self._await(what._mark)
+        if what._mark is None:
+            return
+        if isinstance(what, Event):
+            note_event("wait for event", what._number, self)
+        else:
+            note_event("wait for work", 0, self)
+        self._await(what._mark)
 
     def query(self) -> bool:
         """Returns whether all items are done, with or without an error."""
@@ -154,8 +170,8 @@ class Stream:
         if failure is not None:
             raise failure
 
-    def _record(self, timing: bool) -> Any:
-        return self._core.record(timing)
+    def _record(self, timing: bool, event: int = 0) -> Any:
+        return self._core.record(timing, event)
 
     def _await(self, mark: Any) -> None:
         self._core.wait(_of_core(mark))

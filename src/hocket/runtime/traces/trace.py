@@ -38,6 +38,7 @@ class _Tracing:
 
 
 _tracing = PerRank(_Tracing, _Tracing.end)
+_under_way: set["Trace"] = set()  # of all ranks of this process: a look at it costs less than one at the recorder
 
 
 def trace(file: str | os.PathLike[str], *, steps: bool = False) -> "Trace":
@@ -67,6 +68,7 @@ class Trace:
         tracing.recorder.start(self._steps)
         tracing.num_traces += 1
         tracing.trace = self
+        _under_way.add(self)
         return self
 
     def stop(self) -> None:
@@ -77,6 +79,7 @@ class Trace:
         from hocket.runtime.traces.trace_events import Events
 
         tracing.trace = None
+        _under_way.discard(self)
         records, lanes, names, ended_early = tracing.recorder.take()
         events = Events(tracing.rank, records, lanes, names)
         said = {
@@ -129,15 +132,24 @@ def recorder() -> Any:
     return _tracing().recorder
 
 
-def waited(wait: Callable[[], bool], name: str) -> bool:
-    """Returns the result of wait(), and records in the trace that the calling thread has waited."""
+def note_event(what: str, event: int, stream: Any = None) -> None:
+    """Records in the trace what the calling thread does to an event, and for which stream; event: its number, or 0."""
+    if not _under_way:
+        return
+    own = recorder()
+    if own.is_on:
+        own.instant(what if stream is None else f"{what} on {stream.name}", event)
+
+
+def waited(wait: Callable[[], bool], name: str, event: int = 0) -> bool:
+    """Returns the result of wait(), and records in the trace that the calling thread has waited (for this event)."""
     own = recorder()
     begin = own.now() if own.is_on else 0
     try:
         return wait()
     finally:
         if begin:
-            own.wait(name, begin)
+            own.wait(name, begin, event)
 
 
 def joined(rank: int, size: int, job: str) -> None:

@@ -6,7 +6,8 @@ its collectives, its messages and, if requested, the steps of its schedules. Cat
 - communication: a collective, from its begin to its end on this rank; a message, from its launch or, if a stream comes
   before it, from the moment when the stream has reached it;
 - blocking: a call that waits for its own operation; launch: a call that does not; wait: for a launched operation;
-- compute: a span of the program, or an item of a stream; step: bytes that an instruction of a plan moves.
+- compute: a span of the program, or an item of a stream; step: bytes that an instruction of a plan moves;
+- event (a moment): what a thread does to an event, or that a stream has reached one.
 
 Arrows go from launch to execution, and from sender to receiver.
 """
@@ -33,8 +34,8 @@ _RECORD = np.dtype(
     }
 )
 # Record::What and its flags, in csrc/trace.h.
-_COLLECTIVE, _MESSAGE, _BLOCKING, _LAUNCH, _WAIT, _SPAN, _MOVE = range(7)
-_FAILED, _SENDS, _FOLDS, _COMPLETES, _CONTINUES = 1, 2, 4, 8, 16
+_COLLECTIVE, _MESSAGE, _BLOCKING, _LAUNCH, _WAIT, _SPAN, _MOVE, _INSTANT = range(8)
+_FAILED, _SENDS, _FOLDS, _COMPLETES, _CONTINUES, _OF_STREAM = 1, 2, 4, 8, 16, 32
 _THREAD, _COMMUNICATOR, _STREAM = range(3)
 
 _LANES = 1 << 12  # lanes of the trace for each lane of the recorder: messages and steps have their own
@@ -64,6 +65,7 @@ class Events:
         self._message_lanes = self._pack_messages(table)
         made = (
             self._collective, self._message, self._blocking, self._launch, self._wait, self._span, self._move,
+            self._instant,
         )  # fmt: skip
         for first in range(0, len(table), _AT_ONCE):
             columns = [table[name][first : first + _AT_ONCE].tolist() for name in names]
@@ -139,12 +141,25 @@ class Events:
 
     def _wait(self, record: dict[str, Any]) -> Iterator[Event]:
         name = self._names[record["name"]].partition(" by ")[0]
-        of_stream = self._lanes[record["lane"]][0] == _STREAM
-        waited = {"sequence": record["sequence"], "communicator": self._identity(record["launcher"])}
-        yield self._slice(record, record["lane"] * _LANES, f"wait {name}", "wait", {} if of_stream else waited)
+        if record["flags"] & _OF_STREAM:
+            said = self._event(record)
+        elif self._lanes[record["lane"]][0] == _STREAM:
+            said = {}
+        else:
+            said = {"sequence": record["sequence"], "communicator": self._identity(record["launcher"])}
+        yield self._slice(record, record["lane"] * _LANES, f"wait {name}", "wait", said)
 
     def _span(self, record: dict[str, Any]) -> Iterator[Event]:
         yield self._slice(record, record["lane"] * _LANES, self._names[record["name"]], "compute", {})
+
+    def _instant(self, record: dict[str, Any]) -> Iterator[Event]:
+        event = self._slice(record, record["lane"] * _LANES, self._names[record["name"]], "event", self._event(record))
+        del event["dur"]
+        yield event | {"ph": "i", "s": "t"}
+
+    @staticmethod
+    def _event(record: dict[str, Any]) -> dict[str, Any]:
+        return {"event": record["sequence"]} if record["sequence"] else {}
 
     def _move(self, record: dict[str, Any]) -> Iterator[Event]:
         _, _, communicator, ranks = self._lanes[record["lane"]]

@@ -33,12 +33,30 @@ LANES_OF_A_KIND = 1 << 28
 
 _PATIENCE_SECONDS = 60.0  # the longest wait for ranks that write their parts: one of them may be stopped
 _END = b"\n]}\n"
+
+_NAME = ((int, str), "a number or a text")
+_KINDS: dict[str, tuple[Any, str]] = {
+    "pid": _NAME,
+    "tid": _NAME,
+    "id": _NAME,
+    "ts": ((int, float), "a number of microseconds"),
+    "dur": ((int, float), "a number of microseconds"),
+    "args": (dict, "an object"),
+}
+_IN_LANE = ("pid", "tid", "ts")
+_NEEDED = {"X": _IN_LANE, "i": _IN_LANE, "s": (*_IN_LANE, "id"), "f": (*_IN_LANE, "id"), "M": ("pid",)}
+"""What an event of a kind ("ph") must have. Readers leave other kinds out."""
+
+_MOST_SHOWN = 120  # letters of an event in an error
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """The content of a file: its events, and what each rank says of itself ("rank", "size", "boot", "ended_early")."""
+    """The content of a file: its events, and what each rank says of itself.
+
+    That is "size", "boot", "ended_early" and "communicators". A file that another program has written names no rank.
+    """
 
     events: list[Event]
     ranks: dict[int, dict[str, Any]]
@@ -75,7 +93,10 @@ def write(file: Path, run: str, events: Iterable[Event]) -> None:
 
 
 def read(file: Path) -> TraceFile:
-    """Reads a trace that Hocket has written. Raises ValueError for any other file, and if there is none."""
+    """Reads a trace: one that ranks of Hocket have written, or another file in Chrome's Trace Event Format.
+
+    Raises ValueError if there is none, and for an event that lacks what its kind ("ph") needs; it names the event.
+    """
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -85,13 +106,50 @@ def read(file: Path) -> TraceFile:
         ) from None
     try:
         document = msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-        events = document["traceEvents"]
-        ranks = {event["pid"]: event["args"] for event in events if event["ph"] == "M" and event["name"] == "rank"}
-    except (msgspec.DecodeError, gzip.BadGzipFile, zlib.error, EOFError, KeyError, TypeError) as error:
-        raise ValueError(f"expected a trace that Hocket has written; found {file}: {error}") from None
-    if not ranks:
-        raise ValueError(f"expected a trace that Hocket has written; found {file}, which names no ranks")
+    except (msgspec.DecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"expected a trace; found {file}: {error}") from None
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        raise ValueError(f"expected a trace; found {file}, which has no list of traceEvents")
+    ranks: dict[int, dict[str, Any]] = {}
+    for number, event in enumerate(events):
+        where = f"{file}, event {number}"
+        _check(event, where)
+        if event["ph"] == "M" and event.get("name") == "rank":
+            ranks[event["pid"]] = _facts(event, where)
+    if not ranks and not any(event["ph"] == "X" for event in events):
+        raise ValueError(f'expected a trace; found {file}, which has no event with a duration ("ph": "X")')
     return TraceFile(events, ranks)
+
+
+def _check(event: Any, where: str) -> None:
+    """Raises ValueError unless the event has what readers need; they can do without all the rest."""
+    if not isinstance(event, dict):
+        raise ValueError(f"{where}: expected an object, found {event!r}")
+    _expect(event, "ph", str, "text", where)
+    for key in _NEEDED.get(event["ph"], ()):
+        _expect(event, key, *_KINDS[key], where)
+    for key in ("dur", "tid", "args"):
+        if event.get(key) is not None:
+            _expect(event, key, *_KINDS[key], where)
+
+
+def _expect(event: Event, key: str, kind: Any, words: str, where: str) -> None:
+    found = event.get(key)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        told = repr(found) if key in event else f"an event without it: {str(event)[:_MOST_SHOWN]}"
+        raise ValueError(f"{where}: expected {key!r} as {words}, found {told}")
+
+
+def _facts(event: Event, where: str) -> dict[str, Any]:
+    """Returns what a rank says of itself, and what holds for a rank that does not say it."""
+    facts = {"size": 0, "boot": "", "ended_early": False, "communicators": {}} | (event.get("args") or {})
+    _expect(event, "pid", int, "the number of a rank", where)
+    _expect(facts, "size", int, "a number of ranks", where)
+    _expect(facts, "communicators", dict, "lists of ranks by communicator", where)
+    for name in facts["communicators"]:
+        _expect(facts["communicators"], name, list, "a list of ranks", where)
+    return facts
 
 
 def merge(files: Iterable[Path]) -> TraceFile:
@@ -100,6 +158,8 @@ def merge(files: Iterable[Path]) -> TraceFile:
     ranks: dict[int, dict[str, Any]] = {}
     for file in files:
         one = read(file)
+        if not one.ranks:
+            raise ValueError(f"expected traces that ranks of Hocket have written; found {file}, which names no ranks")
         twice = sorted(ranks.keys() & one.ranks.keys())
         if twice:
             raise ValueError(f"expected each rank in one file; found rank {twice[0]} in {file} and in an earlier file")

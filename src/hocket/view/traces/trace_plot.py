@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.view.saving import writing
-from hocket.view.traces.trace_timeline import Timeline
+from hocket.view.traces.trace_timeline import Place, Timeline
 
 _COLOURS = {
     "compute": "#0072b2",
@@ -34,17 +34,17 @@ def plot(timeline: Timeline, output: Path) -> Path:
         from matplotlib.patches import Patch
     except ImportError:
         raise ValueError('hocket trace plot needs matplotlib: pip install "hocket[plot]"') from None
-    lanes = [lane for lane in timeline.lanes if lane.slices[0].category != "step"]
-    tops: dict[tuple[int, int], float] = {}
+    lanes = [lane for lane in timeline.lanes if lane.slices and lane.slices[0].category != "step"]
+    tops: dict[Place, float] = {}
     height = 0.0
     for lane in lanes:
-        tops[lane.rank, lane.number] = height
+        tops[lane.place] = height
         height += max(one.depth for one in lane.slices) + 1 + _GAP
     figure = Figure((_WIDTH_INCHES, 1.2 + _ROW_INCHES * max(height, 3.0)), layout="constrained")
     axes: Any = figure.subplots()
     unit, scale = ("s", 1.0) if timeline.seconds >= 1 else ("ms", 1e3) if timeline.seconds >= 1e-3 else ("us", 1e6)
     for lane in lanes:
-        top = tops[lane.rank, lane.number]
+        top = tops[lane.place]
         for one in lane.slices:
             left, width, middle = one.begin * scale, one.seconds * scale, top + one.depth + 0.5
             axes.barh(middle, width, 0.9, left, color=_COLOURS.get(one.category, "#8c8c8c"))
@@ -57,11 +57,11 @@ def plot(timeline: Timeline, output: Path) -> Path:
         end = (arrow.end_time * scale, tops[arrow.end] + 0.5)
         style = {"arrowstyle": "->", "color": "#57606a", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", end, start, arrowprops=style)
-    names = [f"rank {lane.rank}: {lane.title}" for lane in lanes]
+    names = [f"{timeline.processes[lane.process]}: {lane.title}" for lane in lanes]
     axes.set_yticks([top + 0.5 for top in tops.values()], names, fontsize=8)
     for before, lane in pairwise(lanes):
-        if lane.rank != before.rank:
-            axes.axhline(tops[lane.rank, lane.number] - _GAP / 2, color="#d0d7de", linewidth=0.8)
+        if lane.process != before.process:
+            axes.axhline(tops[lane.place] - _GAP / 2, color="#d0d7de", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_xlim(0, timeline.seconds * scale)
     axes.set_xlabel(unit)

@@ -14,12 +14,15 @@ def summarise(timeline: Timeline) -> Summary:
     "names": for each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without
     nested slices), average_seconds, occurrences. "ranks": for each rank, computing_seconds, communicating_seconds,
     hidden_seconds (both at once) and exposed_seconds (communicating alone). "stragglers": for each collective of each
-    communicator, the rank that was last most often, how often, and how long the others waited: mean and maximum.
+    communicator, the rank that was last most often, how often, and how long the others waited: mean and maximum. The
+    trace of another program has names only.
     """
     return {
         "seconds": timeline.seconds,
         "ended_early": [rank for rank, said in timeline.ranks.items() if said["ended_early"]],
-        "missing": sorted(set(range(max(said["size"] for said in timeline.ranks.values()))) - timeline.ranks.keys()),
+        "missing": sorted(
+            set(range(max((said["size"] for said in timeline.ranks.values()), default=0))) - timeline.ranks.keys()
+        ),
         "names": _names(timeline),
         "ranks": [_rank(timeline, rank) for rank in timeline.ranks],
         "stragglers": _stragglers(timeline),
@@ -61,12 +64,12 @@ def _rank(timeline: Timeline, rank: int) -> Summary:
 
 
 def _stragglers(timeline: Timeline) -> list[Summary]:
-    arrived: dict[tuple[str, str], dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for lane in timeline.lanes:
-        for one in lane.slices:
-            if one.category == "communication" and "algorithm" in one.said:
-                calls = arrived[one.said["communicator"], one.name]
-                calls[one.said["sequence"]][lane.rank] = one.begin
+    arrived: dict[tuple[str, str], dict[Any, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for rank in timeline.ranks:
+        for one in (one for lane in timeline.of_rank(rank) for one in lane.slices):
+            if one.category == "communication" and one.said.keys() >= {"algorithm", "communicator", "sequence"}:
+                calls = arrived[str(one.said["communicator"]), one.name]
+                calls[str(one.said["sequence"])][rank] = one.begin
     rows = []
     for (communicator, name), calls in arrived.items():
         shared = [by_rank for by_rank in calls.values() if len(by_rank) > 1]

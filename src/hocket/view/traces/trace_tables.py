@@ -13,13 +13,15 @@ def print_summary(summary: Summary) -> None:
     """Prints the result of summarise()."""
     terminal = Terminal()
     num_ranks = len(summary["ranks"])
-    terminal.print(f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, {_time(summary['seconds'])}")
+    of_ranks = f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, " if num_ranks else ""
+    terminal.print(f"{of_ranks}{_time(summary['seconds'])}")
     if summary["missing"]:
         terminal.print(f"No trace of rank {', '.join(map(str, summary['missing']))}: it did not stop its trace.")
     if summary["ended_early"]:
         ranks = ", ".join(map(str, summary["ended_early"]))
         terminal.print(f"The trace of rank {ranks} ends early: its buffer was full.")
-    names = Table("name", "category", title="Time by name, over all ranks", title_justify="left")
+    title = "Time by name" + (", over all ranks" if num_ranks else "")
+    names = Table("name", "category", title=title, title_justify="left")
     for heading in ("wall", "self", "average", "occurrences"):
         names.add_column(heading, justify="right")
     for row in summary["names"][:_MOST_NAMES]:
@@ -29,6 +31,8 @@ def print_summary(summary: Summary) -> None:
     left = summary["names"][_MOST_NAMES:]
     if left:
         terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in total")
+    if not num_ranks:
+        return
     ranks_table = Table(title="Communication hidden behind computation", title_justify="left")
     for heading in ("rank", "computing", "communicating", "hidden", "exposed", "hidden share"):
         ranks_table.add_column(heading, justify="right")

@@ -9,6 +9,10 @@ from typing import Any, Self
 from hocket.runtime.traces import trace_file
 
 Interval = tuple[float, float]
+Key = int | str
+"""What a trace calls a process (in traces of Hocket, the number of a rank), or a lane of it."""
+Place = tuple[Key, Key]
+"""A lane: its process and its own key."""
 
 
 @dataclass
@@ -30,85 +34,113 @@ class Slice:
 
 
 @dataclass
-class Lane:
-    """One row of a rank. Its slices are ordered by time; those that overlap are nested."""
+class Instant:
+    """A moment of a lane, for example one at which a stream has reached an event."""
 
-    rank: int
-    number: int
+    name: str
+    category: str
+    seconds: float  # since the trace began
+    said: dict[str, Any]
+
+
+@dataclass
+class Lane:
+    """One row of a process. Its slices are ordered by time; those that overlap are nested."""
+
+    process: Key
+    key: Key
     title: str = ""
-    position: int = 0
+    position: float = 0
     slices: list[Slice] = field(default_factory=list)
+    instants: list[Instant] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place:
+        """What arrows call the lane."""
+        return self.process, self.key
 
     @property
     def is_thread(self) -> bool:
-        """Whether the lane is a thread of the program, not a stream or a communicator."""
+        """Whether the lane of a rank is a thread of the program, not a stream or a communicator."""
         return self.position < trace_file.LANES_OF_A_KIND
 
 
 @dataclass
 class Arrow:
-    """An arrow from a moment of one lane to a moment of another; a lane is given by (rank, number)."""
+    """An arrow from a moment of one lane to a moment of another."""
 
     name: str
-    start: tuple[int, int]
+    start: Place
     start_time: float
-    end: tuple[int, int]
+    end: Place
     end_time: float
 
 
 @dataclass
 class Timeline:
-    """The lanes of all ranks in display order, and the arrows that have both ends recorded."""
+    """The lanes of all processes in display order, and the arrows that have both ends recorded.
+
+    processes: their titles; ranks: what the ranks of Hocket say of themselves, empty for a trace of another program.
+    """
 
     lanes: list[Lane]
     arrows: list[Arrow]
+    processes: dict[Key, str]
     ranks: dict[int, dict[str, Any]]
     seconds: float
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Returns the timeline in a file written by Hocket. Raises ValueError for other and missing files."""
+        """Returns the timeline in a trace, also in one of another program. Raises ValueError like trace_file.read."""
         traced = trace_file.read(file)
-        lanes: dict[tuple[int, int], Lane] = {}
-        first = min((event["ts"] for event in traced.events if event["ph"] == "X"), default=0.0)
-        ends: dict[Any, dict[str, trace_file.Event]] = defaultdict(dict)
+        lanes: dict[Place, Lane] = {}
+        ends: dict[tuple[str, Key], dict[str, tuple[Place, float, str]]] = defaultdict(dict)
+        about: dict[Key | Place, dict[str, Any]] = defaultdict(dict)
+        first = min((event["ts"] for event in traced.events if event["ph"] in ("X", "i")), default=0.0)
         for event in traced.events:
-            position = (event["pid"], event["tid"])
-            phase = event["ph"]
-            if phase in "sf":
-                ends[event["id"]][phase] = event
+            phase, name, said = event["ph"], str(event.get("name", "unnamed")), event.get("args") or {}
+            if phase == "M":
+                if name in ("process_name", "process_labels", "process_sort_index"):
+                    about[event["pid"]] |= said
+                elif name in ("thread_name", "thread_sort_index") and "tid" in event:
+                    about[event["pid"], event["tid"]] |= said
                 continue
-            lane = lanes.setdefault(position, Lane(*position))
-            if phase == "X":
-                begin = (event["ts"] - first) / 1e6
-                end = begin + event["dur"] / 1e6
-                lane.slices.append(Slice(event["name"], event["cat"], begin, end, event.get("args", {})))
-            elif event["name"] == "thread_name":
-                lane.title = event["args"]["name"]
-            elif event["name"] == "thread_sort_index":
-                lane.position = event["args"]["sort_index"]
-        shown = sorted(
-            (one for one in lanes.values() if one.slices), key=lambda one: (one.rank, one.position, one.number)
-        )
-        for lane in shown:
+            if phase not in ("X", "i", "s", "f") or event.get("s") == "g":  # "g": an instant of no lane
+                continue
+            place, time = (event["pid"], event["tid"]), (event["ts"] - first) / 1e6
+            category = str(event.get("cat", "other"))
+            if phase in ("s", "f"):
+                ends[category, event["id"]][phase] = (place, time, name)
+                continue
+            lane = lanes.setdefault(place, Lane(*place))
+            if phase == "i":
+                lane.instants.append(Instant(name, category, time, said))
+            else:
+                end = time + max(event.get("dur") or 0.0, 0.0) / 1e6
+                lane.slices.append(Slice(name, category, time, end, said))
+        for place, lane in lanes.items():
+            lane.title = str(about[place].get("name", f"thread {lane.key}"))
+            lane.position = _number(about[place].get("sort_index"), 0)
             _nest(lane)
+        order = {process: _number(about[process].get("sort_index"), _number(process, 0)) for process, _ in lanes}
+        shown = sorted(
+            lanes.values(),
+            key=lambda lane: (order[lane.process], str(lane.process), lane.position, _number(lane.key, 0)),
+        )
         arrows = [
-            Arrow(
-                one["s"]["name"],
-                (one["s"]["pid"], one["s"]["tid"]),
-                (one["s"]["ts"] - first) / 1e6,
-                (one["f"]["pid"], one["f"]["tid"]),
-                (one["f"]["ts"] - first) / 1e6,
-            )
-            for one in ends.values()
-            if len(one) == 2
+            Arrow(start[2], *start[:2], *end[:2])
+            for start, end in ((one["s"], one["f"]) for one in ends.values() if len(one) == 2)
         ]
-        last = max((one.end for lane in shown for one in lane.slices), default=0.0)
-        return cls(shown, arrows, dict(sorted(traced.ranks.items())), last)
+        processes = {lane.process: _title(lane.process, about[lane.process]) for lane in shown}
+        times = [one.end for lane in shown for one in lane.slices]
+        times += [one.seconds for lane in shown for one in lane.instants]
+        ranks = dict(sorted(traced.ranks.items()))
+        processes |= {rank: f"rank {rank}" for rank in ranks}
+        return cls(shown, arrows, processes, ranks, max(times, default=0.0))
 
     def of_rank(self, rank: int) -> list[Lane]:
         """Returns the lanes of one rank."""
-        return [lane for lane in self.lanes if lane.rank == rank]
+        return [lane for lane in self.lanes if lane.process == rank]
 
     def computing(self, rank: int) -> list[Interval]:
         """Returns when a lane of this rank was inside a span or an item of a stream, without waiting there."""
@@ -155,6 +187,15 @@ def without(whole: list[Interval], parts: list[Interval]) -> list[Interval]:
 def length(intervals: list[Interval]) -> float:
     """Returns the total seconds of disjoint intervals."""
     return sum(end - begin for begin, end in intervals)
+
+
+def _number(found: Any, default: float) -> float:
+    return found if isinstance(found, int | float) else default
+
+
+def _title(process: Key, about: dict[str, Any]) -> str:
+    words = (about.get("name", f"process {process}"), about.get("labels", ""))
+    return " ".join(str(word) for word in words if word)
 
 
 def _of(lane: Lane, categories: set[str]) -> list[Interval]:

@@ -23,7 +23,8 @@ def write_page(timeline: Timeline, output: Path) -> Path:
 def _data(timeline: Timeline) -> dict[str, object]:
     names: dict[str, int] = {}
     categories: dict[str, int] = {}
-    positions = {(lane.rank, lane.number): position for position, lane in enumerate(timeline.lanes)}
+    positions = {lane.place: position for position, lane in enumerate(timeline.lanes)}
+    processes = list(dict.fromkeys(lane.process for lane in timeline.lanes))
     lanes = []
     for lane in timeline.lanes:
         slices = [
@@ -37,7 +38,19 @@ def _data(timeline: Timeline) -> dict[str, object]:
             ]
             for one in lane.slices
         ]
-        lanes.append({"rank": lane.rank, "title": lane.title, "slices": slices})
+        instants = [
+            [
+                round(one.seconds, 9),
+                round(one.seconds, 9),
+                names.setdefault(one.name, len(names)),
+                categories.setdefault(one.category, len(categories)),
+                0,
+                one.said,
+            ]
+            for one in lane.instants
+        ]
+        process = processes.index(lane.process)
+        lanes.append({"process": process, "title": lane.title, "slices": slices, "instants": instants})
     arrows = [
         [positions[one.start], round(one.start_time, 9), positions[one.end], round(one.end_time, 9)]
         for one in timeline.arrows
@@ -45,6 +58,7 @@ def _data(timeline: Timeline) -> dict[str, object]:
     ]
     return {
         "seconds": timeline.seconds,
+        "processes": [timeline.processes[process] for process in processes],
         "names": list(names),
         "categories": list(categories),
         "lanes": lanes,
