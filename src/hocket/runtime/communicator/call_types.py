@@ -1,16 +1,11 @@
 """The types of the arguments of a communicator's calls: for type checkers and editors, not checked at run time."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from numpy.typing import NDArray
 
 from hocket.schedule import Reduction
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = Any
 
 OpName = Literal["sum", "prod", "min", "max", "avg", "land", "lor", "lxor", "band", "bor", "bxor"]
 Order = Literal["fast", "rank", "invariant"]
@@ -25,7 +20,13 @@ class DLPackArray(Protocol):
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
 
-ArrayLike = DLPackArray | Buffer
+class BufferArray(Protocol):
+    """A bytearray, a memoryview, or anything else with the buffer protocol."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+ArrayLike = DLPackArray | BufferArray
 """A C-contiguous array in CPU memory, with DLPack or the buffer protocol."""
 
 A = TypeVar("A", bound=ArrayLike)
@@ -37,27 +38,27 @@ Counts = Sequence[int] | NDArray[Any]
 """Numbers of rows, one for each rank."""
 
 
-class Launched(TypedDict, total=False):
+class LateOptions(TypedDict, total=False):
     """Options of every collective: a registered name or "FILE.py:NAME"; seconds."""
 
     algorithm: str | None
     timeout: float | None
 
 
-class LaunchedReducing(Launched, total=False):
+class LateReducing(LateOptions, total=False):
     """Options of a collective that reduces."""
 
     op: Op
     order: Order | None
 
 
-class Blocking(Launched, total=False):
+class ResultOptions(LateOptions, total=False):
     """Options of a call that returns its result."""
 
     async_op: Literal[False]
 
 
-class BlockingReducing(LaunchedReducing, total=False):
+class ReducingResult(LateReducing, total=False):
     """Options of a reducing call that returns its result."""
 
     async_op: Literal[False]

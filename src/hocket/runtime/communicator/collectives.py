@@ -22,11 +22,11 @@ from hocket.runtime.communicator.call_types import (
     A,
     ArrayLike,
     B,
-    Blocking,
-    BlockingReducing,
-    Launched,
-    LaunchedReducing,
+    LateOptions,
+    LateReducing,
     Out,
+    ReducingResult,
+    ResultOptions,
 )
 from hocket.runtime.communicator.calls import Calls, cached
 from hocket.runtime.streams.work import Work
@@ -40,12 +40,12 @@ class Collectives(Calls):
     """One part of a Communicator. Bad arguments raise ValueError or TypeError before anything is sent."""
 
     @overload
-    def all_reduce(self, x: A, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    def all_reduce(self, x: A, *, out: None = ..., **options: Unpack[ReducingResult]) -> A: ...
     @overload
-    def all_reduce(self, x: ArrayLike, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    def all_reduce(self, x: ArrayLike, *, out: B, **options: Unpack[ReducingResult]) -> B: ...
     @overload
     def all_reduce(
-        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LaunchedReducing]
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LateReducing]
     ) -> Work: ...
     @cached
     def all_reduce(
@@ -70,12 +70,12 @@ class Collectives(Calls):
         return self._launch("all_reduce", input, output, 0, input[1], op, 0, options, out, x)
 
     @overload
-    def all_gather(self, x: A, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    def all_gather(self, x: A, *, out: None = ..., **options: Unpack[ResultOptions]) -> A: ...
     @overload
-    def all_gather(self, x: ArrayLike, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    def all_gather(self, x: ArrayLike, *, out: B, **options: Unpack[ResultOptions]) -> B: ...
     @overload
     def all_gather(
-        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LateOptions]
     ) -> Work: ...
     @cached
     def all_gather(
@@ -101,12 +101,12 @@ class Collectives(Calls):
         return self._launch("all_gather", input, output, ahead, input[1], "sum", 0, options, out, x)
 
     @overload
-    def reduce_scatter(self, x: A, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    def reduce_scatter(self, x: A, *, out: None = ..., **options: Unpack[ReducingResult]) -> A: ...
     @overload
-    def reduce_scatter(self, x: ArrayLike, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    def reduce_scatter(self, x: ArrayLike, *, out: B, **options: Unpack[ReducingResult]) -> B: ...
     @overload
     def reduce_scatter(
-        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LaunchedReducing]
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LateReducing]
     ) -> Work: ...
     @cached
     def reduce_scatter(
@@ -135,12 +135,18 @@ class Collectives(Calls):
         return self._launch("reduce_scatter", input, output, ahead, output[1], op, 0, options, out, x)
 
     @overload
-    def broadcast(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    def broadcast(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[ResultOptions]) -> A: ...
     @overload
-    def broadcast(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B: ...
+    def broadcast(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[ResultOptions]) -> B: ...
     @overload
     def broadcast(
-        self, x: ArrayLike, root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+        self,
+        x: ArrayLike,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def broadcast(
@@ -168,9 +174,9 @@ class Collectives(Calls):
         return self._launch("broadcast", given, output, 0, count, "sum", root, options, out, x)
 
     @overload
-    def reduce(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[BlockingReducing]) -> A | None: ...
+    def reduce(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[ReducingResult]) -> A | None: ...
     @overload
-    def reduce(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[BlockingReducing]) -> B | None: ...
+    def reduce(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[ReducingResult]) -> B | None: ...
     @overload
     def reduce(
         self,
@@ -179,7 +185,7 @@ class Collectives(Calls):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[LaunchedReducing],
+        **options: Unpack[LateReducing],
     ) -> Work: ...
     @cached
     def reduce(
@@ -213,12 +219,18 @@ class Collectives(Calls):
         return self._launch("reduce", input, output, 0, input[1], op, root, options, out, x)
 
     @overload
-    def gather(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> A | None: ...
+    def gather(self, x: A, root: int = ..., *, out: None = ..., **options: Unpack[ResultOptions]) -> A | None: ...
     @overload
-    def gather(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B | None: ...
+    def gather(self, x: ArrayLike, root: int = ..., *, out: B, **options: Unpack[ResultOptions]) -> B | None: ...
     @overload
     def gather(
-        self, x: ArrayLike, root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+        self,
+        x: ArrayLike,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def gather(
@@ -249,12 +261,18 @@ class Collectives(Calls):
         return self._launch("gather", input, output, ahead, input[1], "sum", root, options, out, x)
 
     @overload
-    def scatter(self, x: Out = ..., root: int = ..., *, out: None = ..., **options: Unpack[Blocking]) -> Any: ...
+    def scatter(self, x: Out = ..., root: int = ..., *, out: None = ..., **options: Unpack[ResultOptions]) -> Any: ...
     @overload
-    def scatter(self, x: Out = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]) -> B: ...
+    def scatter(self, x: Out = ..., root: int = ..., *, out: B, **options: Unpack[ResultOptions]) -> B: ...
     @overload
     def scatter(
-        self, x: Out = ..., root: int = ..., *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+        self,
+        x: Out = ...,
+        root: int = ...,
+        *,
+        out: Out = ...,
+        async_op: Literal[True],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def scatter(
@@ -293,12 +311,12 @@ class Collectives(Calls):
         return self._launch("scatter", input, output, ahead, output[1], "sum", root, options, out, x)
 
     @overload
-    def all_to_all(self, x: A, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    def all_to_all(self, x: A, *, out: None = ..., **options: Unpack[ResultOptions]) -> A: ...
     @overload
-    def all_to_all(self, x: ArrayLike, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    def all_to_all(self, x: ArrayLike, *, out: B, **options: Unpack[ResultOptions]) -> B: ...
     @overload
     def all_to_all(
-        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[Launched]
+        self, x: ArrayLike, *, out: Out = ..., async_op: Literal[True], **options: Unpack[LateOptions]
     ) -> Work: ...
     @cached
     def all_to_all(
@@ -327,9 +345,9 @@ class Collectives(Calls):
         return self._launch("all_to_all", input, output, 0, input[1] // self._size, "sum", 0, options, out, x)
 
     @overload
-    def barrier(self, **options: Unpack[Blocking]) -> None: ...
+    def barrier(self, **options: Unpack[ResultOptions]) -> None: ...
     @overload
-    def barrier(self, *, async_op: Literal[True], **options: Unpack[Launched]) -> Work: ...
+    def barrier(self, *, async_op: Literal[True], **options: Unpack[LateOptions]) -> Work: ...
     @cached
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns None once every rank has called it."""

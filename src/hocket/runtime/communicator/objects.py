@@ -44,10 +44,10 @@ class Objects(UnevenCollectives, PointToPoint):
         if self._rank != root:
             head = np.empty(_HEAD_BYTES, np.uint8)
             self.broadcast(head, root, timeout=timeout)
-            incoming = _Incoming(head)
-            for part in incoming.missing():
+            arriving = _Arriving(head)
+            for part in arriving.missing():
                 self.broadcast(part, root, timeout=timeout)
-            return incoming.object()
+            return arriving.object()
         head, rest = _split(_pickled("broadcast_object", x))
         for part in (head, *rest):
             self.broadcast(part, root, timeout=timeout)
@@ -70,7 +70,7 @@ class Objects(UnevenCollectives, PointToPoint):
         if heads is None:
             self._send_parts("gather_object", [(root, number, rest)], timeout)
             return None
-        found = list(map(_Incoming, heads.reshape(self._size, _HEAD_BYTES)))
+        found = list(map(_Arriving, heads.reshape(self._size, _HEAD_BYTES)))
         return [
             x if rank == root else self._receive_parts("gather_object", rank, one, timeout)
             for rank, one in enumerate(found)
@@ -83,7 +83,7 @@ class Objects(UnevenCollectives, PointToPoint):
         head = np.empty(_HEAD_BYTES, np.uint8)
         if self._rank != root:
             self.scatter(None, root, out=head, timeout=timeout)
-            return self._receive_parts("scatter_object", root, _Incoming(head), timeout)
+            return self._receive_parts("scatter_object", root, _Arriving(head), timeout)
         if not isinstance(x, Sequence) or len(x) != self._size:
             found = f"{len(x)} of them" if isinstance(x, Sequence) else f"a {type(x).__name__}"
             raise ValueError(f"scatter_object: expected a sequence of {self._size} objects at the root, found {found}")
@@ -112,7 +112,7 @@ class Objects(UnevenCollectives, PointToPoint):
         group = self._group("recv_object")
         group.add_internal(False, head, src, _head_tag("recv_object", tag), "recv_object")
         [(_, source, _)] = self._exchange(group, "recv_object", timeout)
-        return self._receive_parts("recv_object", source, _Incoming(head), timeout), source, tag
+        return self._receive_parts("recv_object", source, _Arriving(head), timeout), source, tag
 
     def _send_parts(self, name: str, objects: Iterable[tuple[int, int, list[Bytes]]], timeout: float | None) -> None:
         """Sends what follows the first messages of objects: for each its destination, number and arrays."""
@@ -124,13 +124,13 @@ class Objects(UnevenCollectives, PointToPoint):
         if some:
             self._exchange(group, name, timeout)
 
-    def _receive_parts(self, name: str, source: int, incoming: "_Incoming", timeout: float | None) -> Any:
+    def _receive_parts(self, name: str, source: int, arriving: "_Arriving", timeout: float | None) -> Any:
         """Receives what follows the first message of an object, and returns the object."""
-        for part in incoming.missing():
+        for part in arriving.missing():
             group = self._group(name)
-            group.add_internal(False, part, source, _PARTS | incoming.number, name)
+            group.add_internal(False, part, source, _PARTS | arriving.number, name)
             self._exchange(group, name, timeout)
-        return incoming.object()
+        return arriving.object()
 
     def _group(self, name: str) -> _core.MessageGroup:
         _check_host(name)
@@ -193,7 +193,7 @@ def _split(pickled: tuple[bytes, list[Bytes]], number: int = 0) -> tuple[Bytes, 
     return first, rest + buffers
 
 
-class _Incoming:
+class _Arriving:
     """An object whose first message is here."""
 
     def __init__(self, first: Bytes) -> None:

@@ -20,12 +20,12 @@ from hocket.runtime.communicator.call_types import (
     A,
     ArrayLike,
     B,
-    Blocking,
-    BlockingReducing,
     Counts,
-    Launched,
-    LaunchedReducing,
+    LateOptions,
+    LateReducing,
     Out,
+    ReducingResult,
+    ResultOptions,
 )
 from hocket.runtime.communicator.calls import cached
 from hocket.runtime.communicator.collectives import Collectives
@@ -36,9 +36,9 @@ class UnevenCollectives(Collectives):
     """One part of a Communicator; otherwise as in Collectives."""
 
     @overload
-    def all_gather_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[Blocking]) -> A: ...
+    def all_gather_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[ResultOptions]) -> A: ...
     @overload
-    def all_gather_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[Blocking]) -> B: ...
+    def all_gather_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[ResultOptions]) -> B: ...
     @overload
     def all_gather_v(
         self,
@@ -47,7 +47,7 @@ class UnevenCollectives(Collectives):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[Launched],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def all_gather_v(
@@ -83,11 +83,11 @@ class UnevenCollectives(Collectives):
 
     @overload
     def gather_v(
-        self, x: A, counts: Counts | None = ..., root: int = ..., *, out: None = ..., **options: Unpack[Blocking]
+        self, x: A, counts: Counts | None = ..., root: int = ..., *, out: None = ..., **options: Unpack[ResultOptions]
     ) -> A | None: ...
     @overload
     def gather_v(
-        self, x: ArrayLike, counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]
+        self, x: ArrayLike, counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[ResultOptions]
     ) -> B | None: ...
     @overload
     def gather_v(
@@ -98,7 +98,7 @@ class UnevenCollectives(Collectives):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[Launched],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def gather_v(
@@ -142,11 +142,11 @@ class UnevenCollectives(Collectives):
         root: int = ...,
         *,
         out: None = ...,
-        **options: Unpack[Blocking],
+        **options: Unpack[ResultOptions],
     ) -> Any: ...
     @overload
     def scatter_v(
-        self, x: Out = ..., counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[Blocking]
+        self, x: Out = ..., counts: Counts | None = ..., root: int = ..., *, out: B, **options: Unpack[ResultOptions]
     ) -> B: ...
     @overload
     def scatter_v(
@@ -157,7 +157,7 @@ class UnevenCollectives(Collectives):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[Launched],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def scatter_v(
@@ -200,9 +200,9 @@ class UnevenCollectives(Collectives):
         return self._launch("scatter_v", input, output, ahead, 0, "sum", root, options, out, x, lengths=lengths)
 
     @overload
-    def reduce_scatter_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[BlockingReducing]) -> A: ...
+    def reduce_scatter_v(self, x: A, counts: Counts, *, out: None = ..., **options: Unpack[ReducingResult]) -> A: ...
     @overload
-    def reduce_scatter_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[BlockingReducing]) -> B: ...
+    def reduce_scatter_v(self, x: ArrayLike, counts: Counts, *, out: B, **options: Unpack[ReducingResult]) -> B: ...
     @overload
     def reduce_scatter_v(
         self,
@@ -211,7 +211,7 @@ class UnevenCollectives(Collectives):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[LaunchedReducing],
+        **options: Unpack[LateReducing],
     ) -> Work: ...
     @cached
     def reduce_scatter_v(
@@ -253,7 +253,7 @@ class UnevenCollectives(Collectives):
         recv_counts: Counts,
         *,
         out: None = ...,
-        **options: Unpack[Blocking],
+        **options: Unpack[ResultOptions],
     ) -> A: ...
     @overload
     def all_to_all_v(
@@ -263,7 +263,7 @@ class UnevenCollectives(Collectives):
         recv_counts: Counts,
         *,
         out: B,
-        **options: Unpack[Blocking],
+        **options: Unpack[ResultOptions],
     ) -> B: ...
     @overload
     def all_to_all_v(
@@ -274,7 +274,7 @@ class UnevenCollectives(Collectives):
         *,
         out: Out = ...,
         async_op: Literal[True],
-        **options: Unpack[Launched],
+        **options: Unpack[LateOptions],
     ) -> Work: ...
     @cached
     def all_to_all_v(
