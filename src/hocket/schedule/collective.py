@@ -52,6 +52,11 @@ class Collective:
         """
         return self.reduces and self.exactly_once
 
+    @property
+    def vector(self) -> str:
+        """What sizes and promises count in, in words: the whole `data`, or for pairs of ranks what one rank gives."""
+        return "a rank's own vector" if self.blocks == "pair" else "the whole vector"
+
     def bus_factor(self, num_ranks: int) -> float:
         """busbw / algbw: what NCCL's PERFORMANCE.md defines, so that a perfect ring has the bandwidth of its links."""
         if self.blocks == "one":
