@@ -297,7 +297,7 @@ RIGHT = {
     ("mistake", "line", "message"),
     [
         # While the program writes its schedule.
-        ({"row": "schedule.cpoy(src=0, dst=1)"}, 7, "AttributeError: .*'cpoy'"),
+        ({"row": "schedule.cpoy(src=0, dst=1)"}, 7, "schedule has no 'cpoy'; expected .*; did you mean 'copy'"),
         ({"row": "schedule.ranks[99]"}, 7, "IndexError: index 99"),
         ({"row": "1 // 0"}, 7, "ZeroDivisionError: "),
         ({"row": "schedule.copy(0)"}, 7, r"TypeError: Builder.copy\(\) missing 1"),

@@ -40,6 +40,32 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert "frobnicate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "near"),
+    [
+        ("sho", "show"),
+        ("--versoin", "--version"),
+        ("bench --rnaks 4 all_reduce", "--ranks"),
+        ("bench all_reduce --order=rnak", "rank"),
+        ("bench alreduce", "all_reduce"),
+        ("bench all_reduce -o summ", "sum"),
+        ("bench all_reduce -d flaot32", "float32"),
+        ("show rign", "ring"),
+        ("show ring --collective alreduce", "all_reduce"),
+        ("tune --collective alreduce", "all_reduce"),
+        ("show topology --topology toruss:4", "torus"),
+        ("simulate all_reduce --topology torus:4 --link nci:latency=1us", "nic"),
+    ],
+)
+def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(command.split())
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert re.search(rf"; did you mean '{near}'\?$", capsys.readouterr().err.strip())
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hocket 0.")

@@ -153,7 +153,10 @@ def test_a_file_is_run_once_for_all_threads(tmp_path: Path, monkeypatch: pytest.
 def test_a_mistake_in_the_file_reaches_the_caller_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(FORGETFUL.format(collective="broadcast", right_to=9, row="cpoy(0)"))
-    with hocket.init(0, 1) as comm, pytest.raises(ScheduleError, match=rf"^{file}:8 \(own, 1 rank\): AttributeError"):
+    with (
+        hocket.init(0, 1) as comm,
+        pytest.raises(ScheduleError, match=rf"^{file}:8 \(own, 1 rank\): .*'cpoy'"),
+    ):
         comm.broadcast(np.ones(3), algorithm=f"{file}:own")
     for name, words in ((f"{file}:no", r"one of those in .*own\.py, own \(broadcast\); found"), ("no", "or FILE.py")):
         with hocket.init(0, 1) as comm, pytest.raises(ValueError, match=words):

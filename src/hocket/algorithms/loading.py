@@ -10,7 +10,7 @@ from types import ModuleType
 from hocket.algorithms.msccl_file import algorithm_of
 from hocket.algorithms.registry import ALGORITHMS, Algorithm, tell_replaced
 from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
-from hocket.errors import ScheduleError
+from hocket.errors import ScheduleError, did_you_mean
 from hocket.schedule import find_collective
 
 _NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; the last such colon ends the file name
@@ -114,7 +114,8 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     else:
         there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
-    return ValueError(f"expected {wanted}, {there}; found {reference!r}")
+    near = did_you_mean(_split(reference)[1] if path else reference, {one.name for one in known})
+    return ValueError(f"expected {wanted}, {there}; found {reference!r}{near}")
 
 
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:

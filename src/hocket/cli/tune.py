@@ -157,12 +157,14 @@ def _measure_machine(as_json: bool) -> int:
 
 def _collectives(text: str | None) -> list[str]:
     from hocket.cli.argument_types import collective_name
+    from hocket.errors import did_you_mean
     from hocket.runtime.tuning import tuner
 
     names = list(tuner.COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
     for name in names:
         if name not in tuner.COLLECTIVES:
-            raise ValueError(f"--collective: expected one of {', '.join(tuner.COLLECTIVES)}; found {name!r}")
+            near = did_you_mean(name, tuner.COLLECTIVES)
+            raise ValueError(f"--collective: expected one of {', '.join(tuner.COLLECTIVES)}; found {name!r}{near}")
     return names
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import ScheduleError
+from hocket.errors import ScheduleError, did_you_mean
 
 Extent = Literal["whole", "own", "root", "row", "column"]
 Ints = npt.NDArray[np.int64]
@@ -206,7 +206,9 @@ COLLECTIVES: dict[str, Collective] = {collective.name: collective for collective
 def find_collective(name: str) -> Collective:
     """The collective with this name; ScheduleError, with a list of the names, if there is none."""
     if name not in COLLECTIVES:
-        raise ScheduleError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r}")
+        raise ScheduleError(
+            f"expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r}{did_you_mean(name, COLLECTIVES)}"
+        )
     return COLLECTIVES[name]
 
 

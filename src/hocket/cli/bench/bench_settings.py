@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.cli.limits import check_memory
+from hocket.errors import did_you_mean
 from hocket.runtime import plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (
@@ -125,9 +126,9 @@ def find_operation(text: str) -> str:
     """Returns the collective, or send_recv, given Hocket's or NCCL's spelling. Raises ValueError if there is none."""
     found = host_bound.MESSAGE if plain_spelling(text) == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
-        raise ValueError(
-            f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"
-        )
+        known = [*COLLECTIVES, host_bound.MESSAGE]
+        near = did_you_mean(text, known)
+        raise ValueError(f"expected a collective, one of {', '.join(known)}; found {text!r}{near}")
     return found
 
 
@@ -147,7 +148,9 @@ def find_ops(text: str) -> tuple[str, ...]:
     """Returns one reduction, given Hocket's or NCCL's spelling, or for "all" every reduction. Raises ValueError."""
     ours = {theirs: name for name, theirs in _OPS_OF_NCCL.items()}.get(text, text)
     if ours != ALL and ours not in _OPS:
-        raise ValueError(f"expected a reduction, one of {', '.join(_OPS)} or all; found {text!r}")
+        raise ValueError(
+            f"expected a reduction, one of {', '.join(_OPS)} or all; found {text!r}{did_you_mean(text, _OPS)}"
+        )
     return _OPS if ours == ALL else (ours,)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.kinds.by_name import parse
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
@@ -110,7 +110,10 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         both, link = _link(entry, where)
         for node in both:
             if node not in numbers:
-                raise TopologyError(f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}")
+                near = did_you_mean(node, names)
+                raise TopologyError(
+                    f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}{near}"
+                )
         one, other = (numbers[node] for node in both)
         directions = [(one, other), (other, one)] if "between" in entry else [(one, other)]
         ends += directions
@@ -190,5 +193,5 @@ def _known(topology: Topology, names: Any, where: str) -> list[str]:
         raise TopologyError(f"{where}: expected a list of nodes, found {names!r}")
     for node in names:
         if str(node) not in topology.node_numbers:
-            raise TopologyError(f"{where} has an unknown node {node!r}")
+            raise TopologyError(f"{where} has an unknown node {node!r}{did_you_mean(node, topology.node_numbers)}")
     return [str(node) for node in names]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import ScheduleError, VerifyError, did_you_mean
 from hocket.schedule import shape
 from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.order import LABELS, Order
@@ -214,7 +214,8 @@ def _check_labels(declared: Declared, labels: frozenset[str]) -> None:
     missing = declared.labels - labels
     unknown = missing.difference(LABELS)
     if unknown:
-        raise ScheduleError(f"expected labels among {', '.join(LABELS)}; found {', '.join(sorted(unknown))}")
+        near = did_you_mean(min(unknown), LABELS)
+        raise ScheduleError(f"expected labels among {', '.join(LABELS)}; found {', '.join(sorted(unknown))}{near}")
     if missing:
         raise VerifyError(
             f"the order of reduction does not earn {', '.join(sorted(missing))}",
