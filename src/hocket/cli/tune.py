@@ -180,7 +180,7 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
         for rule in result.rules:
             size = name_range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes)
             table.add_row(rule.collective, str(rule.num_ranks), size, escape(rule.algorithm), _again(result, rule))
-        console.print(table)
+        console.print_table(table)
     else:
         console.print("No algorithm clearly beats the default: the tuner file needs no line.")
     console.print()

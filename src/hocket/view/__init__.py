@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hocket.view.networks.topology_text import print_topology as print_topology
     from hocket.view.schedules.schedule_text import print_schedule as print_schedule
     from hocket.view.terminal import Terminal as Terminal
+    from hocket.view.terminal import num_fitting as num_fitting
+    from hocket.view.terminal import terminal_width as terminal_width
     from hocket.view.traces.trace_summary import summarise as summarise
     from hocket.view.traces.trace_tables import print_summary as print_summary
     from hocket.view.traces.trace_timeline import Timeline as Timeline
@@ -37,7 +39,7 @@ else:
             "networks.simulation_text": ["print_result"],
             "networks.topology_text": ["facts_of", "print_topology"],
             "schedules.schedule_text": ["print_schedule"],
-            "terminal": ["Terminal"],
+            "terminal": ["Terminal", "num_fitting", "terminal_width"],
             "traces.trace_summary": ["summarise"],
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],
