@@ -51,7 +51,7 @@ class BenchSettings:
     average: int
     timeout: float
     registered: bool
-    algorithm: str | None
+    algorithms: tuple[str | None, ...]  # None: by size; several are compared
     order: str | None
     percentiles: bool
     format: str
@@ -183,11 +183,13 @@ def check(settings: BenchSettings) -> None:
             raise ValueError(f"expected --root from 0 to {ranks - 1}, or all; found {root}")
     if settings.order is not None and not settings.reduces:
         raise ValueError(f"expected no --order for {settings.collective}, which reduces nothing")
-    if settings.algorithm is not None:
+    if len(settings.algorithms) > 1 and settings.format == "osu":
+        raise ValueError(f"--format osu has the times of one algorithm; found {len(settings.algorithms)}")
+    for algorithm in filter(None, settings.algorithms):
         if settings.collective == host_bound.MESSAGE:
             raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which uses none")
-        if not plans.find(settings.collective, settings.algorithm).allows(ranks):
-            raise ValueError(f"algorithm {settings.algorithm!r} of {settings.collective} cannot use {ranks} ranks")
+        if not plans.find(settings.collective, algorithm).allows(ranks):
+            raise ValueError(f"algorithm {algorithm!r} of {settings.collective} cannot use {ranks} ranks")
     if settings.reduces and not any(True for _ in settings.runs()):
         raise ValueError("none of these reductions is defined for any of these types")
     if settings.reduces and len(settings.ops) == len(settings.dtypes) == 1:
@@ -228,6 +230,6 @@ def as_config(settings: BenchSettings) -> dict[str, Any]:
         "blocking_collectives": settings.blocking,
         "average": settings.average,
         "memory": "registered" if settings.registered else "private",
-        "algorithm": settings.algorithm,
+        "algorithm": ",".join(filter(None, settings.algorithms)) or None,
         "order": settings.order,
     }
