@@ -41,8 +41,9 @@ def load(source: str | Path) -> Topology:
 
 
 def _is_file(text: str) -> bool:
+    """Whether there is something to read: a file, or a pipe such as /dev/stdin."""
     try:
-        return Path(text).is_file()
+        return Path(text).exists() and not Path(text).is_dir()
     except (OSError, ValueError):  # KIND:ARGS may be longer than any file name
         return False
 
