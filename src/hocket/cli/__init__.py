@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hocket.errors import did_you_mean
 
@@ -62,7 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """Says which choice is near a wrong one. The parsers of sub-commands are of this class too."""
+    """Says which choice is near a wrong one, and takes -1us for a value. Sub-commands have such parsers too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # argparse takes -1 for the value of an option, but -1us for another option.
+        self._negative_number_matcher = re.compile(r"-[\d.]")
 
     def error(self, message: str) -> NoReturn:
         """Prints the usage and the message, and exits with code 2."""

@@ -1,6 +1,6 @@
 """The files that `hocket new` writes: for each collective a small correct algorithm, and a program that runs it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 _FILE = '''\
 """{article} {collective} of my own. After each change, run: {verify}."""
@@ -19,7 +19,7 @@ import numpy as np
 def {name}(schedule):
     """{idea}"""
     p = schedule.num_ranks
-    {who}
+    {first}
 {steps_of}
 
 if __name__ == "__main__":
@@ -42,24 +42,15 @@ class StartFile:
     steps_of: str
     call: str
     says: str = "{y}"
-    who: str = _RANK
+    first: str = _RANK
     vector: str = "the whole vector"
 
     def text(self, collective: str, name: str, verify: str) -> str:
         """Returns the content of the file; `verify` is the command that proves it."""
-        parts = {part: getattr(self, part) for part in ("idea", "chunks", "steps", "sent", "vector", "who", "says")}
-        steps_of, call = (_indented(text, depth) for text, depth in ((self.steps_of, 4), (self.call, 8)))
-        call = call.replace("NAME", name)
+        steps_of, call = _indented(self.steps_of, 4), _indented(self.call.replace("NAME", name), 8).rstrip()
         article = "An" if collective.startswith("a") else "A"
-        return _FILE.format(
-            article=article,
-            collective=collective,
-            name=name,
-            verify=verify,
-            steps_of=steps_of,
-            call=call.rstrip(),
-            **parts,
-        )
+        differences = asdict(self) | {"steps_of": steps_of, "call": call}
+        return _FILE.format(article=article, collective=collective, name=name, verify=verify, **differences)
 
 
 def _indented(text: str, depth: int) -> str:
@@ -129,7 +120,7 @@ _EVEN: dict[str, StartFile] = {
         "p - 1",
         _OF_ROOT.format("copy(src=root, dst=peer, chunk=0)"),
         'y = comm.broadcast(np.array([comm.rank]), root=1 % comm.size, algorithm="NAME")',
-        who=_ROOT,
+        first=_ROOT,
     ),
     "reduce": StartFile(
         "The root adds the vector of one rank after the other.",
@@ -138,7 +129,7 @@ _EVEN: dict[str, StartFile] = {
         "min(p - 1, 1)",
         _OF_ROOT.format("reduce(src=peer, dst=root, chunk=0)"),
         'y = comm.reduce(np.array([comm.rank + 1]), root=0, algorithm="NAME")',
-        who=_ROOT,
+        first=_ROOT,
     ),
     "barrier": StartFile(
         "Each rank tells all others that it is here.",
@@ -156,7 +147,7 @@ _EVEN: dict[str, StartFile] = {
         "min(p - 1, 1) / p",
         _OF_ROOT.format("copy(src=peer, dst=root, chunk=peer)"),
         'y = comm.gather(np.array([comm.rank]), root=0, algorithm="NAME")',
-        who=_ROOT,
+        first=_ROOT,
     ),
     "scatter": StartFile(
         "The root sends one rank after the other its block.",
@@ -165,7 +156,7 @@ _EVEN: dict[str, StartFile] = {
         _SHARE,
         _OF_ROOT.format("copy(src=root, dst=peer, chunk=peer)"),
         'x, y = np.arange(comm.size), np.empty(1, int)\ncomm.scatter(x, root=0, out=y, algorithm="NAME")',
-        who=_ROOT,
+        first=_ROOT,
     ),
     "all_to_all": StartFile(
         "Each rank sends each other rank its block, to its next neighbour first.",
