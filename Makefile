@@ -146,8 +146,11 @@ $(STAMPS)/modules: $(STAMPS)/venv FORCE
 FORCE:
 
 $(STAMPS)/build: $(STAMPS)/tools $(STAMPS)/modules CMakeLists.txt src/hocket/__init__.py $(CORE)
-	@echo "Building the core" >&2
-	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@echo "Building the core; all output goes to build/core.log" >&2
+	@mkdir -p build; rm -f $@.failed
+	@{ $(PIP:--quiet=--verbose) install --no-build-isolation --no-deps --editable . || touch $@.failed; } 2>&1 | tee build/core.log \
+	  | sed -un 's/.*\[\([1-9][0-9]*0\)\/\([0-9]*\)\] .*/  step \1 of \2/p' >&2
+	@if [ -e $@.failed ]; then rm $@.failed; cat build/core.log >&2; exit 1; fi
 	@touch $@
 
 # Type stubs of the compiled modules, for mypy.

@@ -159,7 +159,7 @@ def staged(schedule: Schedule) -> Schedule:
         ranks = np.flatnonzero(count)
         into = replace(rows.take(np.zeros(len(ranks), np.int64)), count=count[ranks].astype(np.int32))
         repeats += [Repeat(replace(into, src=ranks, dst=ranks + p)), Repeat(replace(rows, src=rows.src + p))]
-    whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
+    whole = schedule.vector_chunks
     return replace(schedule, collective="all_reduce", num_ranks=2 * p, num_chunks=whole, repeats=tuple(repeats))
 
 

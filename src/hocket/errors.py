@@ -14,11 +14,21 @@
     |-- ResourceError            memory, descriptors or threads ran out: .errno .call
     `-- InternalError            Hocket broke its own rules: please report it
 
-A bad argument is a plain ValueError or TypeError, raised before the first byte is sent.
+A bad argument is a plain ValueError or TypeError, raised before the first byte is sent. If it is a name that does not
+exist, `did_you_mean` says which name is near.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+
+def did_you_mean(found: object, names: Iterable[str]) -> str:
+    """The end of the error for a name that is none of `names`: "; did you mean 'ring'?", or "" if it is near none."""
+    from difflib import get_close_matches  # seldom needed, and every rank imports this module
+
+    by_plain_name = {name.lower(): name for name in names}
+    near = get_close_matches(str(found).lower(), by_plain_name, n=1)
+    return f"; did you mean {by_plain_name[near[0]]!r}?" if near else ""
 
 
 class HocketError(Exception):

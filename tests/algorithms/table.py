@@ -26,7 +26,7 @@ HEAD = """\
 |---|---|
 |name|the value of `algorithm=`, and a link to the program; "`_v` too": the uneven collective has it as well|
 |steps|number of steps|
-|sent|how much the rank that sends most sends; 1 is the whole vector, for all_to_all the blocks of all ranks|
+|sent|how much the rank that sends most sends; 1 is the whole vector, for all_to_all what one rank gives|
 |order of reduction|labels that the order of reduction earns|
 |ranks|rank counts that the algorithm takes|
 |best for|sizes and networks for which the algorithm is made|

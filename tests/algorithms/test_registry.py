@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.algorithms import ALGORITHMS, Algorithm, algorithm, find, load, registry
+from hocket.algorithms import ALGORITHMS, algorithm, load
 from hocket.algorithms.registry import is_built_in
 from hocket.errors import ScheduleError, VerifyError
 from hocket.schedule import Builder
@@ -41,7 +41,7 @@ def test_arguments_of_build_are_checked() -> None:
             ring.verify(*wrong)
     assert ring.build(np.int64(4)) is ring.build(4)
     for join in (ring.then, ring.beside):
-        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, such as hocket.ALGO.*; found 3"):
+        with pytest.raises(TypeError, match=f"{join.__name__}: expected an algorithm, such as .*; found 3"):
             join(3)  # type: ignore[arg-type]
 
 
@@ -129,102 +129,9 @@ def test_an_algorithm_can_call_another() -> None:
     assert called.verify(4, laws=(1, 2, 4)).num_steps == 4
 
 
-def test_who_remembers_by_name_is_told_of_a_later_definition(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told: list[Algorithm] = []
-    monkeypatch.setattr(registry, "on_replaced", [lambda: told.append(ALGORITHMS["broadcast", "star"])])
-    file = tmp_path / "own.py"
-    file.write_text(OWN.partition('@h.algorithm("barrier"')[0])
-    (first,) = load(str(file))
-    assert not told
-    (second,) = load(str(file))
-    assert told == [second]
-    assert second is not first
-    file.write_text(OWN)
-    with pytest.raises(ScheduleError):
-        load(str(file))
-    assert len(told) == 3 and told[2] is second, "what was replaced for a while is back"
-
-
 def test_chunks_are_needed() -> None:
     with pytest.raises(ScheduleError, match=rf"{__file__}:\d+: expected chunks="):
         algorithm("broadcast", name="hops")(chain)
-
-
-OWN = '''
-import hocket.algorithms as h
-
-@h.algorithm("broadcast", name="star", chunks=lambda p: 1, steps=lambda p: min(p - 1, 1), sent=lambda p: p - 1)
-def star(schedule):
-    """The root gives it to all."""
-    with schedule.step():
-        schedule.copy(src=schedule.root, dst=schedule.ranks[schedule.ranks != schedule.root], chunk=0)
-
-@h.algorithm("barrier", name="wrong", chunks=lambda p: 1)
-def wrong(schedule):
-    with schedule.step():
-        schedule.reduce(src=0, dst=schedule.num_ranks, chunk=0)
-'''
-
-
-def test_a_users_file_is_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    assert [one.name for one in load(str(file), prove=False)] == ["star", "wrong"]
-    (star,) = load(f"{file}:star", prove=False)
-    assert star.source.startswith(f"{file}:") and ALGORITHMS["broadcast", "star"] is star
-    assert star.verify(4, 2, laws=(1, 2, 4, 5)).sent == 3
-    with pytest.raises(ScheduleError, match=r"own.py:13: dst is not a rank"):
-        ALGORITHMS["barrier", "wrong"].build(2)
-
-
-def test_what_cannot_be_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    with pytest.raises(ValueError, match="found no file"):
-        load(str(tmp_path / "other.py"))
-    with pytest.raises(ValueError, match=r"one of those in .*own.py, star \(broadcast\), wrong \(barrier\)"):
-        load(f"{file}:stra")
-    assert ("broadcast", "star") not in ALGORITHMS  # A file that failed leaves nothing behind.
-    file.write_text("")
-    with pytest.raises(ValueError, match=r"own\.py, which registers none"):
-        load(str(file))
-
-
-def test_finding_by_name_or_file(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    served = {"all_reduce", "all_gather", "reduce_scatter", "all_gather_v", "reduce_scatter_v"}
-    assert {one.collective for one in find("ring")} == served
-    assert [one.name for one in find(str(file), "barrier", prove=False)] == ["wrong"]
-    assert find("star") == [ALGORITHMS["broadcast", "star"]]
-    for arguments, message in (
-        (
-            ("ring", "broadcast"),
-            r"algorithm for broadcast, one of binomial, .*direct, .*star or FILE.py:NAME; found 'ring'",
-        ),
-        (("rnig",), r"expected an algorithm, one of .*, ring, scatter_all_gather, .* or FILE.py:NAME; found 'rnig'"),
-        ((f"{file}:star", "barrier"), r"algorithm for barrier, one of those in .*own.py, star \(broadcast\);"),
-        ((str(tmp_path / "other.py"),), "expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            find(*arguments, prove=False)
-    with pytest.raises(ScheduleError, match="expected a collective"):
-        find("ring", "scatter_brain")
-
-
-@pytest.mark.parametrize("folder", ["a:b", "x.py:y", "a.xml:"])
-def test_colons_in_the_name_of_a_folder(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / folder / "own.py"
-    file.parent.mkdir()
-    file.write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    for path in (str(file), f"{folder}/own.py"):
-        assert [one.name for one in find(path, prove=False)] == ["star", "wrong"]
-        assert [one.name for one in find(f"{path}:star", prove=False)] == ["star"]
-        with pytest.raises(ValueError, match=r"one of those in .*own\.py, star .*own\.py:stra'"):
-            find(f"{path}:stra", prove=False)
-    with pytest.raises(ScheduleError, match=rf"^{file}:13: dst is not a rank"):
-        load(f"{file}:wrong")
 
 
 class Counted:
@@ -297,7 +204,7 @@ RIGHT = {
     ("mistake", "line", "message"),
     [
         # While the program writes its schedule.
-        ({"row": "schedule.cpoy(src=0, dst=1)"}, 7, "AttributeError: .*'cpoy'"),
+        ({"row": "schedule.cpoy(src=0, dst=1)"}, 7, "schedule has no 'cpoy'; expected .*; did you mean 'copy'"),
         ({"row": "schedule.ranks[99]"}, 7, "IndexError: index 99"),
         ({"row": "1 // 0"}, 7, "ZeroDivisionError: "),
         ({"row": "schedule.copy(0)"}, 7, r"TypeError: Builder.copy\(\) missing 1"),
@@ -326,7 +233,7 @@ def test_a_mistake_in_a_users_program_names_its_line(
 ) -> None:
     file = tmp_path / "own.py"
     file.write_text(MISTAKES.format(**RIGHT | mistake))
-    (one,) = load(str(file), prove=False)
+    (one,) = load(str(file))
     with pytest.raises(ScheduleError, match=rf"^{file}:{line}( \(own, 4 ranks\))?: .*{message}"):
         one.verify(4)
 
@@ -358,7 +265,7 @@ def test_a_file_that_cannot_be_run_names_its_line(
     file.write_text(MISTAKES.format(**RIGHT | mistake))
     before = dict(ALGORITHMS)
     with pytest.raises(ScheduleError, match=rf"^{file}:{line}: {message}"):
-        load(str(file), prove=False)
+        load(str(file))
     assert before == ALGORITHMS
 
 
@@ -410,7 +317,7 @@ def test_a_breach_of_the_law_names_the_line_of_the_step_or_of_the_algorithm(
 ) -> None:
     file = tmp_path / "own.py"
     file.write_text(BREACHES.format(**HELD | breach))
-    (one,) = load(str(file), prove=False)
+    (one,) = load(str(file))
     with pytest.raises(VerifyError, match=rf"^{file}:{line}: law {law} ?[:(]") as caught:
         one.verify(4)
     assert (caught.value.site, caught.value.law) == (f"{file}:{line}", law)
@@ -453,7 +360,7 @@ def test_threads_that_load_at_once_take_turns(tmp_path: Path) -> None:
 
     def load_one(file: Path) -> str:
         try:
-            return " ".join(one.name for one in load(str(file), prove=False))
+            return " ".join(one.name for one in load(str(file)))
         except ScheduleError:
             return "broken"
 

@@ -55,6 +55,13 @@ def test_a_module_beside_the_file_runs_with_it_every_time(tmp_path: Path, monkey
     assert sys.path == path and "stars_beside" not in sys.modules
 
 
+def test_what_schedule_does_not_have_is_told_with_all_that_it_has(tmp_path: Path) -> None:
+    file = write(tmp_path, own=STAR.replace("schedule.copy", "schedule.send"))
+    (star,) = load(str(file))
+    with pytest.raises(ScheduleError, match="has no 'send'; expected one of copy, reduce, step, repeat, include, num"):
+        star.build(2)
+
+
 def test_a_package_beside_the_file_may_import_what_lies_there(tmp_path: Path) -> None:
     write(tmp_path / "stars_package", near=STAR.format(name="near"), __init__="from stars_package import near")
     file = write(tmp_path, stars_of_package="import stars_package", own="import stars_of_package")

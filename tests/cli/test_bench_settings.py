@@ -26,6 +26,8 @@ from hocket.schedule import DTYPES
         (["broadcast", "-r", "2", "--ranks", "2"], "expected --root from 0 to 1, or all; found 2"),
         (["broadcast", "-r", "two"], "expected a rank or all; found 'two'"),
         (["all_reduce", "--algorithm", "rong"], "'rong'"),
+        (["all_reduce", "--algorithm", "ring,rong"], "'rong'"),
+        (["all_reduce", "--algorithm", "ring,direct", "--format", "osu"], "has the times of one algorithm; found 2"),
         (["all_gather", "--order", "rank"], "expected no --order for all_gather, which reduces nothing"),
         (["sendrecv", "--ranks", "3"], "expected an even number of ranks, found 3"),
         (["all_reduce", "-J", "/none/found.json"], "expected an existing folder for /none/found.json; found none"),

@@ -1,3 +1,4 @@
+import argparse
 import json
 import re
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import main
-from hocket.cli.argument_types import rank_counts
+from hocket.cli.argument_types import job_count, rank_counts
 from hocket.errors import InternalError, ScheduleError
 from hocket.view import name_counts
 
@@ -38,6 +39,62 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
         main(["frobnicate"])
     assert ended.value.code == 2
     assert "frobnicate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "near"),
+    [
+        ("sho", "show"),
+        ("--versoin", "--version"),
+        ("bench --rnaks 4 all_reduce", "--ranks"),
+        ("bench all_reduce --order=rnak", "rank"),
+        ("bench alreduce", "all_reduce"),
+        ("bench all_reduce -o summ", "sum"),
+        ("bench all_reduce -d flaot32", "float32"),
+        ("show rign", "ring"),
+        ("show ring --collective alreduce", "all_reduce"),
+        ("tune --collective alreduce", "all_reduce"),
+        ("show topology --topology toruss:4", "torus"),
+        ("simulate all_reduce --topology torus:4 --link nci:latency=1us", "nic"),
+    ],
+)
+def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(command.split())
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert re.search(rf"; did you mean '{near}'\?$", capsys.readouterr().err.strip())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("simulate all_reduce --topology ring:4 --overhead -1us", "--overhead: expected a time of 0 or more"),
+        ("simulate all_reduce --topology ring:4 --reduce -1GB/s", "--reduce: expected a bandwidth above 0"),
+        ("verify hierarchical --groups 99999999", "expected at most 1048576 ranks in all; found '99999999'"),
+        ("verify torus --dims 99999x99999", "expected at most 1048576 ranks in all; found '99999x99999'"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_at_once(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(command.split()) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "jobs"), [("1", 1), ("16", 16), ("-1", -1)])
+def test_numbers_of_jobs(text: str, jobs: int) -> None:
+    assert job_count(text) == jobs
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "-1us", "two", "9" * 20])
+def test_bad_numbers_of_jobs(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected 1 or more, or -1 for one per core"):
+        job_count(text)
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

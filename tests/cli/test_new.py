@@ -4,11 +4,31 @@ import json
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from hocket.cli import main
+from hocket.runtime import run_ranks
+from hocket.schedule import COLLECTIVES
+
+RESULTS = {  # of three ranks, by rank
+    "all_reduce": ["the sum is 6.0"] * 3,
+    "all_gather": ["[0 1 2]"] * 3,
+    "reduce_scatter": ["[0]", "[3]", "[6]"],
+    "broadcast": ["[1]"] * 3,
+    "reduce": ["[6]", "None", "None"],
+    "barrier": ["all are here"] * 3,
+    "gather": ["[0 1 2]", "None", "None"],
+    "scatter": ["[0]", "[1]", "[2]"],
+    "all_to_all": ["[0 1 2]"] * 3,
+    "all_gather_v": ["[0 1 1 2 2 2]"] * 3,
+    "reduce_scatter_v": ["[0]", "[3 6]", "[ 9 12 15]"],
+    "gather_v": ["[0 1 1 2 2 2]", "None", "None"],
+    "scatter_v": ["[0]", "[1 2]", "[3 4 5]"],
+    "all_to_all_v": ["[0 1 1 2 2 2]"] * 3,
+}
 
 
 def new(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -33,6 +53,25 @@ def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
     assert "1 of 1 algorithms hold: 16 schedules proved" in shell(verify, tmp_path)
     assert "all_reduce my_algo, 4 ranks" in shell(show, tmp_path)
     assert sorted(shell(run, tmp_path).splitlines()) == [f"rank {rank} of 4: the sum is 10.0" for rank in range(4)]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_there_is_a_start_for_each_collective(
+    collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.py"
+    code, out, _ = new(capsys, str(file), "--collective", collective.replace("_", "").title())
+    assert code == 0 and f" contains 'own', {'an' if collective[0] == 'a' else 'a'} {collective} algorithm" in out
+    assert main(["verify", str(file), "--ranks", "1-5"]) == 0
+    text = file.read_text()
+    assert max(map(len, text.splitlines())) <= 88 and text.count("\n") <= 35
+    algorithm, _, program = text.partition('if __name__ == "__main__":\n')
+    known: dict[str, object] = {}
+    exec(compile(algorithm, file, "exec"), known)
+    capsys.readouterr()
+    run_ranks(lambda: exec(textwrap.dedent(program), dict(known)), 3, kind="thread")
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert lines == [f"rank {rank} of 3: {result}" for rank, result in enumerate(RESULTS[collective])]
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def test_modules_and_commands_can_be_run(program: list[str]) -> None:
         ([], 2, "required: -n"),
         (["-n", "2"], 2, "expected a program"),
         (["-n", "0", "--", "x"], 2, "'0' is not a number of ranks"),
+        (["-n", "99999999", "--", "true"], 2, "expected at most 1024 on one host; found 99999999"),
         (["-n", "2", "--timeout", "-1", "--", "x"], 2, "'-1' is not a time"),
         (["-n", "2", "--", "no-such-program"], 127, "cannot start 'no-such-program'"),
         (
@@ -141,6 +142,24 @@ def test_bad_command_lines(arguments: list[str], code: int, words: str) -> None:
     line = [sys.executable, "-m", "hocket", "run", *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_ranks_are_counted_as_mpirun_counts_them(tmp_path: Path) -> None:
+    assert hocket_run(tmp_path, PREAMBLE + "print(size)", "-np", "2").stdout == "2\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "executable", "output"),
+    [("import sys; print(sys.argv[1])", False, "x\n"), ("#!/bin/sh\necho $1", True, "x\n"), ("echo 'no", False, "")],
+    ids=["python", "executable", "neither"],
+)
+def test_a_file_of_this_folder_needs_no_suffix(program: str, executable: bool, output: str, tmp_path: Path) -> None:
+    (tmp_path / "program").write_text(program)
+    (tmp_path / "program").chmod(0o755 if executable else 0o644)
+    line = [sys.executable, "-m", "hocket", "run", "-n", "1", "--", "program", "x"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0 if output else 126, output)
+    assert output or "cannot start 'program': Permission denied" in done.stderr
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

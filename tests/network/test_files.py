@@ -1,6 +1,7 @@
 """Files that describe networks: what they mean, and what is wrong with them, by line or entry."""
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_astra_rings_send_up_half_way_round() -> None:
     ranks = np.arange(16)
     links_up = ring.paths(ranks, (ranks + 8) % 16).links
     assert (ring.link_target[links_up] == (ring.link_source[links_up] + 1) % 16).all()
+
+
+def test_astra_names_blocks_in_upper_or_lower_case() -> None:
+    for other in (ASTRA.lower(), ASTRA.replace("FullyConnected", "fullyconnected")):
+        assert load(other).link_names(range(50)) == load(ASTRA).link_names(range(50))
 
 
 def test_simai_has_gpus_then_switches_and_cables() -> None:
@@ -249,6 +255,12 @@ def test_kinds_are_loaded_by_name() -> None:
         (ASTRA.replace("[ 2, 8, 4 ]", "[ 2.5, 8, 4 ]"), "expected positive whole numbers as npus_count"),
         (ASTRA.replace("[ 2, 8, 4 ]", "[ .nan, 8, 4 ]"), "expected positive whole numbers as npus_count"),
         (ASTRA.replace("2000.0", ".nan"), "expected positive numbers as latency, found nan"),
+        (
+            "nodes: {gpu: [a, no]}\nlinks: [{between: [a, b], link: qpi}]\n",
+            r"nodes: .* found False, .* quote such",
+        ),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, on], link: qpi}]\n", r"links\[0\]: .* found True, .* quote"),
+        ("topology: ring:4\nranks: [~]\n", "ranks: .* found None, .* quote"),
         (ASTRA.replace("Ring", "Torus"), "expected topology of Ring, FullyConnected, Switch; found 'Torus'"),
         (ASTRA.replace("50.0, 500.0", "-50.0, 500.0"), "expected positive numbers as latency, found -50.0"),
         (ASTRA.replace("200.0", "'fast'"), "expected positive numbers as bandwidth, found 'fast'"),
@@ -297,6 +309,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TopologyError, match="cannot read the topology file"):
         load(binary)
+
+
+def test_a_pipe_is_read_like_a_file() -> None:
+    end, begin = os.pipe()
+    os.write(begin, b"topology: ring:3")
+    os.close(begin)
+    assert load(f"/dev/fd/{end}").num_ranks == 3
+    os.close(end)
 
 
 @pytest.mark.parametrize("text", [ASTRA, SIMAI, SLURM, OURS])

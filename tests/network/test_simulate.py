@@ -78,11 +78,10 @@ def test_levels_agree_with_the_registry_where_steps_are_alike(num_ranks: int) ->
             continue
         layout = algorithm.layout(num_ranks)
         traffic = traffic_of(schedule)
-        vector = num_ranks if schedule.kind.blocks == "pair" else 1  # all_to_all: the input of one rank is a row
         reduced = sum(
             times * int(traffic.patterns[pattern].reduced.max()) for pattern, times in traffic.repeats
         ) * traffic.chunk_bytes(MIB)
-        steps, sent = layout.call(algorithm.steps), layout.call(algorithm.sent) * MIB * vector
+        steps, sent = layout.call(algorithm.steps), layout.call(algorithm.sent) * MIB
         expected = steps * ALPHA + sent * BETA + reduced * gamma
         for level in LEVELS:
             found = simulate(schedule, topology, MIB, level=level, options=options).seconds

@@ -304,10 +304,12 @@ def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:
     assert 'put the call under `if __name__ == "__main__":`' in errors
 
 
-def test_a_function_that_was_typed_in_is_a_type_error() -> None:
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_function_that_is_in_no_file_is_a_type_error(piped: bool) -> None:
     program = PROGRAM + "run_ranks(fail, 2)"
-    it = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "TypeError: run_ranks cannot send fail: it was typed in and is not in a file" in it.stderr
+    line = [sys.executable, "-"] if piped else [sys.executable, "-c", program]
+    it = subprocess.run(line, input=program if piped else "", capture_output=True, text=True, check=False)
+    assert "TypeError: run_ranks cannot send fail: it was typed in or piped in" in it.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

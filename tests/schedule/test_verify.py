@@ -274,6 +274,12 @@ def test_law_5_steps_and_sent_are_those_emitted() -> None:
     assert (error.rank, error.expected, error.found) == (0, "1", "2 (2)")
 
 
+def test_sent_of_all_to_all_counts_in_what_one_rank_gives() -> None:
+    schedule = build("all_to_all", 2, 4, lambda s: s.copy([0, 1, 0, 1], [0, 1, 1, 0], [0, 3, 1, 2]))
+    assert verify(schedule, declared=Declared(sent=Fraction(1, 2)), laws=LAWS).sent == Fraction(1, 2)
+    assert "in units of a rank's own vector" in str(refused(schedule, law=5, declared=Declared(sent=Fraction(1, 4))))
+
+
 def test_sent_is_a_maximum_and_leaves_out_local_rows() -> None:
     schedule = build("broadcast", 3, 2, lambda s: s.copy(src=0, dst=[0, 1, 2], chunk=0, count=2))
     assert verify(schedule, laws=LAWS).sent == 2

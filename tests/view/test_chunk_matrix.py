@@ -43,7 +43,7 @@ def test_the_steps_of_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = show(capsys, "ring", "-n", "3")
     assert code == 0
     assert text.startswith("all_reduce ring, 3 ranks\n")
-    assert "4 steps; data in 3 chunks; a rank sends at most 1.333 times the data" in text
+    assert "4 steps; data in 3 chunks; a rank sends at most 1.333 times the whole vector" in text
     assert matrices(text) == [
         (["1 1 1", "1 1 1", "1 1 1"], ["", "", ""]),
         (["1 [2] 1", "1 1 [2]", "[2] 1 1"], ["c1 += r2", "c2 += r0", "c0 += r1"]),
@@ -109,15 +109,39 @@ def test_input_and_output_have_letters_of_their_own(capsys: pytest.CaptureFixtur
     code, text = show(capsys, "pairwise", "-n", "3", "--collective", "all_to_all_v")
     assert code == 0 and "2 steps; data in 9 chunks of uneven length" in text
     assert matrices(text) == [
-        (["· · ·"] * 3, ["", "", ""]),
+        (["█ █ █"] * 3, ["", "", ""]),
         (
             ["[█] · [█]", "[█] [█] ·", "· [█] [█]"],
             ["o0 = r0.i0, o2 = r2.i0", "o1 = r1.i1, o0 = r0.i1", "o2 = r2.i2, o1 = r1.i2"],
         ),
         (["█ [█] █", "█ █ [█]", "[█] █ █"], ["o1 = r1.i0", "o2 = r2.i1", "o0 = r0.i2"]),
     ]
-    assert "from rank 0 (o0), 1 (o1) ... for its output" in text
+    assert "start   i0 i1 i2\n" in text and "step 0  o0 o1 o2  receives\n" in text
+    assert "from rank 0 (o0), 1 (o1) ... for its output; start: those for rank 0 (i0), 1 (i1) ..." in text
     assert "i2, o2, s2: chunk 2 of input, output, scratch memory" in text
+
+
+INTO_OUTPUT = """
+import hocket
+
+@hocket.algorithm("all_gather", name="into_output", chunks="P")
+def into_output(schedule):
+    rank = schedule.ranks
+    with schedule.step():
+        schedule.copy(rank, rank[:, None], src_chunk=0, dst_chunk=rank, src_buffer="input", dst_buffer="output")
+"""
+
+
+def test_before_the_first_step_a_rank_has_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(INTO_OUTPUT)
+    code, text = show(capsys, str(file), "-n", "3")
+    assert code == 0 and re.search(r"^start   i0\nrank 0  █\nrank 1  █\nrank 2  █\n\nstep 0  o0 o1 o2 ", text, re.M)
+
+
+def test_what_a_rank_sends_in_all_to_all_counts_in_its_own_vector(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = show(capsys, "direct", "-n", "4", "--collective", "all_to_all")
+    assert "a rank sends at most 0.75 times a rank's own vector\n" in text and "sent = (P - 1) / P\n" in text
 
 
 DETOURS = """

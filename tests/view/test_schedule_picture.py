@@ -114,7 +114,7 @@ def test_the_head_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     picture = drawn(capsys, "binomial", "--collective", "reduce", "-n", "6", "--root", "2")
     words = texts(picture)
     assert words[0] == picture.findtext(f"{SVG}title") == "reduce binomial, 6 ranks, root 2"
-    assert "3 steps; data in 1 chunk; a rank sends at most 1 times the data" in words
+    assert "3 steps; data in 1 chunk; a rank sends at most 1 times the whole vector" in words
     assert "order of reduction: balanced_tree, same_on_all_ranks, size_invariant" in words
 
 
@@ -131,6 +131,12 @@ def test_a_file_is_the_same_each_time_and_names_no_place(tmp_path: Path, capsys:
     code = main(["show", "ring", "--svg", str(path), "--json"])
     assert code == 0 and json.loads(capsys.readouterr().out)["name"] == "ring"
     assert path.read_text(encoding="utf-8") != written[0]
+
+
+def test_before_all_to_all_the_bars_show_what_ranks_give(capsys: pytest.CaptureFixture[str]) -> None:
+    found = titles(parts(drawn(capsys, "direct", "--collective", "all_to_all", "-n", "3"), "rank"))
+    assert found[:3] == [f"rank {rank} has i0, i1, i2" for rank in range(3)]
+    assert found[3:] == [f"rank {rank} has o0, o1, o2" for rank in range(3)]
 
 
 def test_text_of_a_user_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +182,10 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["ring", "--svg", "no/ring.svg"], "expected an existing folder for no/ring.svg; found none; create it first"),
         (["ring", "--msccl", "no/such/ring.xml"], "expected an existing folder for no/such/ring.xml; found none"),
         (["ring", "--svg", "."], "expected a writable file; found '.': Is a directory; choose another"),
-        (["mesh", "--axes", "dp=2", "--svg", "-"], "--svg belongs to algorithms; found 'mesh'"),
+        (
+            ["mesh", "--axes", "dp=2", "--svg", "-"],
+            "--svg belongs to algorithms and `hocket show topology`; found 'mesh'",
+        ),
         (["choice", "--msccl", "choice.xml"], "--msccl belongs to algorithms; found 'choice'"),
     ],
 )

@@ -10,7 +10,7 @@ from types import ModuleType
 from hocket.algorithms.msccl_file import algorithm_of
 from hocket.algorithms.registry import ALGORITHMS, REGISTERED, Algorithm, tell_replaced
 from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
-from hocket.errors import ScheduleError
+from hocket.errors import ScheduleError, did_you_mean
 from hocket.schedule import find_collective
 
 _NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; the last such colon ends the file name
@@ -21,7 +21,7 @@ _running: set[Path] = set()  # Files that are being run; guarded by _loading.
 _by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
-def find(reference: str, collective: str | None = None, *, prove: bool = True) -> list[Algorithm]:
+def find(reference: str, collective: str | None = None) -> list[Algorithm]:
     """All algorithms with this name, or those of a file (see load); with `collective`, only those for it.
 
     ValueError, with a list of what exists, if there is none.
@@ -31,7 +31,7 @@ def find(reference: str, collective: str | None = None, *, prove: bool = True) -
     known, path = list(ALGORITHMS.values()), ""
     found = [one for one in known if one.name == reference]
     if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
-        path, known = _split(reference)[0], load(reference, prove=prove)
+        path, known = _split(reference)[0], load(reference)
         found = known
     fitting = [one for one in found if collective in (None, one.collective)]
     if not fitting:
@@ -47,21 +47,21 @@ def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
     return fitting[0]
 
 
-def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
+def load(reference: str) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
-    An MSCCL file, "FILE.xml", has one algorithm, which is proved and not registered. Any other file runs every time
-    that it is loaded. The modules beside it that it imports run again too, unless the program itself has imported them.
-    What any other module registers when it is imported belongs to the file that imports it first. Each algorithm is
-    proved at once for the first few rank counts that it allows (VerifyError), and again for the rank count of a
-    communicator before it runs there. What the file prints goes to standard error. ValueError if the file registers no
+    An MSCCL file, "FILE.xml", has one algorithm, which is not registered. Any other file runs every time that it is
+    loaded. The modules beside it that it imports run again too, unless the program itself has imported them.
+    What any other module registers when it is imported belongs to the file that imports it first. Nothing is
+    proved: a communicator proves an algorithm for its own rank count before it runs there. What the file prints goes to
+    standard error. ValueError if the file registers no
     algorithm (of that name); ScheduleError, with the line, if it cannot run. Threads take turns.
     """
     path, name = _split(reference)
     if not Path(path).is_file():
         raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file {path!r}")
     if path.endswith(".xml"):
-        one = _load_msccl(path, prove)
+        one = algorithm_of(path)
         if name not in ("", one.name):
             raise _unknown(reference, None, [one], path)
         return [one]
@@ -78,9 +78,6 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             made = _registered_since(others, name)
             if not made:
                 raise _unknown(reference, None, _registered_since(others, ""), path)
-            for one in made if prove else ():
-                for num_ranks in [p for p in range(1, 65) if one.allows(p)][:5]:
-                    one.verify(num_ranks, num_ranks - 1)
         except BaseException:  # Remove what is wrong or not proved; other threads may be reading the rest.
             for one in _registered_since(before, ""):
                 del REGISTERED[one.collective, one.name]
@@ -88,13 +85,6 @@ def load(reference: str, *, prove: bool = True) -> list[Algorithm]:
             tell_replaced()
             raise
     return made
-
-
-def _load_msccl(path: str, prove: bool) -> Algorithm:
-    one = algorithm_of(path)
-    for num_ranks in [p for p in range(1, 65) if prove and one.allows(p)]:
-        one.verify(num_ranks, num_ranks - 1)
-    return one
 
 
 def _split(reference: str) -> tuple[str, str]:
@@ -114,7 +104,8 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     else:
         there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
-    return ValueError(f"expected {wanted}, {there}; found {reference!r}")
+    near = did_you_mean(_split(reference)[1] if path else reference, {one.name for one in known})
+    return ValueError(f"expected {wanted}, {there}; found {reference!r}{near}")
 
 
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:

@@ -240,12 +240,12 @@ def algorithm(
     argument is a ScheduleError with the line.
 
     chunks (how many `data` is cut into; not for a composition), steps, and sent (the most that a rank sends, in units
-    of the whole vector) are formulas such as "2 * (P - 1)" (see promise.py), or functions of the rank count p, and of
-    root, groups and dims if they have parameters with these names. labels are those labels of the certificate that must
-    hold for every rank count. ranks is ("an even number of", predicate) if not every rank count is allowed; the name of
-    an algorithm that takes any number may follow. An algorithm that works with groups or with a grid has groups= or
-    dims=, functions of p that give the default: sizes of groups of consecutive ranks, or lengths of the grid, the last
-    one fastest.
+    of the whole vector, for all_to_all of what one rank gives) are formulas such as "2 * (P - 1)" (see promise.py), or
+    functions of the rank count p, and of root, groups and dims if they have parameters with these names. labels are
+    those labels of the certificate that must hold for every rank count. ranks is ("an even number of", predicate) if
+    not every rank count is allowed; the name of an algorithm that takes any number may follow. An algorithm that works
+    with groups or with a grid has groups= or dims=, functions of p that give the default: sizes of groups of
+    consecutive ranks, or lengths of the grid, the last one fastest.
     """
     caller = sys._getframe(1)
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"

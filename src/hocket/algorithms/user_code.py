@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from hocket.algorithms.layout import partition
-from hocket.errors import ScheduleError
-from hocket.schedule import LABELS
+from hocket.errors import ScheduleError, did_you_mean
+from hocket.schedule import LABELS, Builder
 
 
 @contextmanager
@@ -143,6 +143,10 @@ def _describe(error: BaseException, file: str) -> str | None:
         return None if named else str(error)
     if type(error).__module__ == ScheduleError.__module__:
         return None
+    if isinstance(error, AttributeError) and isinstance(error.obj, Builder):
+        methods, values = ("copy", "reduce", "step", "repeat", "include"), [*vars(error.obj)]
+        known = [*methods, *(name for name in values if not name.startswith("_"))]
+        return f"schedule has no {error.name!r}; expected one of {', '.join(known)}{did_you_mean(error.name, known)}"
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -63,7 +63,7 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
 
     import numpy as np
 
-    from hocket.errors import TopologyError
+    from hocket.errors import TopologyError, did_you_mean
     from hocket.network import links
 
     readers = {"bandwidth": ("bytes_per_second", links.bytes_per_second), "latency": ("seconds", links.seconds)}
@@ -84,7 +84,8 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
     meant = topology.link_class == which if which else np.ones(topology.num_links, bool)
     if not meant.any():
         there = ", ".join(sorted(set(topology.link_class.tolist())))
-        raise ValueError(f"link: expected a class of links of {topology.name}, one of {there}; found {which!r}")
+        near = did_you_mean(which, there.split(", "))
+        raise ValueError(f"link: expected a class of links of {topology.name}, one of {there}; found {which!r}{near}")
     for column, constant in values.items():
         changed: Any = np.where(meant, constant, getattr(topology, column))
         topology = replace(topology, **{column: changed})

@@ -205,7 +205,7 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
     from hocket.schedule import find_collective
 
     if reference is not None:
-        return find(reference, collective, prove=False)
+        return find(reference, collective)
     if collective is not None:
         find_collective(collective)
     return [one for one in ALGORITHMS.values() if collective in (None, one.collective)]

@@ -93,7 +93,7 @@ def show(
     from hocket.answers.proofs import ranks_of_layout
     from hocket.errors import VerifyError
 
-    found = find(algorithm, collective, prove=False)
+    found = find(algorithm, collective)
     kinds = [one.collective for one in found]
     kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
     one = only(algorithm, [one for one in found if one.collective == kind])
@@ -119,7 +119,7 @@ def show(
         dims=layout.dims,
         num_chunks=schedule.num_chunks,
         num_steps=schedule.num_steps,
-        sent=float(schedule.sent().max()) / schedule.num_chunks,
+        sent=float(schedule.most_sent()),
         promised={"steps": said(one.steps), "sent": said(one.sent)},
         labels=tuple(labels),
         source=one.source,

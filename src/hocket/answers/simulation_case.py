@@ -145,7 +145,7 @@ class SimulationCase:
     def _found(self) -> "Algorithm":
         from hocket.algorithms import find, only
 
-        return only(self.algorithm, find(self.algorithm, self.collective, prove=False))
+        return only(self.algorithm, find(self.algorithm, self.collective))
 
 
 def _known(value: float) -> float | None:

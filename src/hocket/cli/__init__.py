@@ -9,8 +9,12 @@ imports this module, so it imports as little as possible.
 import argparse
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from hocket.errors import did_you_mean
 
 _COMMANDS = {
     "demo": "train a small network on handwritten digits; a proved algorithm sums every gradient",
@@ -30,7 +34,7 @@ _COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command and returns its exit code. argv does not hold the program's name (default: sys.argv[1:])."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
+    parser = _CommandParser(
         prog="hocket",
         description="Collective communication by small Python programs that are proved, predicted, run and explained.",
         epilog="`hocket COMMAND --help` describes one command. Try first: hocket demo",
@@ -44,13 +48,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == chosen and module is not None:
             module.add_arguments(command)
-    parsed = parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        used = parser if module is None else commands.choices[parsed.command]
+        near = [did_you_mean(one.partition("=")[0], re.findall(r"--[\w-]+", used.format_help())) for one in unknown]
+        used.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, near), '')}")
     if parsed.version:
         return _run(_print_version, parsed)
     if module is None:
         parser.print_help()
         return 2
     return _run(module.run, parsed)
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """Says which choice is near a wrong one, and takes -1us for a value. Sub-commands have such parsers too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # argparse takes -1 for the value of an option, but -1us for another option.
+        self._negative_number_matcher = re.compile(r"-[\d.]")
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and the message, and exits with code 2."""
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        super().error(message + near)
 
 
 def _print_version(_arguments: argparse.Namespace) -> int:

@@ -2,8 +2,12 @@
 
 import argparse
 import math
+import re
+from collections.abc import Callable, Iterable
 
 from hocket.answers import parse_size, read_rank_counts
+
+_MOST_RANKS_OF_LAYOUT = 1 << 20  # above, a schedule takes minutes
 
 
 def rank_counts(text: str) -> list[int]:
@@ -48,6 +52,14 @@ def time_limit(text: str) -> float:
     return seconds
 
 
+def job_count(text: str) -> int:
+    """Returns how many processes may work at once, -1 for one per core; for argparse."""
+    jobs = int(text) if re.fullmatch(r"-?\d{1,9}", text) else 0
+    if jobs < -1 or jobs == 0:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, or -1 for one per core; found {text!r}")
+    return jobs
+
+
 def add_layout(parser: argparse.ArgumentParser) -> None:
     """Declares --groups and --dims, which some algorithms take."""
     groups_help = "sizes of the groups of ranks, for algorithms that take them, for example 3,2"
@@ -66,11 +78,17 @@ def ranks_of_layout(arguments: argparse.Namespace) -> int | None:
 
 
 def _group_sizes(text: str) -> tuple[int, ...]:
-    return _numbers(text, ",", "sizes of groups, for example 3,2")
+    return _fitting(_numbers(text, ",", "sizes of groups, for example 3,2"), sum, text)
 
 
 def _grid_lengths(text: str) -> tuple[int, ...]:
-    return _numbers(text, "x", "lengths of a grid, for example 2x3")
+    return _fitting(_numbers(text, "x", "lengths of a grid, for example 2x3"), math.prod, text)
+
+
+def _fitting(numbers: tuple[int, ...], count: Callable[[Iterable[int]], int], text: str) -> tuple[int, ...]:
+    if count(numbers) > _MOST_RANKS_OF_LAYOUT:
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_RANKS_OF_LAYOUT} ranks in all; found {text!r}")
+    return numbers
 
 
 def _numbers(text: str, separator: str, expected: str) -> tuple[int, ...]:

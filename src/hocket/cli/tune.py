@@ -157,12 +157,14 @@ def _measure_machine(as_json: bool) -> int:
 
 def _collectives(text: str | None) -> list[str]:
     from hocket.cli.argument_types import collective_name
+    from hocket.errors import did_you_mean
     from hocket.runtime.tuning import tuner
 
     names = list(tuner.COLLECTIVES) if text is None else [collective_name(name.strip()) for name in text.split(",")]
     for name in names:
         if name not in tuner.COLLECTIVES:
-            raise ValueError(f"--collective: expected one of {', '.join(tuner.COLLECTIVES)}; found {name!r}")
+            near = did_you_mean(name, tuner.COLLECTIVES)
+            raise ValueError(f"--collective: expected one of {', '.join(tuner.COLLECTIVES)}; found {name!r}{near}")
     return names
 
 
@@ -178,7 +180,7 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
         for rule in result.rules:
             size = name_range(rule.min_bytes, None if rule.max_bytes == -1 else rule.max_bytes)
             table.add_row(rule.collective, str(rule.num_ranks), size, escape(rule.algorithm), _again(result, rule))
-        console.print(table)
+        console.print_table(table)
     else:
         console.print("No algorithm clearly beats the default: the tuner file needs no line.")
     console.print()

@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 
 UNKNOWN = math.nan
 """A constant without a source. A network that needs it raises an error that asks the user for the value."""
@@ -85,7 +85,7 @@ _PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi"
 def find_link(name: str) -> Link:
     """Returns the link of this name. Raises a TopologyError that lists all names if there is none."""
     if name not in LINKS:
-        raise TopologyError(f"expected a link, one of {', '.join(LINKS)}; found {name!r}")
+        raise TopologyError(f"expected a link, one of {', '.join(LINKS)}; found {name!r}{did_you_mean(name, LINKS)}")
     return LINKS[name]
 
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.reach import ranges
 from hocket.network.shortest import Router, make_router
 from hocket.network.topology import Ints, Routing, Topology
@@ -136,7 +136,8 @@ class Supplied:
         names = list(self.ways[ends])
         for name in (*ends, *names):
             if name not in topology.node_numbers:
-                raise TopologyError(f"{topology.name}: the path {names} has an unknown node {name!r}")
+                near = did_you_mean(name, topology.node_numbers)
+                raise TopologyError(f"{topology.name}: the path {names} has an unknown node {name!r}{near}")
         if not names or (names[0], names[-1]) != ends:
             raise TopologyError(f"{topology.name}: expected a complete path from {ends[0]} to {ends[1]}; found {names}")
         return [topology.node_numbers[name] for name in names]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.flow_hash import mix
 from hocket.network.reach import unreached
 
@@ -195,7 +195,10 @@ class Topology:
         for rank in ranks:
             if isinstance(rank, str):
                 if rank not in self.node_numbers:
-                    raise TopologyError(f"{self.name} has no node {rank!r}; its nodes are {_some(self.node_names)}")
+                    near = did_you_mean(rank, self.node_names)
+                    raise TopologyError(
+                        f"{self.name} has no node {rank!r}; its nodes are {_some(self.node_names)}{near}"
+                    )
                 nodes.append(self.node_numbers[rank])
             elif 0 <= rank < self.num_ranks:
                 nodes.append(int(self.ranks[rank]))
@@ -221,7 +224,8 @@ class Topology:
         """Returns the network with other constants of the links from source to target (not of those back)."""
         for name in (source, target):
             if name not in self.node_numbers:
-                raise TopologyError(f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}")
+                near = did_you_mean(name, self.node_names)
+                raise TopologyError(f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}{near}")
         ends = (self.node_numbers[source], self.node_numbers[target])
         chosen = (self.link_source == ends[0]) & (self.link_target == ends[1])
         if not chosen.any():

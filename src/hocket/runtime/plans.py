@@ -69,7 +69,8 @@ def launched(
 def find(collective: str, name: str) -> Algorithm:
     """Returns the algorithm of this name, or raises ValueError; "FILE.py:NAME" takes it from a user's file, run once.
 
-    NAME may be left out if the file has exactly one algorithm for the collective.
+    NAME may be left out if the file has exactly one algorithm for the collective. Nothing is proved yet: `prepare`
+    proves what runs.
     """
     found = ALGORITHMS.get((collective, name))
     if found is not None:

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import ScheduleError
+from hocket.errors import ScheduleError, did_you_mean
 from hocket.schedule.collective import find_collective
 from hocket.schedule.ir import COLUMNS, Buffer, Repeat, Schedule, Step, concatenate
 from hocket.schedule.shape import Shape
@@ -190,7 +190,8 @@ class Builder:
         unknown = set(where).difference(RowArguments.__annotations__)
         if unknown:
             known, found = ", ".join(("src", "dst", "chunk", *RowArguments.__annotations__)), ", ".join(sorted(unknown))
-            raise ScheduleError(f"{site}: {method}: expected arguments among {known}; found {found}")
+            near = did_you_mean(min(unknown), known.split(", "))
+            raise ScheduleError(f"{site}: {method}: expected arguments among {known}; found {found}{near}")
         if self._calls is None:
             raise ScheduleError(
                 f"{site}: rows belong to a step; write `with schedule.step():` or schedule.repeat() around"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import ScheduleError
+from hocket.errors import ScheduleError, did_you_mean
 
 Extent = Literal["whole", "own", "root", "row", "column"]
 Ints = npt.NDArray[np.int64]
@@ -51,6 +51,11 @@ class Collective:
         them.
         """
         return self.reduces and self.exactly_once
+
+    @property
+    def vector(self) -> str:
+        """What sizes and promises count in, in words: the whole `data`, or for pairs of ranks what one rank gives."""
+        return "a rank's own vector" if self.blocks == "pair" else "the whole vector"
 
     def bus_factor(self, num_ranks: int) -> float:
         """busbw / algbw: what NCCL's PERFORMANCE.md defines, so that a perfect ring has the bandwidth of its links."""
@@ -201,7 +206,9 @@ COLLECTIVES: dict[str, Collective] = {collective.name: collective for collective
 def find_collective(name: str) -> Collective:
     """The collective with this name; ScheduleError, with a list of the names, if there is none."""
     if name not in COLLECTIVES:
-        raise ScheduleError(f"expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r}")
+        raise ScheduleError(
+            f"expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r}{did_you_mean(name, COLLECTIVES)}"
+        )
     return COLLECTIVES[name]
 
 

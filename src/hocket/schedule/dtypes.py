@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import did_you_mean
+
 
 class Dtype(NamedTuple):
     """One element type.
@@ -61,7 +63,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     not installed.
     """
     if name not in DTYPES:
-        raise ValueError(f"expected a dtype, one of {', '.join(DTYPES)}; found {name!r}")
+        raise ValueError(f"expected a dtype, one of {', '.join(DTYPES)}; found {name!r}{did_you_mean(name, DTYPES)}")
     if name not in EXTENSION_DTYPES:
         return np.dtype(name)
     try:

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -224,6 +225,15 @@ class Schedule:
             chunks = np.bincount(step.src[away], step.count[away], self.num_ranks)
             sent += repeat.times * chunks.astype(np.int64)
         return sent
+
+    @property
+    def vector_chunks(self) -> int:
+        """Chunks of the vector that sizes and promises count in: `data`, or for pairs of ranks what one rank gives."""
+        return self.num_chunks // (self.num_ranks if self.kind.blocks == "pair" else 1)
+
+    def most_sent(self) -> Fraction:
+        """The most that a rank sends to others, in units of this vector."""
+        return Fraction(int(self.sent().max()), self.vector_chunks)
 
     @cached_property
     def uses_data(self) -> bool:

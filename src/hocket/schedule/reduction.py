@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import did_you_mean
 from hocket.schedule.dtypes import dtype_name, numpy_dtype
 from hocket.schedule.function_identity import function_text
 
@@ -117,7 +118,9 @@ def _named(name: str) -> Reduction:
     if name not in REDUCTIONS:
         plain = ", ".join(one for one in REDUCTIONS if one not in _HOW_TO_MAKE)
         made = " or ".join(_HOW_TO_MAKE.values())
-        raise ValueError(f"expected a reduction, one of {plain}, or {made}; found {name!r}")
+        raise ValueError(
+            f"expected a reduction, one of {plain}, or {made}; found {name!r}{did_you_mean(name, REDUCTIONS)}"
+        )
     return Reduction(name)
 
 

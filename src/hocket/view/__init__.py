@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hocket.view.schedules.schedule_picture import draw_schedule as draw_schedule
     from hocket.view.schedules.schedule_text import print_schedule as print_schedule
     from hocket.view.terminal import Terminal as Terminal
+    from hocket.view.terminal import num_fitting as num_fitting
+    from hocket.view.terminal import terminal_width as terminal_width
     from hocket.view.traces.trace_summary import summarise as summarise
     from hocket.view.traces.trace_tables import print_summary as print_summary
     from hocket.view.traces.trace_timeline import Timeline as Timeline
@@ -43,7 +45,7 @@ else:
             "proof_text": ["print_proof"],
             "schedules.schedule_picture": ["draw_schedule"],
             "schedules.schedule_text": ["print_schedule"],
-            "terminal": ["Terminal"],
+            "terminal": ["Terminal", "num_fitting", "terminal_width"],
             "traces.trace_summary": ["summarise"],
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],

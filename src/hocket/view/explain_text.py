@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 from hocket.view.words import name_bytes, name_count, name_range, name_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from hocket.view.terminal import Terminal
 
 _ROUGHLY = 1.3  # rough predictions whose ratio is smaller count as equal
 _WORTH_SAYING = 0.1  # share of the winner's time; smaller differences are not mentioned
 _PARTS = (("latency", "steps"), ("bandwidth", "sent"), ("reduction", "reduced"))
 
 
-def print_explanation(console: "Console", found: dict[str, Any]) -> None:
+def print_explanation(console: "Terminal", found: dict[str, Any]) -> None:
     """Prints the table of candidates and sentences about their numbers."""
     from rich.markup import escape
 
@@ -20,7 +20,7 @@ def print_explanation(console: "Console", found: dict[str, Any]) -> None:
     call = f"{found['collective']}, {name_count(found['num_ranks'], 'rank')}{size}"
     console.print(f"{call}: [bold]{escape(found['algorithm'])}[/] runs, {escape(decided(found))}.")
     console.print()
-    console.print(_table(found))
+    console.print_table(_table(found))
     console.print()
     for paragraph in (why(found), *_where(found)):
         console.print(paragraph, markup=False)

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from rich.console import Console
-
+from hocket.view.terminal import Terminal
 from hocket.view.words import name_counts
 
 
-def print_proof(console: Console, facts: dict[str, Any], asked: Sequence[dict[str, Any]]) -> None:
+def print_proof(console: Terminal, facts: dict[str, Any], asked: Sequence[dict[str, Any]]) -> None:
     """Prints a line for each algorithm that holds, the first failure of each law, and how many hold.
 
     `facts` are those of --json; `asked` are all algorithms, also those that fail.
@@ -24,7 +23,7 @@ def print_proof(console: Console, facts: dict[str, Any], asked: Sequence[dict[st
             ranks, labels = name_counts(list(one["ranks"])), ", ".join(one["labels"])
             table.add_row(one["collective"], escape(one["name"]), ranks, str(one["num_schedules"]), labels)
     if table.row_count:
-        console.print(table)
+        console.print_table(table)
 
     def kind_of(failure: dict[str, Any]) -> tuple[Any, ...]:
         return failure["collective"], failure["name"], failure["law"]

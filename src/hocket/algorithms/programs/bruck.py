@@ -57,8 +57,8 @@ bruck_all_reduce = algorithm(
 
 
 def _sent_to_all(p: int) -> float:
-    """1 / P**2 for each bit that is set in 1, 2 ... P - 1: about log2(P) / (2 * P)"""
-    return sum(distance.bit_count() for distance in range(p)) / p**2
+    """1 / P for each bit that is set in 1, 2 ... P - 1: about log2(P) / 2"""
+    return sum(distance.bit_count() for distance in range(p)) / p
 
 
 @algorithm(

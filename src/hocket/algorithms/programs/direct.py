@@ -169,7 +169,7 @@ def direct_scatter(schedule: Builder) -> None:
     name="direct",
     chunks="P * P",
     steps="1",
-    sent="(P - 1) / P**2",
+    sent="(P - 1) / P",
 )
 def direct_all_to_all(schedule: Builder) -> None:
     """Every rank sends every other rank its block, to its next neighbour first, so that no rank is the first target of

@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def _sent(p: int, groups: tuple[int, ...]) -> float:
-    """(2 - 1 / G - 1 / M) / P for groups of equal size: what crosses by way of another rank is sent twice"""
+    """2 - 1 / G - 1 / M for groups of equal size: what crosses by way of another rank is sent twice"""
     # Each rank first gives to others of its group, then sends to other groups what its whole group has for them.
     sizes = np.array(groups)
     most = 0
@@ -19,7 +19,7 @@ def _sent(p: int, groups: tuple[int, ...]) -> float:
         crossing = np.array([np.bincount(np.arange(other) % size, minlength=size) for other in sizes]).sum(axis=0)
         crossing -= 1  # Each number comes once in the own group, which does not count.
         most = max(most, int((p - 1 - crossing + size * crossing).max()))
-    return most / p**2
+    return most / p
 
 
 @algorithm(

@@ -16,7 +16,7 @@ _WINDOW = 8  # The number of messages of a rank that are under way at once in sp
     name="pairwise",
     chunks="P * P",
     steps="max(P - 1, 1)",
-    sent="(P - 1) / P**2",
+    sent="(P - 1) / P",
 )
 def pairwise_all_to_all(schedule: Builder) -> None:
     """In step d every rank sends to the rank d further on its block, and receives one from the rank d before.
@@ -36,7 +36,7 @@ def pairwise_all_to_all(schedule: Builder) -> None:
     name="spread_out",
     chunks="P * P",
     steps="max(ceil((P - 1) / 8), 1)",
-    sent="(P - 1) / P**2",
+    sent="(P - 1) / P",
 )
 def spread_out_all_to_all(schedule: Builder) -> None:
     """Like pairwise, with 8 distances in one step.

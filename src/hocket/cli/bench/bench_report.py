@@ -5,7 +5,9 @@ The first 13 columns are those of NCCL's tests, so that programs that read their
 
 import json
 import platform
+import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +16,13 @@ from hocket.cli.bench.bench_settings import BenchSettings, as_config, op_in_nccl
 from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import host_bound, machine_costs
 from hocket.schedule import COLLECTIVES
-from hocket.view import name_count, saving
+from hocket.view import name_count, num_fitting, saving, terminal_width
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
+
+PLACE_TITLES, PLACE_UNITS = ("size", "count", "type", "redop", "root"), ("(B)", "(elements)", "", "", "")
+PLACE_WIDTHS = (12, 12, 8, 6, 6)
+GAP = "  "  # between two columns
 
 _LEAST_BOUND = 2e-8  # seconds; reading the clock takes as long, so a share of a smaller bound means nothing
 _MODES = ("out_of_place", "in_place")
@@ -59,7 +65,8 @@ class Timing:
 class Row:
     """One size. num_bytes and count are asked_bytes rounded down to whole blocks. root is -1 without a root.
 
-    A mode is None if the collective does not have it.
+    A mode is None if the collective does not have it, or if algorithms are compared. algorithm is None if the size
+    decides.
     """
 
     asked_bytes: int
@@ -70,6 +77,7 @@ class Row:
     root: int
     out_of_place: Timing | None
     in_place: Timing | None
+    algorithm: str | None = None
 
 
 class Report:
@@ -79,6 +87,7 @@ class Report:
         self._settings = settings
         self._costs: MachineCosts | None = None
         self._num_cores = 0
+        self._width = terminal_width()
         self._rows: list[Row] = []
         self._started = time.strftime("%Y-%m-%d %H:%M:%S")
         self._factor = bus_factor(settings.collective, settings.num_ranks)
@@ -87,7 +96,7 @@ class Report:
         """Prints the header. num_cores counts the cores of all ranks together."""
         self._num_cores, self._costs = num_cores, machine_costs.load(num_cores)
         if self._settings.format == "nccl":
-            _print(*self._head(), *self._columns())
+            _print(*self._wrapped(self._head()), *self._columns())
         elif self._settings.format == "osu":
             name = _NAMES_OF_OSU.get(self._settings.collective, self._settings.collective)
             titles = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"]
@@ -103,7 +112,8 @@ class Report:
         """Adds a row and prints it, if the format allows."""
         self._rows.append(row)
         if self._settings.format == "nccl":
-            _print(self._line(row))
+            if (line := self._line(row)) is not None:
+                _print(line)
         elif self._settings.format == "osu":
             _print(self._line_of_osu(row))
         elif self._settings.format == "csv":
@@ -113,7 +123,7 @@ class Report:
     def end(self) -> None:
         """Prints the footer and writes the file of -J. Raises ValueError if that cannot be written."""
         if self._settings.format == "nccl":
-            _print(*self._foot())
+            _print(*self._wrapped(self._foot()))
         self._finish(self.as_json())
 
     def fail(self, error: BaseException) -> None:
@@ -136,7 +146,7 @@ class Report:
         lines = [
             f"# hocket {__version__} bench {settings.collective}: {name_count(settings.num_ranks, 'rank')} on "
             f"{name_count(self._num_cores, 'core')} of {platform.node()}, {memory} memory, "
-            f"algorithm {settings.algorithm or 'by size'}",
+            f"algorithm {', '.join(filter(None, settings.algorithms)) or 'by size'}",
             f"# minBytes {settings.min_bytes} maxBytes {settings.max_bytes} step: {step} "
             f"warmup iters: {settings.warm_up} iters: {iterations} agg iters: {settings.aggregated} "
             f"validation: {settings.num_checks} time: {_REPORTED_TIME[settings.average]}",
@@ -150,48 +160,59 @@ class Report:
             lines.append(f"# Sizes are rounded down to whole {blocks}")
         return [*lines, "#"]
 
+    def _wrapped(self, lines: list[str]) -> list[str]:
+        if self._width is None:
+            return lines
+        return [part for line in lines for part in textwrap.wrap(line, self._width, subsequent_indent="#   ")]
+
     def _columns(self) -> list[str]:
-        places = " " * 52
-        modes = "".join(f"  {mode:^31}" for mode in ("out-of-place", "in-place"))
-        width = 38 if self._settings.percentiles else 20
-        behind = "".join(f"  {mode:^{width - 2}}" for mode in ("out-of-place", "in-place"))
-        names = ["size", "count", "type", "redop", "root"]
-        measured = _cells("time", "algbw", "busbw", "#wrong") * 2
+        """Returns the lines of titles: modes, names, units."""
         more, units = ["bound(us)", "%bound"], ["", ""]
         if self._settings.percentiles:
             more, units = [*more, "p50", "p99"], [*units, "(us)", "(us)"]
-        return [
-            f"#{places[1:]}{modes}{behind}".rstrip(),
-            "#" + _place(*names)[1:] + measured + _more(*more) * 2,
-            "#"
-            + _place("(B)", "(elements)", "", "", "")[1:]
-            + _cells("(us)", "(GB/s)", "(GB/s)", "") * 2
-            + (_more(*units) * 2).rstrip(),
-        ]
+        names = [*PLACE_TITLES, *["time", "algbw", "busbw", "#wrong"] * 2, *more * 2]
+        below = [*PLACE_UNITS, *["(us)", "(GB/s)", "(GB/s)", ""] * 2, *units * 2]
+        sizes = [len(PLACE_WIDTHS), 4, 4, len(more), len(more)]
+        groups, begin = [], 0
+        for title, size in zip(["", *["out-of-place", "in-place"] * 2], sizes, strict=True):
+            widths = self._widths[begin : begin + size]
+            groups.append(f"{title:^{sum(widths) + len(GAP) * (size - 1)}}")
+            begin += size
+        modes = GAP.join(groups)[: len(self._joined(names))].rstrip()
+        return ["#" + line[1:] for line in (modes, self._joined(names), self._joined(below).rstrip())]
 
-    def _line(self, row: Row) -> str:
-        kind = self._settings
-        redop = op_in_nccl(row.op) if kind.reduces else "none"
-        dtype = type_in_nccl(row.dtype) if kind.moves_data else "none"
-        place = _place(str(row.num_bytes), str(row.count), dtype, redop, str(row.root))
-        cells, more = "", ""
+    def _joined(self, cells: Sequence[str]) -> str:
+        """Returns the cells of a line, as many as fit into the terminal."""
+        num_cells = num_fitting(self._widths, len(GAP), self._width)
+        return GAP.join(f"{cell:>{width}}" for cell, width in zip(cells[:num_cells], self._widths, strict=False))
+
+    @property
+    def _widths(self) -> list[int]:
+        more = [9, 6, 7, 7] if self._settings.percentiles else [9, 6]
+        return [*PLACE_WIDTHS, *[7, 6, 6, 6] * 2, *more * 2]
+
+    def _line(self, row: Row) -> str | None:
+        """Returns the line that a row completes; None if it completes none."""
+        cells, more = place_cells(self._settings, row), list[str]()
         for mode in _MODES:
             timing: Timing | None = getattr(row, mode)
             if timing is None:
-                cells += _cells("-", "-", "-", "-")
-                more += _more(*["-"] * (4 if kind.percentiles else 2))
+                cells += ["-"] * 4
+                more += ["-"] * (4 if self._settings.percentiles else 2)
                 continue
             algbw, busbw = self._bandwidths(row, timing)
             wrong = "N/A" if timing.num_wrong is None else str(timing.num_wrong)
-            cells += _cells(fixed(timing.seconds * 1e6, 7), fixed(algbw, 6), fixed(busbw, 6), wrong)
-            bound = self._bound(row, mode)
-            found = ["-", "-"]
-            if bound is not None and bound >= _LEAST_BOUND:
-                found = [fixed(bound * 1e6, 9), fixed(bound / timing.seconds * 100, 6)]
+            cells += [fixed(timing.seconds * 1e6, 7), fixed(algbw, 6), fixed(busbw, 6), wrong]
+            bound, printed = self._bound(row, mode), self._printed_bound(row, mode)
+            found = [printed, "-" if bound is None or printed == "-" else fixed(bound / timing.seconds * 100, 6)]
             if timing.percentiles is not None:
                 found += [fixed(seconds * 1e6, 7) for seconds in timing.percentiles]
-            more += _more(*found)
-        return place + cells + more
+            more += found
+        return self._joined([*cells, *more])
+
+    def _printed_bound(self, row: Row, mode: str) -> str:
+        bound = self._bound(row, mode)
+        return "-" if bound is None or bound < _LEAST_BOUND else fixed(bound * 1e6, 9)
 
     def _foot(self) -> list[str]:
         wrong, bandwidth = self._num_out_of_bounds(), self._average_bandwidth()
@@ -199,6 +220,10 @@ class Report:
             f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
             f"# Avg bus bandwidth    : {bandwidth:g}",
         ]
+        left_out = len(self._widths) - num_fitting(self._widths, len(GAP), self._width)
+        if left_out:
+            columns = name_count(left_out, "column")
+            lines.append(f"# The terminal is too narrow for {columns}: widen it, pipe the output, or use --json")
         if self._costs is None:
             lines.append(f"# bound(us)            : {UNMEASURED}")
         return [*lines, "#"]
@@ -246,6 +271,7 @@ class Report:
 
     def _as_json(self, row: Row) -> dict[str, Any]:
         place = {
+            "algorithm": row.algorithm,
             "size": row.num_bytes,
             "asked_size": row.asked_bytes,
             "count": row.count,
@@ -332,16 +358,11 @@ def fixed(value: float, width: int) -> str:
     return f"{value:.0e}"
 
 
-def _place(size: str, count: str, dtype: str, redop: str, root: str) -> str:
-    return f"{size:>12}  {count:>12}  {dtype:>8}  {redop:>6}  {root:>6}"
-
-
-def _cells(seconds: str, algbw: str, busbw: str, wrong: str) -> str:
-    return f"  {seconds:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}"
-
-
-def _more(bound: str, percent: str, *percentiles: str) -> str:
-    return f"  {bound:>9}  {percent:>6}" + "".join(f"  {one:>7}" for one in percentiles)
+def place_cells(settings: BenchSettings, row: Row) -> list[str]:
+    """Returns what a line begins with: size, count, type, reduction and root."""
+    redop = op_in_nccl(row.op) if settings.reduces else "none"
+    dtype = type_in_nccl(row.dtype) if settings.moves_data else "none"
+    return [str(row.num_bytes), str(row.count), dtype, redop, str(row.root)]
 
 
 def _us(seconds: float | None) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.answers import check_memory
+from hocket.errors import did_you_mean
 from hocket.runtime import plans
 from hocket.runtime.tuning import host_bound
 from hocket.schedule import (
@@ -50,7 +51,7 @@ class BenchSettings:
     average: int
     timeout: float
     registered: bool
-    algorithm: str | None
+    algorithms: tuple[str | None, ...]  # None: by size; several are compared
     order: str | None
     percentiles: bool
     format: str
@@ -125,9 +126,9 @@ def find_operation(text: str) -> str:
     """Returns the collective, or send_recv, given Hocket's or NCCL's spelling. Raises ValueError if there is none."""
     found = host_bound.MESSAGE if plain_spelling(text) == host_bound.MESSAGE else find_collective_name(text)
     if found is None:
-        raise ValueError(
-            f"expected a collective, one of {', '.join([*COLLECTIVES, host_bound.MESSAGE])}; found {text!r}"
-        )
+        known = [*COLLECTIVES, host_bound.MESSAGE]
+        near = did_you_mean(text, known)
+        raise ValueError(f"expected a collective, one of {', '.join(known)}; found {text!r}{near}")
     return found
 
 
@@ -147,7 +148,9 @@ def find_ops(text: str) -> tuple[str, ...]:
     """Returns one reduction, given Hocket's or NCCL's spelling, or for "all" every reduction. Raises ValueError."""
     ours = {theirs: name for name, theirs in _OPS_OF_NCCL.items()}.get(text, text)
     if ours != ALL and ours not in _OPS:
-        raise ValueError(f"expected a reduction, one of {', '.join(_OPS)} or all; found {text!r}")
+        raise ValueError(
+            f"expected a reduction, one of {', '.join(_OPS)} or all; found {text!r}{did_you_mean(text, _OPS)}"
+        )
     return _OPS if ours == ALL else (ours,)
 
 
@@ -180,11 +183,13 @@ def check(settings: BenchSettings) -> None:
             raise ValueError(f"expected --root from 0 to {ranks - 1}, or all; found {root}")
     if settings.order is not None and not settings.reduces:
         raise ValueError(f"expected no --order for {settings.collective}, which reduces nothing")
-    if settings.algorithm is not None:
+    if len(settings.algorithms) > 1 and settings.format == "osu":
+        raise ValueError(f"--format osu has the times of one algorithm; found {len(settings.algorithms)}")
+    for algorithm in filter(None, settings.algorithms):
         if settings.collective == host_bound.MESSAGE:
             raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which uses none")
-        if not plans.find(settings.collective, settings.algorithm).allows(ranks):
-            raise ValueError(f"algorithm {settings.algorithm!r} of {settings.collective} cannot use {ranks} ranks")
+        if not plans.find(settings.collective, algorithm).allows(ranks):
+            raise ValueError(f"algorithm {algorithm!r} of {settings.collective} cannot use {ranks} ranks")
     if settings.reduces and not any(True for _ in settings.runs()):
         raise ValueError("none of these reductions is defined for any of these types")
     if settings.reduces and len(settings.ops) == len(settings.dtypes) == 1:
@@ -225,6 +230,6 @@ def as_config(settings: BenchSettings) -> dict[str, Any]:
         "blocking_collectives": settings.blocking,
         "average": settings.average,
         "memory": "registered" if settings.registered else "private",
-        "algorithm": settings.algorithm,
+        "algorithm": ",".join(filter(None, settings.algorithms)) or None,
         "order": settings.order,
     }

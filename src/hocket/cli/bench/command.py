@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calls.add_argument(
         "--memory", choices=("private", "registered"), default="private", help="memory of the buffers (default private)"
     )
-    calls.add_argument("--algorithm", metavar="NAME", help="a registered name or FILE.py:NAME (default: by size)")
+    algorithm_help = "a registered name or FILE.py:NAME (default: by size); several are compared side by side"
+    calls.add_argument("--algorithm", metavar="NAME,...", help=algorithm_help)
     calls.add_argument("--order", choices=_ORDERS, help="the order of reduction (default fast)")
     timing = parser.add_argument_group("timing")
     timing.add_argument(
@@ -154,7 +155,7 @@ def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
         average=arguments.average,
         timeout=arguments.timeout,
         registered=arguments.memory == "registered",
-        algorithm=arguments.algorithm,
+        algorithms=(None,) if arguments.algorithm is None else tuple(arguments.algorithm.split(",")),
         order=arguments.order,
         percentiles=arguments.percentiles or arguments.format in ("json", "csv") or arguments.json_file is not None,
         format=arguments.format,

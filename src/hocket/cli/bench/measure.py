@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 import hocket
 from hocket.cli.bench.bench_cases import BenchCase, Buffers, make_case
+from hocket.cli.bench.bench_comparison import ComparisonReport
 from hocket.cli.bench.bench_report import Report, Row, Timing
 from hocket.cli.bench.bench_settings import BenchSettings
 from hocket.runtime import Communicator, discover
@@ -37,7 +38,8 @@ def run_as_rank(settings: BenchSettings) -> int:
     """
     environment = discover()
     size = environment.size
-    report = Report(settings) if environment.rank == 0 else None
+    kind = ComparisonReport if len(settings.algorithms) > 1 else Report
+    report = kind(settings) if environment.rank == 0 else None
     try:
         if size != settings.num_ranks:
             raise ValueError(f"--ranks {settings.num_ranks}, but {size} ranks were started; leave --ranks out")
@@ -76,28 +78,36 @@ class Bench:
             comm.configure(timeout=settings.timeout)
             self._book.configure(timeout=settings.timeout)
         if settings.collective != host_bound.MESSAGE:
-            comm.configure(settings.collective, algorithm=settings.algorithm, order=settings.order)
+            comm.configure(settings.collective, algorithm=settings.algorithms[0], order=settings.order)
 
     def rows(self) -> Iterator[Row]:
-        """Measures row after row, in the order of printing."""
+        """Measures row after row, in the order of printing; at each size, all algorithms in turn."""
         settings = self._settings
         buffers = Buffers(settings.max_bytes if settings.moves_data else 0, registered=settings.registered)
         return itertools.chain.from_iterable(
-            (self._row(buffers, size, *run) for size in settings.sizes()) for run in settings.runs()
+            (
+                self._row(buffers, size, *run, algorithm)
+                for size in settings.sizes()
+                for algorithm in settings.algorithms
+            )
+            for run in settings.runs()
         )
 
-    def _row(self, buffers: Buffers, size: int, dtype: str, op: str, root: int) -> Row:
+    def _row(self, buffers: Buffers, size: int, dtype: str, op: str, root: int, algorithm: str | None) -> Row:
         settings, modes = self._settings, list[Timing | None]()
+        compares = len(settings.algorithms) > 1
+        if compares:
+            self._comm.configure(settings.collective, algorithm=algorithm)
         count = settings.num_elements(size, dtype)
         num_bytes = param_count = 0
         for in_place in (False, True):
             case = make_case(self._comm, buffers, settings.collective, count, dtype, op, root, in_place=in_place)
-            if case is None:
+            if case is None or (compares and in_place):
                 modes.append(None)
                 continue
             num_bytes, param_count = case.num_bytes, case.count
             modes.append(self._timing(case))
-        return Row(size, num_bytes, param_count, dtype, op, root, modes[0], modes[1])
+        return Row(size, num_bytes, param_count, dtype, op, root, modes[0], modes[1], algorithm)
 
     def _timing(self, case: BenchCase) -> Timing:
         case.fill(0)

@@ -185,7 +185,7 @@ def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
             size = "any" if line["max_bytes"] is None else f"up to {name_bytes(line['max_bytes'])}"
             table.add_row(*shown, cores if (name, cores) != (seen, seen_cores) else "", ranks, size, algorithm)
         seen, seen_cores = name, cores
-    console.print(table)
+    console.print_table(table)
     for line in lines:
         if line.get("refused"):
             console.print(line["refused"], style="red", markup=False, soft_wrap=True)

@@ -23,6 +23,8 @@ _AT_ONCE = 64  # cases per batch for a backend that returns nothing before the w
 
 def add_arguments(parser: argparse._ArgumentGroup) -> None:
     """Declares the arguments of --sweep."""
+    from hocket.cli.argument_types import job_count
+
     parser.add_argument(
         "--sweep",
         action="store_true",
@@ -30,7 +32,9 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="write the CSV to FILE instead")
     parser.add_argument("--plot", metavar="STEM", help="draw " + ", ".join(f"STEM-{name}.svg" for name in PICTURES))
-    parser.add_argument("--jobs", type=int, metavar="N", help="cases to run in parallel; -1: one per core (default 1)")
+    parser.add_argument(
+        "--jobs", type=job_count, metavar="N", help="cases to run in parallel; -1: one per core (default 1)"
+    )
     parser.add_argument(
         "--backend", choices=BACKENDS, help="joblib's backend (default loky: processes on this machine)"
     )

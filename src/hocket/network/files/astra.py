@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.drawing import Drawing
 from hocket.network.links import Link
 from hocket.network.routing import DimensionOrder, ShortestPath
@@ -43,18 +43,21 @@ def from_astra(entries: dict[str, Any], name: str) -> Topology:
         axis = len(shape) - 1 - dimension
         link = Link("nic", entries["bandwidth"][dimension] * _GB, entries["latency"][dimension] * 1e-9)
         along = np.moveaxis(numbers, axis, 0).reshape(shape[axis], -1)
-        if block == "Ring":
+        kind = str(block).lower()  # ASTRA-sim's own spelling is in _BLOCKS
+        if kind == "ring":
             drawing.cable(along[:-1], along[1:], link)
             if len(along) > 2:
                 drawing.cable(along[-1], along[0], link)
-        elif block == "FullyConnected":
+        elif kind == "fullyconnected":
             drawing.clique(along.T, link)
-        elif block == "Switch":
+        elif kind == "switch":
             drawing.cable(along, drawing.nodes("switch", along.shape[1]), link)
         else:
-            raise TopologyError(f"{name}: expected topology of {', '.join(_BLOCKS)}; found {block!r}")
+            raise TopologyError(
+                f"{name}: expected topology of {', '.join(_BLOCKS)}; found {block!r}{did_you_mean(block, _BLOCKS)}"
+            )
     routing: Routing = ShortestPath()
-    if set(entries["topology"]) == {"Ring"}:
+    if {block.lower() for block in entries["topology"]} == {"ring"}:
         routing = DimensionOrder(tuple(shape), (True,) * len(shape), ties="up")
     return drawing.topology(
         ranks,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.astra import from_astra
 from hocket.network.files.simai import from_simai
 from hocket.network.files.slurm import from_slurm
@@ -35,13 +35,15 @@ def load(source: str | Path) -> Topology:
     if "\n" not in text and text.partition(":")[0].partition("@")[0] in KINDS:
         return parse(text)
     if "\n" not in text:
-        raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}")
+        near = did_you_mean(text.partition("@")[0].partition(":")[0], KINDS)
+        raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}{near}")
     return _from_text(text, "text")
 
 
 def _is_file(text: str) -> bool:
+    """Whether there is something to read: a file, or a pipe such as /dev/stdin."""
     try:
-        return Path(text).is_file()
+        return Path(text).exists() and not Path(text).is_dir()
     except (OSError, ValueError):  # KIND:ARGS may be longer than any file name
         return False
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.kinds.by_name import parse
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
@@ -100,7 +100,7 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         if not isinstance(of_kind, list):
             raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}")
         for node in of_kind:
-            names.append(str(node))
+            names.append(_node(node, f"{name}: nodes"))
             kinds.append(str(kind))
     numbers = {node: number for number, node in enumerate(names)}
     ends: list[tuple[int, int]] = []
@@ -110,7 +110,10 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         both, link = _link(entry, where)
         for node in both:
             if node not in numbers:
-                raise TopologyError(f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}")
+                near = did_you_mean(node, names)
+                raise TopologyError(
+                    f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}{near}"
+                )
         one, other = (numbers[node] for node in both)
         directions = [(one, other), (other, one)] if "between" in entry else [(one, other)]
         ends += directions
@@ -153,7 +156,7 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
         link = Link(str(entry["class"]), 0.0, 0.0)
     else:
         raise TopologyError(f"{where}: expected link:, or class:, bandwidth: and latency:; found {entry!r}")
-    return [str(end) for end in ends], link.with_(*_figures(entry, where))
+    return [_node(end, where) for end in ends], link.with_(*_figures(entry, where))
 
 
 def _changed(topology: Topology, entry: Any, where: str) -> Topology:
@@ -188,7 +191,18 @@ def _list(entries: Mapping[str, Any], key: str, name: str) -> list[Any]:
 def _known(topology: Topology, names: Any, where: str) -> list[str]:
     if not isinstance(names, list) or not names:
         raise TopologyError(f"{where}: expected a list of nodes, found {names!r}")
-    for node in names:
-        if str(node) not in topology.node_numbers:
-            raise TopologyError(f"{where} has an unknown node {node!r}")
-    return [str(node) for node in names]
+    nodes = [_node(node, where) for node in names]
+    for node in nodes:
+        if node not in topology.node_numbers:
+            raise TopologyError(f"{where} has an unknown node {node!r}{did_you_mean(node, topology.node_numbers)}")
+    return nodes
+
+
+def _node(name: Any, where: str) -> str:
+    """Returns the name of a node, a text or a number in the file."""
+    if not isinstance(name, str | int) or isinstance(name, bool):
+        raise TopologyError(
+            f"{where}: expected names of nodes, found {name!r}, which YAML makes of words such as no, on and ~: quote "
+            "such a name, as in 'no'"
+        )
+    return str(name)

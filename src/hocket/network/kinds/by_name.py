@@ -4,9 +4,10 @@ For example "torus:4x4,bandwidth=50GB/s,latency=1us": sizes first, then options 
 `link` (a name of `links.LINKS`) set the constants of the links. "dgx-h100:1@torus:4x4" has a pod at each torus rank.
 """
 
+import re
 from dataclasses import replace
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network.kinds import regular
 from hocket.network.kinds.composition import compose
 from hocket.network.kinds.dragonfly import Dragonfly
@@ -158,9 +159,13 @@ def parse(text: str) -> Topology:
         return compose(outer, [parse(inner)] * outer.num_ranks, name=text)
     name = text.partition(":")[0]
     if name not in KINDS:
-        raise TopologyError(f"expected KIND:ARGS, KIND one of {', '.join(KINDS)}; found {text!r}")
+        raise TopologyError(
+            f"expected KIND:ARGS, KIND one of {', '.join(KINDS)}; found {text!r}{did_you_mean(name, KINDS)}"
+        )
     arguments = KindArguments(text, KINDS[name])
     topology = KINDS[name].make(arguments)
     if arguments.options:
-        raise arguments.wrong(f"unknown option {next(iter(arguments.options))}")
+        option = next(iter(arguments.options))
+        near = did_you_mean(option, re.findall(r"([a-z-]+)=", KINDS[name].usage))
+        raise arguments.wrong(f"unknown option {option}{near}")
     return topology

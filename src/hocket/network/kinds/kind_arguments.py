@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hocket.errors import TopologyError
+from hocket.errors import TopologyError, did_you_mean
 from hocket.network import links
 from hocket.network.links import LINKS, Link
 from hocket.network.topology import Topology
@@ -66,7 +66,7 @@ class KindArguments:
         """Returns an option that is one of these words; the first word is the default."""
         value = self.options.pop(key, choices[0])
         if value not in choices:
-            raise self.wrong(f"{key}={value} is none of {', '.join(choices)}")
+            raise self.wrong(f"{key}={value} is none of {', '.join(choices)}{did_you_mean(value, choices)}")
         return value
 
     def link(self, default: Link = LINKS["infiniband-ndr"], prefix: str = "") -> Link:

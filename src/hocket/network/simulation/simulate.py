@@ -23,6 +23,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import did_you_mean
 from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
 from hocket.network.simulation.engine import MessageTimes, run_events
@@ -150,7 +151,7 @@ def simulate(
     small.
     """
     if level not in LEVELS:
-        raise ValueError(f"expected a level, one of {', '.join(LEVELS)}; found {level!r}")
+        raise ValueError(f"expected a level, one of {', '.join(LEVELS)}; found {level!r}{did_you_mean(level, LEVELS)}")
     options = options or SimulationOptions()
     job = _job(Run(schedule, num_bytes), topology, options)
     if level == "closed":

@@ -71,8 +71,7 @@ def traffic_of(schedule: Schedule) -> Traffic:
         if number == len(patterns):
             patterns.append(pattern)
         repeats.append((number, repeat.times))
-    per_vector = schedule.num_chunks // (schedule.num_ranks if schedule.kind.blocks == "pair" else 1)
-    return Traffic(schedule.num_ranks, tuple(patterns), tuple(repeats), per_vector)
+    return Traffic(schedule.num_ranks, tuple(patterns), tuple(repeats), schedule.vector_chunks)
 
 
 def _pattern_of(step: Step, num_ranks: int) -> TrafficPattern:

@@ -13,6 +13,7 @@ a list of their own. If a list leaves no algorithm for a call:
 
 from dataclasses import dataclass
 
+from hocket.errors import did_you_mean
 from hocket.runtime.choice.spelling import algorithm_names, find_algorithm_name
 from hocket.runtime.variables import ALGO
 from hocket.schedule import COLLECTIVES, find_collective_name
@@ -70,7 +71,8 @@ def parse(text: str) -> tuple[Allowed, ...]:
 def _collective(name: str, text: str) -> str:
     found = find_collective_name(name.strip())
     if found is None:
-        raise ValueError(f"{ALGO}: expected a collective, one of {', '.join(COLLECTIVES)}; found {name!r} in {text!r}")
+        there, near = ", ".join(COLLECTIVES), did_you_mean(name, COLLECTIVES)
+        raise ValueError(f"{ALGO}: expected a collective, one of {there}; found {name!r} in {text!r}{near}")
     return found
 
 
@@ -81,4 +83,6 @@ def _algorithm(name: str, collective: str, text: str) -> str:
         return name
     there = sorted({one for kind in concerned for one in algorithm_names(kind)})
     what = f"an algorithm for {collective}" if collective else "an algorithm"
-    raise ValueError(f"{ALGO}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}")
+    raise ValueError(
+        f"{ALGO}: expected {what}, one of {', '.join(there)}; found {name!r} in {text!r}{did_you_mean(name, there)}"
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from hocket.algorithms import ALGORITHMS, Algorithm, on_replaced
+from hocket.errors import did_you_mean
 from hocket.runtime.choice.allowed import Allowed, parse
 from hocket.runtime.choice.spelling import algorithm_names
 from hocket.runtime.choice.tuner_file import Rule, read_configured
@@ -203,7 +204,9 @@ def choose_by(
 def required_label(order: str) -> str | None:
     """Returns the label that a certificate must have for this order. Raises ValueError if there is no such order."""
     if order not in ORDERS:
-        raise ValueError(f"expected order to be one of {', '.join(ORDERS)}; found {order!r}")
+        raise ValueError(
+            f"expected order to be one of {', '.join(ORDERS)}; found {order!r}{did_you_mean(order, ORDERS)}"
+        )
     return ORDERS[order]
 
 

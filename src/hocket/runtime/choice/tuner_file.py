@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hocket.errors import did_you_mean
 from hocket.runtime.choice.spelling import (
     algorithm_in_nccl,
     algorithm_names,
@@ -182,18 +183,16 @@ class _Line:
             )
         collective = find_collective_name(self.fields[0])
         if collective is None:
-            raise self._wrong(0, f"one of {', '.join(map(plain_spelling, COLLECTIVES))}")
+            raise self._wrong_name(0, "one", map(plain_spelling, COLLECTIVES))
         min_bytes, max_bytes = self._number(1, 0), self._number(2, -1)
         if max_bytes != -1 and max_bytes < min_bytes:
             raise self._wrong(2, f"-1 or at least min_bytes, {min_bytes}")
         algorithm = find_algorithm_name(self.fields[3], collective)
         if algorithm is None and not is_algorithm_of_nccl(self.fields[3]):
-            raise self._wrong(
-                3, f"an algorithm for {collective}, one of {', '.join(sorted(algorithm_names(collective)))}"
-            )
+            raise self._wrong_name(3, f"an algorithm for {collective}, one", sorted(algorithm_names(collective)))
         protocol = self.fields[4].lower()
         if protocol not in _PROTOCOLS:
-            raise self._wrong(4, f"one of {', '.join(_PROTOCOLS)}")
+            raise self._wrong_name(4, "one", _PROTOCOLS)
         channels, num_nodes, num_ranks = (self._number(index, -1) for index in (5, 6, 7))
         num_pipe_ops, registered_buffers = self._number(8, -1), self._number(9, -1)
         if algorithm is None:
@@ -221,5 +220,9 @@ class _Line:
             raise self._wrong(index, f"a number of at least {least}")
         return int(text)
 
-    def _wrong(self, index: int, expected: str) -> ValueError:
-        return ValueError(f"{self.where}: {_FIELDS[index]}: expected {expected}; found {self.fields[index]!r}")
+    def _wrong_name(self, index: int, expected: str, names: Iterable[str]) -> ValueError:
+        there = list(names)
+        return self._wrong(index, f"{expected} of {', '.join(there)}", did_you_mean(self.fields[index], there))
+
+    def _wrong(self, index: int, expected: str, near: str = "") -> ValueError:
+        return ValueError(f"{self.where}: {_FIELDS[index]}: expected {expected}; found {self.fields[index]!r}{near}")

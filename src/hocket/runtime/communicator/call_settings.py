@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hocket.errors import did_you_mean
 from hocket.runtime.choice.select import ORDERS
 from hocket.runtime.streams.stream import FOREVER_SECONDS
 
@@ -29,7 +30,9 @@ def check_algorithm(what: str, algorithm: object) -> str:
 def check_order(what: str, order: object) -> str:
     """Returns the order. Raises ValueError if there is no such order."""
     if order not in ORDERS:
-        raise ValueError(f"{what}: expected order to be one of {', '.join(ORDERS)}; found {order!r}")
+        raise ValueError(
+            f"{what}: expected order to be one of {', '.join(ORDERS)}; found {order!r}{did_you_mean(order, ORDERS)}"
+        )
     return str(order)
 
 

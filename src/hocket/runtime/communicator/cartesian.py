@@ -10,6 +10,8 @@ import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from hocket.errors import did_you_mean
+
 
 @dataclass(frozen=True, init=False, repr=False)
 class Cartesian:
@@ -136,7 +138,9 @@ class Cartesian:
         """Returns these axes, each once and in the order of the grid. Raises ValueError for an unknown axis."""
         for axis in axes:
             if axis not in self.axes:
-                raise ValueError(f"expected one of the axes {', '.join(self.axes)}; found {axis!r}")
+                raise ValueError(
+                    f"expected one of the axes {', '.join(self.axes)}; found {axis!r}{did_you_mean(axis, self.axes)}"
+                )
         if len(axes) < at_least:
             raise ValueError(f"expected at least one of the axes {', '.join(self.axes)}; found none")
         return tuple(axis for axis in self.axes if axis in axes)

@@ -20,7 +20,7 @@ import numpy as np
 from hocket import _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
-from hocket.errors import CommunicationError, RendezvousError
+from hocket.errors import CommunicationError, RendezvousError, did_you_mean
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
@@ -240,7 +240,8 @@ class Communicator(Objects):
         """
         names = [*COLLECTIVES, *_MESSAGES]
         if collective is not None and collective not in names:
-            raise ValueError(f"configure: expected a collective, one of {', '.join(names)}; found {collective!r}")
+            near = did_you_mean(collective, names)
+            raise ValueError(f"configure: expected a collective, one of {', '.join(names)}; found {collective!r}{near}")
         if collective in _MESSAGES and (algorithm is not None or order is not None):
             raise ValueError(f"configure: expected only timeout= for {collective}, which has no algorithm and no order")
         if order is not None and collective is not None and not COLLECTIVES[collective].counts_contributions:

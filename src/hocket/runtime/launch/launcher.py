@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from hocket.errors import PeerDied, ResourceError
@@ -192,9 +193,15 @@ def _pickle_call(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         call = pickle.dumps((function, args))
     except Exception as error:
         raise TypeError(f"run_ranks cannot send {name} and its args to other processes ({error}); {advice}") from error
-    if _needs_main(call) and not _MAIN_KEYS & spawn.get_preparation_data("rank").keys():
-        raise TypeError(f"run_ranks cannot send {name}: it was typed in and is not in a file; {advice}")
+    if _needs_main(call) and not _can_import_main():
+        raise TypeError(f"run_ranks cannot send {name}: it was typed in or piped in, and is in no file; {advice}")
     return call
+
+
+def _can_import_main() -> bool:
+    """Whether other processes can import the main program: it is a module, or a file rather than standard input."""
+    data = spawn.get_preparation_data("rank")
+    return "init_main_from_name" in data or Path(data.get("init_main_from_path", "")).is_file()
 
 
 def _needs_main(call: bytes) -> bool:

@@ -68,7 +68,7 @@ def traits_of(schedule: Schedule) -> Traits:
         away = step.src != step.dst
         sent += repeat.times * np.bincount(step.src[away], step.count[away], p)
         reduced += repeat.times * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
-    whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
+    whole = schedule.vector_chunks
     return Traits(schedule.num_steps, float(sent.max() / whole), float(reduced.max() / whole))
 
 

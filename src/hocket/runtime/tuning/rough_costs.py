@@ -80,5 +80,5 @@ def work_of(schedule: Schedule) -> ScheduleWork:
         moved += repeat.times * np.bincount(step.dst[copied], step.count[copied], p)
         moved += repeat.times * np.bincount(staged[:, 0], staged[:, 3], p)
         added += repeat.times * np.bincount(step.dst[step.reduce], step.count[step.reduce], p)
-    whole = schedule.num_chunks // (p if schedule.kind.blocks == "pair" else 1)
+    whole = schedule.vector_chunks
     return ScheduleWork(traits_of(schedule), moved / whole, added / whole)

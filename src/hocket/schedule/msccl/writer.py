@@ -139,9 +139,9 @@ class _Writer:
         schedule = self.schedule
         ranks = range(schedule.num_ranks)
         blocks = [thread_blocks(self.ops[rank], rank, len(ranks), fuse) for rank in ranks]
-        per_rank = schedule.num_chunks // (len(ranks) if self.kind.blocks == "pair" else 1)
         channels = 1 + max((block.channel for of_rank in blocks for block in of_rank), default=0)
         root = schedule.root if self.kind.rooted else None
+        per_rank = schedule.vector_chunks
         return Program(name, schedule.collective, self.in_place, per_rank, channels, blocks, self.slots, root)
 
     def _chunks(self, blocks: range) -> dict[int, int]:

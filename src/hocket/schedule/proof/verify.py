@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import ScheduleError, VerifyError, did_you_mean
 from hocket.schedule import shape
 from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.order import LABELS, Order
@@ -33,7 +33,8 @@ _ROWS_TOGETHER = 1 << 13  # so many rows make tables that still fit in a cache o
 class Declared:
     """What an algorithm promises for one rank count and root; None is no promise.
 
-    `sent` is the most that any rank sends, in units of the whole vector `data`. `labels` must be in the certificate.
+    `sent` is the most that any rank sends, in units of the whole vector `data`, or for all_to_all of what one rank
+    gives. `labels` must be in the certificate.
     """
 
     steps: int | None = None
@@ -46,9 +47,8 @@ class Certificate:
     """What was proved about one schedule.
 
     `labels` describe the order of reduction (see order.Order.labels). `method` says how law 2 was shown: "symbolic", or
-    above 64 ranks "modular" or "modular, by symmetry" (see result.py). `sent` is the most chunks that a rank sends to
-    others, divided by the number of chunks. `laws` and `modes` (in place or not, for law 3) are those that were
-    checked.
+    above 64 ranks "modular" or "modular, by symmetry" (see result.py). `sent` is the most that a rank sends to others,
+    counted as in Declared. `laws` and `modes` (in place or not, for law 3) are those that were checked.
     """
 
     collective: str
@@ -124,7 +124,7 @@ def verify(
         labels=labels,
         method=held.method if held else "",
         num_steps=schedule.num_steps,
-        sent=Fraction(int(sent.max()), schedule.num_chunks),
+        sent=Fraction(int(sent.max()), schedule.vector_chunks),
         laws=tuple(sorted({1, *laws})),
         modes=tuple(sorted(set(modes))) if 3 in laws else (),
     )
@@ -214,7 +214,8 @@ def _check_labels(declared: Declared, labels: frozenset[str]) -> None:
     missing = declared.labels - labels
     unknown = missing.difference(LABELS)
     if unknown:
-        raise ScheduleError(f"expected labels among {', '.join(LABELS)}; found {', '.join(sorted(unknown))}")
+        near = did_you_mean(min(unknown), LABELS)
+        raise ScheduleError(f"expected labels among {', '.join(LABELS)}; found {', '.join(sorted(unknown))}{near}")
     if missing:
         raise VerifyError(
             f"the order of reduction does not earn {', '.join(sorted(missing))}",
@@ -229,10 +230,10 @@ def _check_promises(schedule: Schedule, declared: Declared, sent: "np.ndarray[An
         raise VerifyError(
             "the number of steps is not the declared one", law=5, expected=declared.steps, found=schedule.num_steps
         )
-    most = Fraction(int(sent.max()), schedule.num_chunks)
+    most = Fraction(int(sent.max()), schedule.vector_chunks)
     if declared.sent is not None and not math.isclose(declared.sent, most, rel_tol=1e-9):
         raise VerifyError(
-            "the most that a rank sends, in units of the whole vector, is not what is declared",
+            f"the most that a rank sends, in units of {schedule.kind.vector}, is not what is declared",
             law=5,
             rank=int(np.argmax(sent)),
             expected=f"{float(declared.sent):.9g}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hocket.view.words import name_bytes, name_range, name_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from hocket.view.terminal import Terminal
 
 _PARTS = ("latency", "bandwidth", "reduction", "contention")
 
@@ -40,7 +40,7 @@ def why(rows: Sequence[dict[str, Any]]) -> str:
     return text
 
 
-def print_network_explanation(console: "Console", found: dict[str, Any]) -> None:
+def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> None:
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
@@ -50,7 +50,7 @@ def print_network_explanation(console: "Console", found: dict[str, Any]) -> None
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
     where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
     console.print(f"{where}: [bold]{escape(found['algorithm'])}[/] is the fastest.\n")
-    console.print(compared(rows))
+    console.print_table(compared(rows))
     console.print(f"\n{why(rows)}", markup=False)
     console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")
     for line in sentences(rows[0]):

@@ -8,16 +8,15 @@ import numpy as np
 from hocket.view.words import name_bytes, name_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from hocket.network import SimulationResult
+    from hocket.view.terminal import Terminal
 
 _MOST_ROWS = 12  # links, or other algorithms
 _BINDING_SHARE = 0.5  # share of the time; a link that is busy for less is not called the bottleneck
 
 
 def print_result(
-    console: "Console", row: dict[str, Any], result: "SimulationResult | None", others: Sequence[dict[str, Any]]
+    console: "Terminal", row: dict[str, Any], result: "SimulationResult | None", others: Sequence[dict[str, Any]]
 ) -> None:
     """Prints the result of one call, its links, and a comparison with other algorithms."""
     from rich.markup import escape
@@ -32,10 +31,10 @@ def print_result(
         console.print(line, markup=False)
     if result is not None:
         console.print()
-        console.print(_links(result))
+        console.print_table(_links(result))
     if others:
         console.print()
-        console.print(compared([row, *others]))
+        console.print_table(compared([row, *others]))
 
 
 def sentences(row: dict[str, Any]) -> list[str]:

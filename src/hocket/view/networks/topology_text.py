@@ -1,12 +1,13 @@
 """Prints the nodes and links of a network, and a matrix of its devices like that of `nvidia-smi topo -m`."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from hocket.network import LEGEND, Topology, affinity
+from hocket.view.terminal import Terminal
 
 _MAX_DEVICES = 256  # most devices in the matrix
 
@@ -36,7 +37,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     return facts
 
 
-def print_topology(console: Console, facts: dict[str, Any]) -> None:
+def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     """Prints the result of facts_of."""
     from rich.markup import escape
     from rich.table import Table
@@ -51,14 +52,19 @@ def print_topology(console: Console, facts: dict[str, Any]) -> None:
             f"{link['bytes_per_second'] / 1e9:g}",
             f"{link['seconds'] * 1e6:g}",
         )
-    console.print(table)
+    console.print_table(table)
     if "devices" not in facts:
         console.print(f"The matrix is not shown: there are more than {_MAX_DEVICES} devices.")
         return
     width = max(map(len, facts["devices"]))
-    rows = [["", *facts["devices"], *(["socket"] if any(facts["sockets"]) else [])]]
-    for device, ways, socket in zip(facts["devices"], facts["ways"], facts["sockets"], strict=True):
-        rows.append([device, *ways, *([socket] if socket else [])])
+    rows = _matrix(facts, range(len(facts["devices"])))
+    first_host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
+    is_wide = console.is_terminal and (width + 1) * len(rows[0]) > console.width
+    if is_wide and 1 < len(first_host) < len(facts["devices"]):
+        rows = _matrix(facts, first_host)
+        console.print(
+            f"\nThe terminal is narrow, so these are the {len(first_host)} devices of one host; --json has all."
+        )
     console.print()
     for row in rows:
         console.print(" ".join(entry.ljust(width) for entry in row).rstrip(), markup=False)
@@ -67,3 +73,14 @@ def print_topology(console: Console, facts: dict[str, Any]) -> None:
     for entry, meaning in LEGEND.items():
         if entry.rstrip("#") in shown:
             console.print(f"{entry.ljust(4)} {meaning}", markup=False)
+
+
+def _matrix(facts: dict[str, Any], devices: Sequence[int]) -> list[list[str]]:
+    """Returns the rows of the matrix of these devices, by number, with a head."""
+    has_sockets = any(facts["sockets"])
+    head = ["", *(facts["devices"][to] for to in devices), *(["socket"] if has_sockets else [])]
+    rows = [head]
+    for at in devices:
+        socket = facts["sockets"][at]
+        rows.append([facts["devices"][at], *(facts["ways"][at][to] for to in devices), *([socket] if socket else [])])
+    return rows

@@ -124,7 +124,7 @@ class ChunkMatrix:
 
         name = "start" if state.number is None else f"step {state.number}"
         receives = " " * self._carried + "  receives" if state.number is not None and self._room else ""
-        lines = [Text.assemble((name.ljust(self._label), "bold"), (self._head() + receives, "dim"))]
+        lines = [Text.assemble((name.ljust(self._label), "bold"), (self._head(state) + receives, "dim"))]
         for rank in range(self._schedule.num_ranks):
             line = Text(f"rank {rank}".ljust(self._label))
             self._append_cells(line, state, rank)
@@ -147,9 +147,9 @@ class ChunkMatrix:
                     lines.append(Text((" " * len(indent) if number else indent) + text))
         return lines
 
-    def _head(self) -> str:
+    def _head(self, state: State) -> str:
         """Returns the titles of columns; above small cells only every eighth, at the start of its column."""
-        titles = self._contents.titles[:: self._group]
+        titles = state.titles[:: self._group]
         if self._cell > 1:
             return "".join(title.center(self._cell) for title in titles)
         head = ""
@@ -224,7 +224,7 @@ class ChunkMatrix:
         if 0 in levels:
             parts.append(f"{signs.nothing}: no")
         if self._schedule.kind.blocks == "pair":
-            parts[0] += " from rank 0 (o0), 1 (o1) ... for its output"
+            parts[0] += " from rank 0 (o0), 1 (o1) ... for its output; start: those for rank 0 (i0), 1 (i1) ..."
         if self._cell > 1 or self._coloured:
             parts.append(f"{'[ ]' if self._cell > 1 else signs.written}: just written")
         parts += [f"{_ODD[level]}: {meaning}" for level, meaning in MEANINGS.items() if level in levels]

@@ -208,7 +208,7 @@ class _Picture:
 
     def _holding(self, state: State, rank: int) -> str:
         """Returns the contents of a rank in words."""
-        levels, titles = state.level[rank].tolist(), self._contents.titles
+        levels, titles = state.level[rank].tolist(), state.titles
         if self._contents.total == 1 or self._contents.by_rank:
             held = [title for title, level in zip(titles, levels, strict=True) if level > 0]
             return f"has {', '.join(held) or 'nothing'}"

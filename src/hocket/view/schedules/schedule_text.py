@@ -36,7 +36,8 @@ def details(schedule: "Schedule", facts: dict[str, Any]) -> list[str]:
     """Returns lines with the costs of a schedule and the labels of its order of reduction."""
     uneven = " of uneven length" if schedule.kind.uneven else ""
     steps, chunks = name_count(schedule.num_steps, "step"), name_count(schedule.num_chunks, "chunk")
-    lines = [f"{steps}; data in {chunks}{uneven}; a rank sends at most {facts['sent']:.4g} times the data"]
+    sent = f"{float(schedule.most_sent()):.4g} times {schedule.kind.vector}"
+    lines = [f"{steps}; data in {chunks}{uneven}; a rank sends at most {sent}"]
     if facts["labels"]:
         lines.append(f"order of reduction: {', '.join(facts['labels'])}")
     return lines

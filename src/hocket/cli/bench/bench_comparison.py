@@ -1,0 +1,44 @@
+"""The table of `hocket bench --algorithm ring,direct`: a line for each size, with the times of all algorithms."""
+
+from hocket.cli.bench.bench_report import PLACE_TITLES, PLACE_UNITS, PLACE_WIDTHS, Report, Row, fixed, place_cells
+
+_LEAST_WIDTH = 8
+_FASTEST, _WRONG = "*", "wrong"
+
+
+class ComparisonReport(Report):
+    """Prints a line when the last algorithm of a size has been measured. Other formats have a row per algorithm."""
+
+    def _head(self) -> list[str]:
+        *lines, end = super()._head()
+        return [*lines, f"# Out of place; {_FASTEST} marks the fastest algorithm of a line", end]
+
+    def _columns(self) -> list[str]:
+        titles = [*PLACE_TITLES, *self._names, "bound(us)"]
+        units = [*PLACE_UNITS, *["(us) "] * len(self._names)]
+        return ["#" + line[1:] for line in (self._joined(titles), self._joined(units).rstrip())]
+
+    @property
+    def _names(self) -> list[str]:
+        return [str(name) for name in self._settings.algorithms]
+
+    @property
+    def _widths(self) -> list[int]:
+        return [*PLACE_WIDTHS, *(max(len(name), _LEAST_WIDTH) for name in self._names), 9]
+
+    def _line(self, row: Row) -> str | None:
+        if len(self._rows) % len(self._names):
+            return None
+        timings = [one.out_of_place for one in self._rows[-len(self._names) :]]
+        right = [timing.seconds for timing in timings if timing is not None and not timing.num_wrong]
+        cells = place_cells(self._settings, row)
+        for timing in timings:
+            if timing is None or timing.num_wrong:
+                cells.append(_WRONG)
+                continue
+            mark = _FASTEST if timing.seconds == min(right) else " "
+            cells.append(fixed(timing.seconds * 1e6, _LEAST_WIDTH - 1) + mark)
+        return self._joined([*cells, self._printed_bound(row, "out_of_place")])
+
+    def _foot(self) -> list[str]:
+        return [line for line in super()._foot() if not line.startswith("# Avg bus bandwidth")]

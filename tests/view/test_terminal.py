@@ -1,0 +1,55 @@
+"""Tables that fit into a terminal: names are whole, and columns are left out from the right."""
+
+import io
+import re
+
+import pytest
+from rich.table import Table
+
+from hocket.view import Terminal, num_fitting
+
+HEADERS = ("collective", "ranks", "algorithm", "time (us)")
+ROWS = (("all_reduce", "4", "nonuniform_hierarchical_ring", "12.5"), ("barrier", "16", "direct", "1.25"))
+
+
+def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, piped: bool = False) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    if not piped:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any file for a terminal then
+    console = Terminal()
+    console.file = io.StringIO()
+    table = Table(*HEADERS, box=None, show_header=True, header_style="", pad_edge=False)
+    for row in ROWS:
+        table.add_row(*row)
+    console.print_table(table)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", console.file.getvalue())
+    return [line.rstrip() for line in plain.splitlines()]
+
+
+def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(49, monkeypatch)[:2] == [
+        "collective  ranks  algorithm",
+        "all_reduce  4      nonuniform_hierarchical_ring",
+    ]
+    assert printed(49, monkeypatch)[3] == "left out, because the terminal is narrow: time (us)"
+    narrow = printed(20, monkeypatch)
+    assert narrow[:3] == ["collective  ranks", "all_reduce  4", "barrier     16"]
+    assert narrow[3] == "left out, because the terminal is narrow: algorithm, time (us)"
+
+
+@pytest.mark.parametrize(("width", "piped"), [(120, False), (20, True)])
+def test_all_columns_are_there_if_they_fit_or_nobody_looks(
+    width: int, piped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = printed(width, monkeypatch, piped=piped)
+    assert len(found) == 3 and found[1].split() == list(ROWS[0])
+
+
+def test_the_first_column_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(4, monkeypatch)[:3] == ["collective", "all_reduce", "barrier"]
+
+
+@pytest.mark.parametrize(("width", "number"), [(None, 3), (19, 3), (18, 2), (13, 2), (12, 1), (1, 1)])
+def test_how_many_columns_fit(width: int | None, number: int) -> None:
+    assert num_fitting([6, 5, 4], 2, width) == number
