@@ -227,7 +227,14 @@ def test_a_wrong_address_or_port_is_told(method: str, words: str) -> None:
 def test_the_shortest_timeouts_end(seconds: float, error: type[Exception], words: str, tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 2)
     with pytest.raises(error, match=words):
-        _create(SimpleNamespace(store=store, group_rank=1, group_size=2, timeout=timedelta(seconds=seconds)), None)
+        _create(second_of_two(store, seconds), None)
+
+
+def second_of_two(store: Any, seconds: float) -> Any:
+    """What torch.distributed passes to rank 1 of a default group of two ranks."""
+    return SimpleNamespace(
+        store=store, group_rank=1, group_size=2, timeout=timedelta(seconds=seconds), global_ranks_in_group=[]
+    )
 
 
 def test_a_store_that_is_lost_is_no_timeout() -> None:
@@ -236,7 +243,7 @@ def test_a_store_that_is_lost_is_no_timeout() -> None:
             raise dist.DistNetworkError("connection reset by peer")
 
     with pytest.raises(dist.DistBackendError, match=r"has lost the store .*reset by peer") as caught:
-        _create(SimpleNamespace(store=Lost(), group_rank=1, group_size=2, timeout=timedelta(seconds=60)), None)
+        _create(second_of_two(Lost(), 60.0), None)
     assert caught.value.__cause__.missing == ()
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +30,7 @@ from hocket.torch_backend.handles import (
     raise_to_torch,
     told_to_torch,
 )
-from hocket.torch_backend.meeting import Options, meet
+from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.operands import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
 from hocket.torch_backend.options import learn_options
@@ -55,11 +56,10 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, given: Any, options: Options | None) -> None:
         super().__init__(given.group_rank, given.group_size)
         self._store = given.store
-        self._seconds = given.timeout.total_seconds()
+        default = dist.group.WORLD if given.global_ranks_in_group else None
         with told_to_torch:
-            self._comm, store = meet(given.store, given.group_rank, given.group_size, self._seconds, options)
-        if options is not None and options.timeout is not None:
-            self._seconds = options.timeout
+            self._met: Met = meet(given, options, default._met if isinstance(default, ProcessGroup) else None)
+        self._comm = self._met.communicator
         # For C++ code of PyTorch that looks beyond these methods: this backend has a name, and refuses every operation.
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
@@ -68,7 +68,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, anchor)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._futures = Futures()
-        self._monitored_barrier = MonitoredBarrier(store, given.group_rank, given.group_size)
+        self._monitored_barrier = MonitoredBarrier(self._met.store, given.group_rank, given.group_size)
         self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
         self._sequence = 0  # number of calls that reached Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
@@ -94,8 +94,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that give none."""
-        self._seconds = timeout.total_seconds()
-        self._comm.configure(timeout=self._seconds)
+        self._met = replace(self._met, seconds=timeout.total_seconds())
+        self._comm.configure(timeout=self._met.seconds)
 
     _set_default_timeout = set_timeout
 
@@ -268,7 +268,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for all ranks and names missing ones. It uses the store, so the group stays usable if it fails."""
-        self._monitored_barrier(self._seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
+        self._monitored_barrier(self._met.seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
 
     # Messages ---------------------------------------------------------------------------------------------------------
 

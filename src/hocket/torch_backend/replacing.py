@@ -1,5 +1,6 @@
 """replace_gloo: programs that name the backend "gloo" run on Hocket without a change."""
 
+import sys
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -24,5 +25,12 @@ class _InPlaceOfGloo(ProcessGroup):
     """A ProcessGroup with the constructor of ProcessGroupGloo."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(SimpleNamespace(store=store, group_rank=rank, group_size=size, timeout=timeout), None)
+        # Hocket compares the ranks as they meet; ProcessGroupGloo hears of them later, by its options.
+        members = sys._getframe(1).f_locals.get("global_ranks_in_group", [])
+        super().__init__(
+            SimpleNamespace(
+                store=store, group_rank=rank, group_size=size, timeout=timeout, global_ranks_in_group=members
+            ),
+            None,
+        )
         self.options = SimpleNamespace()  # torch.distributed writes into it
