@@ -43,7 +43,7 @@ def bad_arguments() -> None:
         (lambda: dist.all_to_all([torch.ones(2)] * size, [torch.ones(3)] * size), r"list with 3 elements"),
         (lambda: dist.send(torch.ones(2), 7), "^send: expected dst from 0 to 1, found 7"),
         (lambda: dist.recv(torch.ones(2), 7), "^recv: expected src from 0 to 1"),
-        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "avg"),
+        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG), "avg"),
         (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "band"),
         (lambda: dist.group.WORLD.allreduce([torch.ones(1), torch.ones(1)]), "a list of one tensor, found 2"),
         (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "expected out with 2 elements"),

@@ -32,9 +32,18 @@ from hocket.torch_backend.handles import (
 )
 from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
-from hocket.torch_backend.operands import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
+from hocket.torch_backend.operands import (
+    check_alike,
+    check_even,
+    check_own,
+    is_asynchronous,
+    root_of,
+    row_of,
+    rows_of,
+    seconds_of,
+)
 from hocket.torch_backend.options import learn_options
-from hocket.torch_backend.reduce_ops import reduction_of
+from hocket.torch_backend.reduce_ops import divided, is_integer, reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
 
@@ -248,9 +257,10 @@ class ProcessGroup(dist.ProcessGroup):
         out, finish = target("all_to_all", output)
         if not output_splits and not input_splits:
             for name, tensor in (("input", input), ("output", output)):
-                self._check_even(name, tensor)
+                check_even(name, tensor, self.size())
             return self._run("all_to_all", (x.reshape(-1),), {"out": out}, [input], [output], finish, opts)
-        counts = (self._elements("input", input, input_splits), self._elements("output", output, output_splits))
+        size = self.size()
+        counts = (rows_of("input", input, input_splits, size), rows_of("output", output, output_splits, size))
         sent, kept = (one[self.rank()] for one in counts)
         if sent != kept:
             raise ValueError(
@@ -366,6 +376,10 @@ class ProcessGroup(dist.ProcessGroup):
         seconds = seconds_of(opts, timeout)
         if seconds is not None:
             options["timeout"] = seconds
+        if options.get("op") == "avg" and is_integer(written := options.get("out", arguments[0])):
+            options["op"] = "sum"
+            if name != "reduce" or arguments[1] == self.rank():
+                finish = divided(written, self.size(), finish)
         if torch.autograd.profiler._is_profiler_enabled:
             with _observed(name, inputs, self), launching(inputs):
                 return self._call(name, arguments, options, outputs, finish, opts)
@@ -386,7 +400,7 @@ class ProcessGroup(dist.ProcessGroup):
             if not is_asynchronous(opts) and self._coalesced is None:
                 method(*arguments, **options)
                 on_current_stream(finish)
-                return _FINISHED
+                return _FINISHED if finish is None else FinishedWork()  # a call with a finish is not to be repeated
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
             raise backend_error(error) from error
@@ -436,28 +450,6 @@ class ProcessGroup(dist.ProcessGroup):
             raise ValueError(
                 f"{name}: expected a list of {self.size()} tensors, one for each rank; found {len(tensors)}"
             )
-
-    def _check_even(self, name: str, tensor: Any) -> None:
-        if tensor.dim() == 0 or tensor.size(0) % self.size():
-            raise ValueError(
-                f"all_to_all: expected an {name} tensor with a dim 0 that {self.size()} ranks can split evenly, found "
-                f"shape {tuple(tensor.shape)}; give split sizes on all ranks"
-            )
-
-    def _elements(self, name: str, tensor: Any, splits: Sequence[int]) -> list[int]:
-        """Returns the rows for each rank as numbers of elements. Raises ValueError for bad splits."""
-        if tensor.dim() == 0:
-            raise ValueError(f"all_to_all: expected an {name} tensor of at least 1 dim, found one of 0 dims")
-        if not splits:
-            self._check_even(name, tensor)
-            splits = [tensor.size(0) // self.size()] * self.size()
-        if len(splits) != self.size() or min(splits) < 0 or sum(splits) != tensor.size(0):
-            raise ValueError(
-                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows, at least 0, with the sum "
-                f"{tensor.size(0)}, the rows of the {name} tensor; found {list(splits)}"
-            )
-        row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
-        return [count * row for count in splits]
 
 
 def _reason(error: BaseException) -> str:
