@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hocket.runtime.streams.work import Work as Work
     from hocket.runtime.traces.trace import span as span
     from hocket.runtime.traces.trace import trace as trace
+    from hocket.runtime.traces.trace import watch_traces as watch_traces
     from hocket.runtime.tuning.fit import Costs as Costs
     from hocket.runtime.tuning.fit import Traits as Traits
     from hocket.runtime.tuning.machine_costs import MachineCosts as MachineCosts
@@ -77,7 +78,7 @@ else:
             "rendezvous.protocol": ["name_ranks"],
             "streams.stream": ["Event", "FOREVER_SECONDS", "Stream", "current_stream", "raise_failure", "stream"],
             "streams.work": ["InFlight", "Work"],
-            "traces.trace": ["span", "trace"],
+            "traces.trace": ["span", "trace", "watch_traces"],
             "tuning.fit": ["Costs", "Traits"],
             "tuning.machine_costs": ["MachineCosts"],
             "tuning.tuner": ["Entry", "Measured", "TuningResult", "Sample", "sample_of"],

@@ -19,8 +19,17 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
-from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
+from hocket.runtime import (
+    GroupCalls,
+    InFlight,
+    at_process_end,
+    cached_group_method,
+    current_stream,
+    stream,
+    watch_traces,
+)
 from hocket.torch_backend.compiling import as_they_are
+from hocket.torch_backend.computing import record_computing
 from hocket.torch_backend.cuda import launching
 from hocket.torch_backend.handles import (
     FinishedWork,
@@ -465,6 +474,7 @@ def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
 
 
 learn_options()
+watch_traces(record_computing)
 
 
 @at_process_end

@@ -38,6 +38,17 @@ class _Tracing:
 
 
 _tracing = PerRank(_Tracing, _Tracing.end)
+_watchers: list[Callable[[], Callable[[], None]]] = []
+
+
+def watch_traces(begin: Callable[[], Callable[[], None]]) -> None:
+    """Calls `begin` for each trace that a rank of this process starts, and for the calling rank's present one.
+
+    When such a trace stops, what `begin` has returned is called.
+    """
+    _watchers.append(begin)
+    if (under_way := _tracing().trace) is not None:
+        under_way.watched.append(begin())
 
 
 def trace(file: str | os.PathLike[str], *, steps: bool = False) -> "Trace":
@@ -56,6 +67,7 @@ class Trace:
 
     def __init__(self, file: str | os.PathLike[str], steps: bool) -> None:
         self.file, self._steps = Path(file).absolute(), steps
+        self.watched: list[Callable[[], None]] = []  # called when it stops
 
     def start(self) -> Self:
         """Starts recording. Raises RuntimeError if this rank already traces, OSError if the file cannot be written."""
@@ -67,6 +79,7 @@ class Trace:
         tracing.recorder.start(self._steps)
         tracing.num_traces += 1
         tracing.trace = self
+        self.watched = [begin() for begin in _watchers]
         return self
 
     def stop(self) -> None:
@@ -77,6 +90,8 @@ class Trace:
         from hocket.runtime.traces.trace_events import Events
 
         tracing.trace = None
+        for end in self.watched:
+            end()
         records, lanes, names, ended_early = tracing.recorder.take()
         events = Events(tracing.rank, records, lanes, names)
         said = {
