@@ -135,7 +135,9 @@ def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["trace", "summary", str(alone)]) == 0
     printed = capsys.readouterr().out
     assert "No trace of rank 0" in printed and "The trace of rank 1 ends early" in printed
-    assert "hocket.span" in printed
+    assert 'A rank with "-" has recorded no computation' in printed and "hocket.span" in printed
+    [row] = [line for line in printed.splitlines() if line.count(" - ") > 2]
+    assert row.replace("│", " ").split() == ["1", "-", "1.00", "us", "-", "-", "-"]
 
 
 def test_brackets_in_the_name_of_a_span_are_printed_as_they_are(

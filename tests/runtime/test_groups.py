@@ -317,11 +317,43 @@ def test_who_does_not_come_to_make_a_communicator_is_named() -> None:
                 with pytest.raises(CommunicationError):
                     comm.recv(np.zeros(1), 0, timeout=60)  # learns of the error
                 return
-            with pytest.raises(CollectiveTimeout, match=r"making a communicator with rank \d") as caught:
+            with pytest.raises(CollectiveTimeout, match=r"with rank \d.* group of ranks \[0, 1, 2\]") as caught:
                 comm.dup()
             assert "tag" not in str(caught.value)
 
     run_ranks(main, 3, kind="thread")
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        pytest.param([[0, 1], [0, 1, 2], [0, 1, 2]], id="of other sizes"),
+        pytest.param([[0, 1, 2], [0, 1], [0, 1, 2]], id="without a member"),
+        pytest.param([[0, 1, 2], [0, 1, 2], [2, 1, 0]], id="in another order"),
+    ],
+)
+def test_members_that_differ_in_the_members_are_all_told_both_lists(lists: list[list[int]]) -> None:
+    def main() -> CommunicationError:
+        with pytest.raises((CollectiveMismatch, PeerAborted)) as caught, hocket.init() as comm:
+            comm.subgroup(lists[comm.rank])
+        return caught.value
+
+    first, *others = run_ranks(main, 3, kind="thread")
+    assert first.field == "members" and first.values[0] == lists[0]
+    [(other, found)] = [(rank, found) for rank, found in first.values.items() if rank != 0]
+    assert found == lists[other] != lists[0]
+    for error in (first, *others):
+        assert f"rank 0 makes one of ranks {lists[0]}, rank {other} one of ranks {found}" in str(error)
+
+
+def test_groups_that_are_made_of_ranks_apart_or_in_any_order_meet_their_own_members() -> None:
+    def main() -> list[int]:
+        with hocket.init() as comm:
+            halves = [comm.subgroup(ranks) for ranks in ([2, 0], [1, 3])]
+            part = comm.subgroup(next(ranks for ranks in ([3, 0], [2, 1]) if comm.rank in ranks))
+            return [total(one, 10**comm.rank) for one in (*halves, part) if one is not None]
+
+    assert run_ranks(main, 4, kind="thread") == [[101, 1001], [1010, 110], [101, 110], [1010, 1001]]
 
 
 PIECE_BYTES = 128 << 10

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hocket
-from hocket.errors import PeerAborted
+from hocket.errors import CollectiveMismatch, PeerAborted
 from hocket.runtime import Cartesian, Mesh, run_ranks
 
 CUBE = {"pp": 2, "dp": 2, "tp": 2}
@@ -254,3 +254,14 @@ def test_no_group_is_left_open() -> None:
         mesh.group("dp", "tp")
         assert len(opened) == 1 + 5
     assert opened == [comm]
+
+
+def test_ranks_that_differ_in_the_axes_are_told_both_grids() -> None:
+    def main() -> str:
+        with pytest.raises((CollectiveMismatch, PeerAborted)) as caught, hocket.init() as comm:
+            Mesh(comm, {"dp": 2, "tp": 2} if comm.rank < 3 else {"dp": 4})
+        return str(caught.value)
+
+    both = "rank 0 makes one with grid Cartesian({'dp': 2, 'tp': 2}), rank 3 one with grid Cartesian({'dp': 4})"
+    for told in run_ranks(main, 4, kind="thread"):
+        assert both in told

@@ -13,7 +13,7 @@ from hocket.runtime.choice import allowed, select, tuner_file
 from hocket.schedule import COLLECTIVES, Declared, as_reduction, find_collective, numpy_dtype, verify
 
 NODES = "nodes: {gpu: [left, right]}\nlinks: [{between: [left, rihgt], link: infiniband-ndr}]\n"
-RING = hocket.ALGORITHMS["all_reduce", "ring"]
+RING = hocket.algorithms("all_reduce")["ring"]
 
 
 @pytest.mark.parametrize(

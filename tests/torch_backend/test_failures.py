@@ -43,7 +43,7 @@ def bad_arguments() -> None:
         (lambda: dist.all_to_all([torch.ones(2)] * size, [torch.ones(3)] * size), r"list with 3 elements"),
         (lambda: dist.send(torch.ones(2), 7), "^send: expected dst from 0 to 1, found 7"),
         (lambda: dist.recv(torch.ones(2), 7), "^recv: expected src from 0 to 1"),
-        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "avg"),
+        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG), "avg"),
         (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "band"),
         (lambda: dist.group.WORLD.allreduce([torch.ones(1), torch.ones(1)]), "a list of one tensor, found 2"),
         (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "expected out with 2 elements"),
@@ -227,7 +227,14 @@ def test_a_wrong_address_or_port_is_told(method: str, words: str) -> None:
 def test_the_shortest_timeouts_end(seconds: float, error: type[Exception], words: str, tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 2)
     with pytest.raises(error, match=words):
-        _create(SimpleNamespace(store=store, group_rank=1, group_size=2, timeout=timedelta(seconds=seconds)), None)
+        _create(second_of_two(store, seconds), None)
+
+
+def second_of_two(store: Any, seconds: float) -> Any:
+    """What torch.distributed passes to rank 1 of a default group of two ranks."""
+    return SimpleNamespace(
+        store=store, group_rank=1, group_size=2, timeout=timedelta(seconds=seconds), global_ranks_in_group=[]
+    )
 
 
 def test_a_store_that_is_lost_is_no_timeout() -> None:
@@ -236,7 +243,7 @@ def test_a_store_that_is_lost_is_no_timeout() -> None:
             raise dist.DistNetworkError("connection reset by peer")
 
     with pytest.raises(dist.DistBackendError, match=r"has lost the store .*reset by peer") as caught:
-        _create(SimpleNamespace(store=Lost(), group_rank=1, group_size=2, timeout=timedelta(seconds=60)), None)
+        _create(second_of_two(Lost(), 60.0), None)
     assert caught.value.__cause__.missing == ()
 
 

@@ -1,9 +1,12 @@
 """Process groups: made, used side by side, and ended, for every way to start ranks."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import torch.multiprocessing
 
 import hocket
 from hocket.torch_backend import Options
-from tests.torch_backend.ranks import descriptors, run
+from tests.torch_backend.ranks import SECONDS, descriptors, run
 
 
 def total(group: Any = None) -> float:
@@ -99,8 +102,11 @@ def test_no_operation_goes_to_gloo() -> None:
 def in_place_of_gloo() -> None:
     dist.destroy_process_group()
     hocket.torch_backend.replace_gloo()
-    store = dist.HashStore()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.new_group([0])
+    assert told.getvalue() == 'hocket: the backend "gloo" of this program is Hocket (replace_gloo)\n'
     assert type(dist.group.WORLD).__module__ == "hocket.torch_backend.replacing"
     assert dist.get_backend() == "gloo"
     tensor = torch.ones(3, 2).t()
@@ -255,10 +261,70 @@ def timeouts() -> None:
     with pytest.raises(dist.DistBackendError, match=" timeout "):
         dist.recv(torch.ones(1), 1 - dist.get_rank(), group=group)
     if dist.get_rank() == 1:
-        with pytest.raises(dist.DistBackendError, match=r"rank 0 of 2 did not come to the store .* within 0\.2 s"):
+        words = r"rank 0 did not come within 0\.2 s to make the group of ranks \[0, 1\]"
+        with pytest.raises(dist.DistBackendError, match=words) as caught:
             dist.new_group([0, 1], timeout=timedelta(seconds=0.2), use_local_synchronization=True)
+        assert caught.value.__cause__.missing == (0,)
     dist.barrier()
 
 
 def test_the_timeout_of_a_group() -> None:
     run(timeouts, 2)
+
+
+def without_a_timeout_of_its_own() -> float:
+    dist.group.WORLD.set_timeout(timedelta(seconds=0.5))
+    words = r"rank 2 did not come within 0\.5 s to make the group of ranks \[1, 2\]"
+    if dist.get_rank() == 1:
+        with pytest.raises(dist.DistBackendError, match=words):
+            dist.new_group([1, 2])
+    dist.group.WORLD.set_timeout(timedelta(seconds=SECONDS))
+    dist.group.WORLD.monitored_barrier()
+    group = dist.new_group([0], timeout=timedelta(seconds=7)) if dist.get_rank() == 0 else None
+    return group._met.seconds if group is not None else 0.0
+
+
+def test_a_new_group_waits_as_long_as_the_default_group_and_names_ranks_of_that() -> None:
+    assert run(without_a_timeout_of_its_own, 3) == [7.0, 0.0, 0.0]
+
+
+def only_its_own_group(backend: str, groups: Sequence[Sequence[int]]) -> float:
+    """Returns the sum over the ranks of the list that has this rank; each rank makes no other group."""
+    rank = dist.get_rank()
+    if backend == "gloo":
+        hocket.torch_backend.replace_gloo()
+    group = dist.new_group(next(members for members in groups if rank in members), backend=backend)
+    tensor = torch.tensor([10.0**rank])
+    dist.all_reduce(tensor, group=group)
+    return tensor.item()
+
+
+@pytest.mark.parametrize("backend", ["hocket", "gloo"])
+@pytest.mark.parametrize("groups", [[[0, 2], [1, 3]], [[0, 3], [1, 2]]])
+def test_ranks_that_each_make_only_their_own_group_meet_their_own_members(
+    backend: str, groups: list[list[int]]
+) -> None:
+    expected = [sum(10.0**other for members in groups if rank in members for other in members) for rank in range(4)]
+    assert run(only_its_own_group, 4, backend, groups) == expected
+
+
+def different_groups(lists: Sequence[Sequence[int]]) -> str:
+    rank = dist.get_rank()
+    try:
+        dist.new_group(lists[rank])
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        pytest.param([[0, 1, 2], [0, 1], [0, 1, 2]], id="of other sizes"),
+        pytest.param([[0, 1], [1, 2], [0, 2]], id="in a circle"),
+    ],
+)
+def test_ranks_that_differ_in_the_members_of_a_group_are_all_told_both_lists(lists: list[list[int]]) -> None:
+    for rank, told in enumerate(run(different_groups, 3, lists)):
+        assert f"rank {rank} makes one of ranks {lists[rank]}" in told
+        assert any(f"rank {other} one of ranks {lists[other]}" in told for other in range(3) if other != rank)

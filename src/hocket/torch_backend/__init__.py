@@ -8,7 +8,9 @@ of the group "torch.backends"). All other modules are loaded when the first proc
     tensors.py         tensors as arrays of the core, with any strides
     handles.py         handles of operations, and futures
     meeting.py         the meeting of ranks over the store of a process group
+    roll_call.py       ranks that make different groups are told so
     monitored.py       monitored_barrier
+    computing.py       spans of the program's computing, in traces
     compiling.py       keeps torch.compile out of the backend
     autograd.py        differentiable collectives
 """

@@ -1,25 +1,24 @@
 """The meeting of a process group: rank 0 writes an address into the store, and all ranks go to Hocket's rendezvous.
 
-The address is deleted afterwards, because a store may serve several meetings under the same names: torchrun's does if a
-program destroys its groups and makes them again.
+The key names the members, so that groups of other ranks do not meet. The address is deleted afterwards, because a store
+may serve several meetings under the same names: torchrun's does if a program destroys its groups and makes them again.
 """
 
 import contextlib
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from hocket.errors import RendezvousError
 from hocket.runtime import MAX_ADDRESS_BYTES, Communicator, check_timeout, init, new_address
+from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS, appear, call_roll, text_of
 
 _KEY = "hocket/address"
 _GONE = "hocket-address-is-gone"
-SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds; 0 means no limit
-_SLACK_SECONDS = 0.01  # by which a wait of a store may end early
 
 
 @dataclass(frozen=True)
@@ -35,51 +34,87 @@ class Options:
     timeout: float | None = None
 
 
-def meet(store: Any, rank: int, size: int, seconds: float, options: Options | None) -> tuple[Communicator, Any]:
-    """Returns the communicator of a new process group, and the part of the store that only this group uses.
+@dataclass(frozen=True)
+class Met:
+    """What a process group has after its meeting.
 
-    Every rank waits at most `seconds`; then RendezvousError names the missing ranks. options: the user's pg_options=;
-    bad ones raise TypeError or ValueError.
+    store: the part of the store that only this group uses. address: a text that only this meeting has had. seconds: the
+    time-out of operations.
+    """
+
+    communicator: Communicator
+    store: Any
+    address: str
+    seconds: float
+
+
+def meet(given: Any, options: Options | None, default: Met | None) -> Met:
+    """Meets the other ranks of a new process group.
+
+    given: torch.distributed's _DistributedBackendOptions. options: the user's pg_options=. default: the meeting of the
+    default group, None for the default group itself, or if that is of another backend. A group without a time-out of
+    its own has that of the default group. Every rank waits at most so long for each of the others; then RendezvousError
+    names the missing ranks. Bad options raise TypeError or ValueError.
     """
     if options is not None and not isinstance(options, Options):
         raise TypeError(
             f"pg_options is a {type(options).__name__}; expected hocket.torch_backend.Options for the backend 'hocket'"
         )
-    seconds = max(check_timeout("process group", seconds), SHORTEST_WAIT_SECONDS)
-    address = _address(store, rank, size, seconds)
-    own = dist.PrefixStore(address, store)
-    try:
-        communicator = init(rank, size, address=address, timeout=seconds)
-    finally:
-        if rank == 0:
-            with contextlib.suppress(RuntimeError):  # from a store that cannot delete
-                store.delete_key(_KEY)
     chosen = options or Options()
+    seconds = _seconds(given, chosen, default)
+    store, rank, size = given.store, given.group_rank, given.group_size
+    members: Sequence[int] = given.global_ranks_in_group  # of the default group; none for the default group itself
+    key = _KEY + "/" + text_of(members) if members else _KEY
+    if members and default is not None:
+        call_roll(store, default.address, members, rank, seconds)
+    try:
+        address = _address(store, key, rank, size, seconds)
+        own = dist.PrefixStore(address, store)
+        try:
+            communicator = init(rank, size, address=address, timeout=seconds)
+        finally:
+            if rank == 0:
+                with contextlib.suppress(RuntimeError):  # from a store that cannot delete
+                    store.delete_key(key)
+    except RendezvousError as error:
+        if not members:
+            raise
+        raise RendezvousError(
+            f"{error} (rank i of this group is number i of {list(members)} in the default group)",
+            missing=[members[one] for one in error.missing],
+        ) from error
     try:
         if rank == 0:
             own.set(_GONE, "")
-        else:
-            _await(own, _GONE, rank, size, seconds)  # a rank may meet again soon, and must not find the old address
-        communicator.configure(
-            algorithm=chosen.algorithm,
-            order=chosen.order,
-            timeout=seconds if chosen.timeout is None else chosen.timeout,
-        )
+        else:  # a rank may meet again soon, and must not find the old address
+            _await_first(own, _GONE, rank, size, seconds)
+        communicator.configure(algorithm=chosen.algorithm, order=chosen.order, timeout=seconds)
     except BaseException:
         communicator.close()
         raise
-    return communicator, own
+    return Met(communicator, own, address, seconds)
 
 
-def _address(store: Any, rank: int, size: int, seconds: float) -> str:
+def _seconds(given: Any, options: Options, default: Met | None) -> float:
+    """Returns the time-out of the group's operations, and of the waits of its meeting."""
+    if options.timeout is not None:
+        seconds = check_timeout("pg_options", options.timeout)
+    elif default is not None and given.timeout == distributed_c10d.default_pg_timeout:
+        seconds = default.seconds
+    else:
+        seconds = check_timeout("process group", given.timeout.total_seconds())
+    return max(seconds, SHORTEST_WAIT_SECONDS)
+
+
+def _address(store: Any, key: str, rank: int, size: int, seconds: float) -> str:
     """Returns the address from rank 0. It contains rank 0's host, because ranks on another host would get no answer."""
     host = _host()
     if rank == 0:
         address = new_address()
-        store.set(_KEY, f"{host} {address}")
+        store.set(key, f"{host} {address}")
         return address
-    _await(store, _KEY, rank, size, seconds)
-    text: str = store.get(_KEY).decode()
+    _await_first(store, key, rank, size, seconds)
+    text: str = store.get(key).decode()
     found, _, address = text.partition(" ")
     if not 0 < len(address) <= MAX_ADDRESS_BYTES:
         raise RendezvousError(f"rank {rank} of {size} found {text!r} in the store; expected a host and an address")
@@ -91,22 +126,14 @@ def _address(store: Any, rank: int, size: int, seconds: float) -> str:
     return address
 
 
-def _await(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
+def _await_first(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
     """Waits until rank 0 has written this key. Raises RendezvousError after `seconds`, or if the store is lost."""
-    deadline = time.monotonic() + seconds
-    try:
-        store.wait([key], timedelta(seconds=seconds))
-    except Exception as error:
-        if time.monotonic() < deadline - _SLACK_SECONDS:
-            raise RendezvousError(
-                f"rank {rank} of {size} has lost the store of this process group while it waited for rank 0; check "
-                f"whether the process that serves the store, usually rank 0, ended early ({error})"
-            ) from error
+    if not appear(store, [key], seconds, f"rank {rank} of {size}", "rank 0"):
         raise RendezvousError(
             f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s (reported by rank "
-            f"{rank}); check whether that process started, and whether it ended early ({error})",
+            f"{rank}); check whether that process started, and whether it ended early",
             missing=[0],
-        ) from error
+        )
 
 
 def _host() -> str:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from hocket.torch_backend.handles import BackendError
-from hocket.torch_backend.meeting import SHORTEST_WAIT_SECONDS
+from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS
 
 _OK = b"ok"
 

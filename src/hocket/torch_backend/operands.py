@@ -32,6 +32,31 @@ def check_own(name: str, rank: int, tensors: Sequence[Any], tensor: Any) -> None
         )
 
 
+def check_even(name: str, tensor: Any, size: int) -> None:
+    """Raises ValueError unless `size` ranks can split the rows of the tensor evenly."""
+    if tensor.dim() == 0 or tensor.size(0) % size:
+        raise ValueError(
+            f"all_to_all: expected an {name} tensor with a dim 0 that {size} ranks can split evenly, found shape "
+            f"{tuple(tensor.shape)}; give split sizes on all ranks"
+        )
+
+
+def rows_of(name: str, tensor: Any, splits: Sequence[int], size: int) -> list[int]:
+    """Returns the rows for each rank as numbers of elements. Raises ValueError for bad splits."""
+    if tensor.dim() == 0:
+        raise ValueError(f"all_to_all: expected an {name} tensor of at least 1 dim, found one of 0 dims")
+    if not splits:
+        check_even(name, tensor, size)
+        splits = [tensor.size(0) // size] * size
+    if len(splits) != size or min(splits) < 0 or sum(splits) != tensor.size(0):
+        raise ValueError(
+            f"all_to_all: expected {name}_split_sizes as {size} numbers of rows, at least 0, with the sum "
+            f"{tensor.size(0)}, the rows of the {name} tensor; found {list(splits)}"
+        )
+    row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
+    return [count * row for count in splits]
+
+
 def root_of(opts: Any) -> int:
     """Returns the root in the options, or the root itself if it was passed instead of options; 0 without either."""
     root: int = opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank

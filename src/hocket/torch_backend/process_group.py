@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +19,17 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from hocket.errors import HocketError
-from hocket.runtime import GroupCalls, InFlight, at_process_end, cached_group_method, current_stream, stream
+from hocket.runtime import (
+    GroupCalls,
+    InFlight,
+    at_process_end,
+    cached_group_method,
+    current_stream,
+    stream,
+    watch_traces,
+)
 from hocket.torch_backend.compiling import as_they_are
+from hocket.torch_backend.computing import record_computing
 from hocket.torch_backend.cuda import launching
 from hocket.torch_backend.handles import (
     FinishedWork,
@@ -29,11 +39,20 @@ from hocket.torch_backend.handles import (
     raise_to_torch,
     told_to_torch,
 )
-from hocket.torch_backend.meeting import Options, meet
+from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
-from hocket.torch_backend.operands import check_alike, check_own, is_asynchronous, root_of, row_of, seconds_of
+from hocket.torch_backend.operands import (
+    check_alike,
+    check_even,
+    check_own,
+    is_asynchronous,
+    root_of,
+    row_of,
+    rows_of,
+    seconds_of,
+)
 from hocket.torch_backend.options import learn_options
-from hocket.torch_backend.reduce_ops import reduction_of
+from hocket.torch_backend.reduce_ops import divided, is_integer, reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
 
@@ -55,11 +74,10 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, given: Any, options: Options | None) -> None:
         super().__init__(given.group_rank, given.group_size)
         self._store = given.store
-        self._seconds = given.timeout.total_seconds()
+        default = dist.group.WORLD if given.global_ranks_in_group else None
         with told_to_torch:
-            self._comm, store = meet(given.store, given.group_rank, given.group_size, self._seconds, options)
-        if options is not None and options.timeout is not None:
-            self._seconds = options.timeout
+            self._met: Met = meet(given, options, default._met if isinstance(default, ProcessGroup) else None)
+        self._comm = self._met.communicator
         # For C++ code of PyTorch that looks beyond these methods: this backend has a name, and refuses every operation.
         refusing = FakeProcessGroup.Options()
         refusing.error_on_collective = True
@@ -68,7 +86,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, anchor)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._futures = Futures()
-        self._monitored_barrier = MonitoredBarrier(store, given.group_rank, given.group_size)
+        self._monitored_barrier = MonitoredBarrier(self._met.store, given.group_rank, given.group_size)
         self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
         self._sequence = 0  # number of calls that reached Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
@@ -94,8 +112,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that give none."""
-        self._seconds = timeout.total_seconds()
-        self._comm.configure(timeout=self._seconds)
+        self._met = replace(self._met, seconds=timeout.total_seconds())
+        self._comm.configure(timeout=self._met.seconds)
 
     _set_default_timeout = set_timeout
 
@@ -248,9 +266,10 @@ class ProcessGroup(dist.ProcessGroup):
         out, finish = target("all_to_all", output)
         if not output_splits and not input_splits:
             for name, tensor in (("input", input), ("output", output)):
-                self._check_even(name, tensor)
+                check_even(name, tensor, self.size())
             return self._run("all_to_all", (x.reshape(-1),), {"out": out}, [input], [output], finish, opts)
-        counts = (self._elements("input", input, input_splits), self._elements("output", output, output_splits))
+        size = self.size()
+        counts = (rows_of("input", input, input_splits, size), rows_of("output", output, output_splits, size))
         sent, kept = (one[self.rank()] for one in counts)
         if sent != kept:
             raise ValueError(
@@ -268,7 +287,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for all ranks and names missing ones. It uses the store, so the group stays usable if it fails."""
-        self._monitored_barrier(self._seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
+        self._monitored_barrier(self._met.seconds if timeout is None else timeout.total_seconds(), wait_all_ranks)
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
@@ -366,6 +385,10 @@ class ProcessGroup(dist.ProcessGroup):
         seconds = seconds_of(opts, timeout)
         if seconds is not None:
             options["timeout"] = seconds
+        if options.get("op") == "avg" and is_integer(written := options.get("out", arguments[0])):
+            options["op"] = "sum"
+            if name != "reduce" or arguments[1] == self.rank():
+                finish = divided(written, self.size(), finish)
         if torch.autograd.profiler._is_profiler_enabled:
             with _observed(name, inputs, self), launching(inputs):
                 return self._call(name, arguments, options, outputs, finish, opts)
@@ -386,7 +409,7 @@ class ProcessGroup(dist.ProcessGroup):
             if not is_asynchronous(opts) and self._coalesced is None:
                 method(*arguments, **options)
                 on_current_stream(finish)
-                return _FINISHED
+                return _FINISHED if finish is None else FinishedWork()  # a call with a finish is not to be repeated
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
             raise backend_error(error) from error
@@ -437,28 +460,6 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{name}: expected a list of {self.size()} tensors, one for each rank; found {len(tensors)}"
             )
 
-    def _check_even(self, name: str, tensor: Any) -> None:
-        if tensor.dim() == 0 or tensor.size(0) % self.size():
-            raise ValueError(
-                f"all_to_all: expected an {name} tensor with a dim 0 that {self.size()} ranks can split evenly, found "
-                f"shape {tuple(tensor.shape)}; give split sizes on all ranks"
-            )
-
-    def _elements(self, name: str, tensor: Any, splits: Sequence[int]) -> list[int]:
-        """Returns the rows for each rank as numbers of elements. Raises ValueError for bad splits."""
-        if tensor.dim() == 0:
-            raise ValueError(f"all_to_all: expected an {name} tensor of at least 1 dim, found one of 0 dims")
-        if not splits:
-            self._check_even(name, tensor)
-            splits = [tensor.size(0) // self.size()] * self.size()
-        if len(splits) != self.size() or min(splits) < 0 or sum(splits) != tensor.size(0):
-            raise ValueError(
-                f"all_to_all: expected {name}_split_sizes as {self.size()} numbers of rows, at least 0, with the sum "
-                f"{tensor.size(0)}, the rows of the {name} tensor; found {list(splits)}"
-            )
-        row = tensor.numel() // tensor.size(0) if tensor.size(0) else 0
-        return [count * row for count in splits]
-
 
 def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
@@ -473,6 +474,7 @@ def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
 
 
 learn_options()
+watch_traces(record_computing)
 
 
 @at_process_end

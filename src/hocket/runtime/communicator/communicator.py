@@ -303,8 +303,9 @@ class Communicator(Objects):
     def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
         """Returns a communicator of these ranks, in the order given. Only they take part; other ranks get None at once.
 
-        Raises ValueError unless they are different ranks of this communicator. Members must give the same ranks in the
-        same order; if they do not, they wait until CollectiveTimeout ends this communicator. ResourceError as in split.
+        Raises ValueError unless they are different ranks of this communicator. Members that give other ranks, or the
+        same in another order, end this communicator: CollectiveMismatch or PeerAborted names both lists, or, if one
+        waits for a rank that makes no group with it, CollectiveTimeout names that. ResourceError as in split.
         """
         members = groups.check_ranks("subgroup", ranks, self._size)
         return self._made(members) if self._rank in members else None
@@ -323,14 +324,16 @@ class Communicator(Objects):
         """
         grid = Cartesian(dims, periodic)
         grid.check_size(self._size)
-        made = self._made(list(range(self._size)))
+        made = self._made(list(range(self._size)), repr(grid))
         made.topology = grid
         return made
 
-    def _made(self, members: list[int]) -> "Communicator":
+    def _made(self, members: list[int], grid: str = "") -> "Communicator":
         new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
-        with groups.endpoints(self.context._core, self._usable(), members, self._rank, timeout) as endpoints:
+        core, parent = self.context._core, self._usable()
+        intent = groups.Intent(members, self._size, grid)
+        with groups.endpoints(core, parent, intent, self._rank, timeout) as endpoints:
             made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
         return made

@@ -9,11 +9,14 @@ import hashlib
 import operator
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from hocket.errors import ResourceError
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, ResourceError
 
 _NO_ROOM = (1 << 64) - 1
+_OFFSET = struct.Struct("<Q")
+_TAG = 0  # of all messages here; those of objects have other tags (objects.py)
 
 
 def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
@@ -37,20 +40,55 @@ def members_of_color(said: Any, rank: int) -> list[int]:
     return sorted(same, key=lambda other: (int(said[other, 2]), other))
 
 
+@dataclass(frozen=True)
+class Intent:
+    """The group that a rank makes: its members, which are ranks of a parent of `size` ranks, and its grid, or ""."""
+
+    members: list[int]
+    size: int
+    grid: str = ""
+
+    def encoded(self) -> bytes:
+        """Returns the same number of bytes on all ranks of the parent; of a long text the hash, and the beginning."""
+        grid = self.grid.encode()
+        places = [-1] * self.size
+        for place, member in enumerate(self.members):
+            places[member] = place
+        return _layout(self.size).pack(*places, hashlib.sha256(grid).digest()[:8], grid)
+
+    @classmethod
+    def decoded(cls, data: bytes, size: int) -> "Intent":
+        """Returns what a member has encoded; of a long text the beginning."""
+        *places, _, grid = _layout(size).unpack(data)
+        members = [member for member in range(size) if places[member] >= 0]
+        text = grid.rstrip(bytes(1)).decode(errors="replace")
+        return cls(sorted(members, key=lambda member: places[member]), size, text)
+
+
+def _layout(size: int) -> struct.Struct:
+    return struct.Struct(f"<{size}h8s256s")
+
+
 @contextlib.contextmanager
-def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeout: float) -> Iterator[list[int]]:
-    """Yields the offset of each member's endpoint in its arena; `members` and `rank` are ranks of the parent.
+def endpoints(context: Any, core: Any, intent: Intent, rank: int, timeout: float) -> Iterator[list[int]]:
+    """Yields the offset of each member's endpoint in its arena; `rank` is a rank of the parent.
 
     If this function or the body fails on one member, the other members see it as closed. Raises ResourceError, on all
-    members, if one has no memory, and CollectiveTimeout after `timeout` seconds.
+    members, if one has no memory; CollectiveMismatch or PeerAborted if they make different groups; and
+    CollectiveTimeout after `timeout` seconds.
     """
+    members = intent.members
     failure: ResourceError | None = None
     try:
         mine = context.add_endpoint(len(members))
     except ResourceError as error:
         mine, failure = _NO_ROOM, error
     try:
-        offsets = _exchange(core, mine, members, rank, timeout)
+        try:
+            offsets = _exchange(core, mine, intent, rank, timeout)
+        except CollectiveTimeout as error:
+            late = f"{error}. Rank {rank} makes a group of ranks {members}"
+            raise CollectiveTimeout(late, missing=error.missing, seconds=error.seconds, sequence=0) from None
         if failure is not None:
             raise failure
         if _NO_ROOM in offsets:
@@ -67,19 +105,40 @@ def endpoints(context: Any, core: Any, members: Sequence[int], rank: int, timeou
         raise
 
 
-def _exchange(core: Any, mine: int, members: Sequence[int], rank: int, timeout: float) -> list[int]:
-    """Exchanges the offsets of all members, and returns them in the order of members."""
-    tag = (
-        int.from_bytes(hashlib.sha256(repr(list(members)).encode()).digest()[:8], "little") >> 1
-    )  # objects have the highest bit
-    leader, layout = members[0], struct.Struct(f"<{len(members)}Q")
-    if rank == leader:
-        offsets = [mine]
-        for member in members[1:]:
-            offsets += struct.unpack("<Q", core.receive_internal(8, member, tag, timeout))
-        for member in members[1:]:
-            core.send_internal(layout.pack(*offsets), member, tag, timeout)
+def _exchange(core: Any, mine: int, intent: Intent, rank: int, timeout: float) -> list[int]:
+    """Exchanges the offsets of all members, and returns them in the order of members.
+
+    The lowest member gathers them, with what each member intends, and sends all to each.
+    """
+    members, own = intent.members, intent.encoded()
+    gatherer, layout = min(members), struct.Struct(f"<{len(members)}Q")
+    if rank != gatherer:
+        core.send_internal(_OFFSET.pack(mine) + own, gatherer, _TAG, timeout)
+        return list(layout.unpack(core.receive_internal(layout.size, gatherer, _TAG, timeout)))
+    offsets = {rank: mine}
+    for member in sorted(members)[1:]:
+        said = core.receive_internal(_OFFSET.size + len(own), member, _TAG, timeout)
+        [offsets[member]] = _OFFSET.unpack_from(said)
+        if said[_OFFSET.size :] != own:
+            _refuse(core, rank, intent, member, Intent.decoded(said[_OFFSET.size :], intent.size))
+    for member in members:
+        if member != rank:
+            core.send_internal(layout.pack(*(offsets[one] for one in members)), member, _TAG, timeout)
+    return [offsets[member] for member in members]
+
+
+def _refuse(core: Any, rank: int, own: Intent, other: int, found: Intent) -> NoReturn:
+    """Ends the parent on all its ranks, because two of them make different groups. Raises CollectiveMismatch."""
+    values: dict[int, Any]
+    if own.members != found.members:
+        field, what, values = "members", "of ranks", {rank: own.members, other: found.members}
     else:
-        core.send_internal(struct.pack("<Q", mine), leader, tag, timeout)
-        offsets = list(layout.unpack(core.receive_internal(layout.size, leader, tag, timeout)))
-    return offsets
+        field, what, values = "grid", "with grid", {rank: own.grid or "none", other: found.grid or "none"}
+    text = (
+        f"the ranks differ in the group that they make: rank {rank} makes one {what} {values[rank]}, rank {other} one "
+        f"{what} {values[other]}; make the same groups on all members, in the same order"
+    )
+    core.abort(text, False)
+    raise CollectiveMismatch(
+        f"rank {rank}: {text}. This communicator can only be closed", field=field, values=values, sequence=0
+    )

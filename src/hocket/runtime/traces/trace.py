@@ -39,6 +39,17 @@ class _Tracing:
 
 _tracing = PerRank(_Tracing, _Tracing.end)
 _under_way: set["Trace"] = set()  # of all ranks of this process: a look at it costs less than one at the recorder
+_watchers: list[Callable[[], Callable[[], None]]] = []
+
+
+def watch_traces(begin: Callable[[], Callable[[], None]]) -> None:
+    """Calls `begin` for each trace that a rank of this process starts, and for the calling rank's present one.
+
+    When such a trace stops, what `begin` has returned is called.
+    """
+    _watchers.append(begin)
+    if (under_way := _tracing().trace) is not None:
+        under_way.watched.append(begin())
 
 
 def trace(file: str | os.PathLike[str], *, steps: bool = False) -> "Trace":
@@ -57,6 +68,7 @@ class Trace:
 
     def __init__(self, file: str | os.PathLike[str], steps: bool) -> None:
         self.file, self._steps = Path(file).absolute(), steps
+        self.watched: list[Callable[[], None]] = []  # called when it stops
 
     def start(self) -> Self:
         """Starts recording. Raises RuntimeError if this rank already traces, OSError if the file cannot be written."""
@@ -69,6 +81,7 @@ class Trace:
         tracing.num_traces += 1
         tracing.trace = self
         _under_way.add(self)
+        self.watched = [begin() for begin in _watchers]
         return self
 
     def stop(self) -> None:
@@ -80,6 +93,8 @@ class Trace:
 
         tracing.trace = None
         _under_way.discard(self)
+        for end in self.watched:
+            end()
         records, lanes, names, ended_early = tracing.recorder.take()
         events = Events(tracing.rank, records, lanes, names)
         said = {

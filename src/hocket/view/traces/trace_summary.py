@@ -13,9 +13,10 @@ def summarise(timeline: Timeline) -> Summary:
 
     "names": for each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without
     nested slices), average_seconds, occurrences. "ranks": for each rank, computing_seconds, communicating_seconds,
-    hidden_seconds (both at once) and exposed_seconds (communicating alone). "stragglers": for each collective of each
-    communicator, the rank that was last most often, how often, and how long the others waited: mean and maximum. The
-    trace of another program has names only.
+    hidden_seconds (both at once) and exposed_seconds (communicating alone); all but communicating_seconds are None if
+    the trace has no computation of the rank. "stragglers": for each collective of each communicator, the rank that was
+    last most often, how often, and how long the others waited: mean and maximum. The trace of another program has names
+    only.
     """
     return {
         "seconds": timeline.seconds,
@@ -52,14 +53,14 @@ def _names(timeline: Timeline) -> list[Summary]:
 
 def _rank(timeline: Timeline, rank: int) -> Summary:
     computing, communicating = timeline.computing(rank), timeline.communicating(rank)
-    exposed = length(without(communicating, computing))
-    in_all = length(communicating)
+    in_all, exposed = length(communicating), length(without(communicating, computing))
+    is_known = any(one.category == "compute" for lane in timeline.of_rank(rank) for one in lane.slices)
     return {
         "rank": rank,
-        "computing_seconds": length(computing),
+        "computing_seconds": length(computing) if is_known else None,
         "communicating_seconds": in_all,
-        "hidden_seconds": in_all - exposed,
-        "exposed_seconds": exposed,
+        "hidden_seconds": in_all - exposed if is_known else None,
+        "exposed_seconds": exposed if is_known else None,
     }
 
 

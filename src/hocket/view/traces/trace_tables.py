@@ -38,12 +38,15 @@ def print_summary(summary: Summary) -> None:
         ranks_table.add_column(heading, justify="right")
     for row in summary["ranks"]:
         keys = ("computing_seconds", "communicating_seconds", "hidden_seconds", "exposed_seconds")
-        in_all = row["communicating_seconds"]
-        share = f"{row['hidden_seconds'] / in_all:.0%}" if in_all else "-"
-        ranks_table.add_row(str(row["rank"]), *(_time(row[key]) for key in keys), share)
+        in_all, hidden = row["communicating_seconds"], row["hidden_seconds"]
+        share = f"{hidden / in_all:.0%}" if in_all and hidden is not None else "-"
+        times = ("-" if row[key] is None else _time(row[key]) for key in keys)
+        ranks_table.add_row(str(row["rank"]), *times, share)
     terminal.print(ranks_table)
-    if not any(row["computing_seconds"] for row in summary["ranks"]):
-        terminal.print('No computation was recorded: put it in `with hocket.span("name"):`, or on a stream.')
+    if any(row["computing_seconds"] is None for row in summary["ranks"]):
+        terminal.print(
+            'A rank with "-" has recorded no computation: put it in `with hocket.span("name"):`, or on a stream.'
+        )
     if summary["stragglers"]:
         late = Table("collective", "ranks", title="Late ranks: the last to join each collective", title_justify="left")
         for heading in ("calls", "often last", "times", "mean wait", "longest wait"):

@@ -1,0 +1,90 @@
+"""The roll call of a new group: each rank writes into the store of which ranks it makes the group, and reads what the
+others wrote.
+
+PyTorch names a group by how many groups a rank has made before, so ranks that make different groups find each other
+under one name. Ranks are those of the default group.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from hocket.errors import RendezvousError
+from hocket.runtime import name_ranks
+
+SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds; 0 means no limit
+_SLACK_SECONDS = 0.01  # by which a wait of a store may end early
+_FIRST_LOOK_SECONDS = 0.05  # after this wait, and then after twice as long again, the lists that are there are compared
+_LAST_LOOK_SECONDS = 2.0
+_NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
+
+
+def text_of(members: Sequence[int]) -> str:
+    """Returns the members as a part of a key."""
+    return ",".join(map(str, members))
+
+
+def call_roll(store: Any, scope: str, members: Sequence[int], rank: int, seconds: float) -> None:
+    """Returns once all members make a group of the same members, in the same order.
+
+    rank: this rank's index in members. scope: a text that only this life of the default group has, because a store may
+    serve several. Raises RendezvousError, which names both lists if a member makes another group, and the missing ranks
+    after `seconds`.
+    """
+    here, own = members[rank], text_of(members)
+    keys = {member: f"hocket/members/{scope}/{member}" for member in members}
+    store.set(keys[here], own)
+    missing = [member for member in members if member != here]
+    start = time.monotonic()
+    look, noticed = _FIRST_LOOK_SECONDS, False
+    while missing:
+        passed = time.monotonic() - start
+        wait = min(look, max(seconds - passed, SHORTEST_WAIT_SECONDS))
+        complete = appear(store, [keys[member] for member in missing], wait, f"rank {here}", name_ranks(missing))
+        came = missing if complete else [member for member in missing if store.check([keys[member]])]
+        for member, found in zip(came, store.multi_get([keys[member] for member in came]), strict=True):
+            _compare(here, members, member, found.decode())
+        missing = [member for member in missing if member not in came]
+        look = min(2 * look, _LAST_LOOK_SECONDS)
+        passed = time.monotonic() - start
+        if missing and passed >= seconds:
+            raise RendezvousError(
+                f"{name_ranks(missing)} did not come within {seconds:g} s to make the group of ranks {list(members)} "
+                f"(reported by rank {here}); check whether every rank of the group makes it, and whether one ended "
+                "early",
+                missing=missing,
+            )
+        if missing and passed >= _NOTICE_SECONDS and not noticed:
+            noticed = True
+            print(
+                f"hocket: rank {here} has waited {_NOTICE_SECONDS:g} s for {name_ranks(missing)} to make the group of "
+                f"ranks {list(members)} (it gives up after {seconds:g} s)",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _compare(here: int, members: Sequence[int], member: int, found: str) -> None:
+    if found != text_of(members):
+        raise RendezvousError(
+            f"the ranks differ in the group that they make: rank {here} makes one of ranks {list(members)}, rank "
+            f"{member} one of ranks [{found.replace(',', ', ')}]; call new_group on all ranks for all groups, in the "
+            "same order and with the same ranks"
+        )
+
+
+def appear(store: Any, keys: Sequence[str], seconds: float, who: str, awaited: str) -> bool:
+    """Returns whether all keys come into the store within `seconds`. Raises RendezvousError if the store is lost."""
+    deadline = time.monotonic() + seconds
+    try:
+        store.wait(list(keys), timedelta(seconds=seconds))
+    except Exception as error:
+        if time.monotonic() < deadline - _SLACK_SECONDS:
+            raise RendezvousError(
+                f"{who} has lost the store of this process group while it waited for {awaited}; check whether the "
+                f"process that serves the store, usually rank 0, ended early ({error})"
+            ) from error
+        return False
+    return True
