@@ -95,7 +95,13 @@ REFUSED = [
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.array([None]))),
     row(TypeError, "float32", lambda comm: comm.all_reduce(np.zeros(6, "datetime64[s]"))),
     # What is no array at all.
-    row(TypeError, "buffer protocol or DLPack, found list", lambda comm: comm.all_reduce([1.0, 2.0])),
+    row(TypeError, r"or DLPack, found list: pass numpy\.array\(", lambda comm: comm.all_reduce([1.0, 2.0])),
+    row(TypeError, r"or DLPack, found float: pass numpy\.array\(", lambda comm: comm.all_reduce(1.0)),
+    row(
+        TypeError, "found dict: for Python objects there are broadcast_object, ", lambda comm: comm.broadcast({"a": 1})
+    ),
+    row(TypeError, "found str: for Python objects there are .* send_object", lambda comm: comm.send("a", 0)),
+    row(TypeError, "buffer protocol or DLPack, found NoneType$", lambda comm: comm.all_reduce(None)),
     row(TypeError, "found NoneType", lambda comm: comm.all_reduce(None)),
     row(TypeError, "found float", lambda comm: comm.all_gather(1.0)),
     row(TypeError, "found str", lambda comm: comm.all_reduce(floats(), out="y")),
