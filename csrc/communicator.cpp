@@ -396,11 +396,13 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         failure.missing = missing();
         fail(failure);
     }
+        failure.text = members_.circle();
     if (waited >= stall_time && !stall_told_) {
         const auto awaited = missing();
         stall_told_ = !awaited.empty(); // a call may also just take long
         if (stall_told_)
-            members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", awaited);
+            members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", awaited,
+                                sequence_);
     }
 }
 

@@ -79,6 +79,9 @@ struct ControlPage {
     }
 
     /// After a sequentially consistent store that the owner may be waiting for, or a store and such a fence.
+    // Once it has waited for long: for which member, from 1, else 0; and in which call, or 0 for a message.
+    std::atomic<std::int32_t> waits_for;
+    std::atomic<std::uint64_t> waits_in;
     void ring() {
         if (sleeping.load(std::memory_order_seq_cst) == 0) return;
         bell.fetch_add(1, std::memory_order_seq_cst);

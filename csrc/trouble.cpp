@@ -218,7 +218,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
             while (is_awaited(member) && !members_.recorded_failure() && Clock::now() < limit) {
                 if (!told && Clock::now() - start >= stall_time) {
                     told = true;
-                    members_.tell_stall(stall_time, "close", {member});
+                    members_.tell_stall(stall_time, "close", {member}, sequence_);
                 }
                 std::this_thread::sleep_for(pause);
                 pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);

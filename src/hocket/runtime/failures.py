@@ -69,8 +69,8 @@ def exception_of(
         ranks = name_ranks(missing) if missing else "its peers"
         what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
         return CollectiveTimeout(
-            f"{where}: {what} within {seconds:g} s; it waited for {ranks}. See what they do instead, or pass a longer "
-            f"timeout=; {_ONLY_CLOSE}",
+            f"{where}: {what} within {seconds:g} s; {why}. {_ONLY_CLOSE.capitalize()}",
+        why = text or f"it waited for {ranks}. See what they do instead, or pass a longer timeout="
             missing=missing,
             seconds=seconds,
             sequence=sequence,
