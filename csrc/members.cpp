@@ -98,7 +98,10 @@ std::optional<Failure> Members::recorded_failure() const {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);
         const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
-        if (call.sequence != 0) failure.calls[member] = call;
+        if (call.sequence == 0) continue;
+        failure.calls[member] = call;
+        std::string site = control(member).sites[call.sequence % ControlPage::num_sites].read(call.sequence);
+        if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
 }
@@ -139,7 +142,7 @@ void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &wha
     const std::string found = circle();
     std::string names;
     for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
-    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s\n", rank_,
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_,
                  static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
                  members.size() == 1 ? "rank" : "ranks", names.c_str(), found.empty() ? "" : "; ", found.c_str());
 }
@@ -179,6 +182,7 @@ Failure closed_failure(int member, std::uint64_t sequence) {
     failure.cause = Cause::aborted;
     failure.rank = member;
     failure.sequence = sequence;
+    failure.missing = {member};
     failure.text = "it closed its communicator";
     return failure;
 }

@@ -241,6 +241,19 @@ def test_two_places_that_differ_are_told_with_one_message(tmp_path: Path) -> Non
     assert "# the other place\n" in done.stderr
 
 
+def test_a_rank_that_leaves_a_call_out_is_named_last(tmp_path: Path) -> None:
+    program = (
+        "import hocket\nimport numpy as np\n"
+        "with hocket.init() as comm:\n"
+        "    if comm.rank != 2:\n"
+        "        comm.all_reduce(np.ones(4))  # the mistake"
+    )
+    done = hocket_run(tmp_path, program, "-n", "4")
+    check_told_once(done, 6, "rank 2 left without all_reduce (call 1), which ranks 0, 1, 3 (")
+    assert "are in: does every rank call it?" in done.stderr
+    assert done.stderr.startswith("hocket run: ranks 0, 1, 3 of 4 failed, with exit code 1:\n")
+
+
 def test_what_ranks_say_beside_a_traceback_is_passed_on_at_once_and_in_order(tmp_path: Path) -> None:
     program = PREAMBLE + (
         "import logging\n"
