@@ -310,15 +310,19 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mistake_is_told_once_with_its_line_and_without_frames_of_hocket(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_told_once_with_its_line_and_without_frames_of_hocket(kind: str, tmp_path: Path) -> None:
     with start(tmp_path, MISTAKE.format(kind=kind)) as it:
         _, errors = it.communicate()
     lines = errors.splitlines()
     assert len(lines) <= 10 and len(set(lines)) == len(lines), errors
     assert "# the mistake" in errors and errors.count("the ranks differ in dtype") == 1
     assert "in _launch" not in errors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_frames_of_hocket_come_back_for_those_who_debug_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOCKET_DEBUG", "1")
     with start(tmp_path, MISTAKE.format(kind=kind)) as it:
         _, errors = it.communicate()

@@ -380,6 +380,7 @@ def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> No
     assert [rank.returncode for rank in ranks] == [0, 0], said
 
 
+@pytest.mark.slow("four processes import PyTorch")
 def test_a_mistake_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import torch, torch.distributed as dist\n"

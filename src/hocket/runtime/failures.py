@@ -113,8 +113,10 @@ def _left(
     if this_rank in missing:
         return "this rank itself has closed its communicator; close it after its last call on any thread."
     if not calls:
-        ranks = name_ranks(missing)
-        return f"{ranks} closed the communicator, and what this rank waits for never came: does {ranks} call it?"
+        return (
+            f"{name_ranks(missing)} closed the communicator before what this rank waits for: does every rank make the "
+            "matching call?"
+        )
     kind = _value("kind", dict(zip(_FIELDS, next(iter(calls.values())), strict=True)))
     inside = ", ".join(_at(ranks, site) for site, ranks in _by(calls, lambda rank: sites.get(rank, "")))
     verb = "is" if len(calls) == 1 else "are"
