@@ -245,6 +245,8 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
     const std::uint64_t digest = fingerprint.digest();
+    if (call.site != nullptr) [[unlikely]]
+        own().sites[sequence_ % ControlPage::num_sites].write(sequence_, call.site);
     own().calls[sequence_ % ControlPage::history].write(fingerprint);
     digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
     if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
@@ -394,13 +396,15 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         failure.sequence = sequence_;
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();
+        failure.text = members_.circle();
         fail(failure);
     }
     if (waited >= stall_time && !stall_told_) {
         const auto awaited = missing();
         stall_told_ = !awaited.empty(); // a call may also just take long
         if (stall_told_)
-            members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", awaited);
+            members_.tell_stall(waited, call.plan->label() + " (call " + std::to_string(sequence_) + ")", awaited,
+                                sequence_);
     }
 }
 

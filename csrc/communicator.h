@@ -31,6 +31,7 @@ struct Call {
     Launch launch;           // so does its tag
     std::chrono::nanoseconds timeout{};
     std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
+    const char *site = nullptr;       // where the program makes it, "file:line", for good; null where nobody looked
 };
 
 /// A call on the stream.
@@ -154,6 +155,8 @@ class Communicator {
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
     std::optional<Failure> concerning_failure(std::uint64_t sequence);
     std::optional<Failure> find_mismatch() const;
+    void await_comers(std::uint64_t sequence) const;
+    std::optional<Fingerprint> call_of(int member, std::uint64_t sequence) const;
     std::atomic<std::uint64_t> &digest_at(int member, std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);

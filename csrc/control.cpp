@@ -1,5 +1,6 @@
 #include "control.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -42,6 +43,30 @@ std::optional<Fingerprint> CallRecord::read() const {
     call.op = high(op_root);
     call.root = low(op_root);
     return call;
+}
+
+void SiteRecord::write(std::uint64_t sequence, std::string_view site) {
+    std::array<char, num_words * sizeof(std::uint64_t)> text{};
+    const std::string_view kept = site.substr(site.size() - std::min(site.size(), text.size()));
+    std::ranges::copy(kept, text.begin());
+    sequence_.store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < num_words; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, &text[i * sizeof word], sizeof word);
+        words_[i].store(word, std::memory_order_release);
+    }
+    sequence_.store(sequence, std::memory_order_release);
+}
+
+std::string SiteRecord::read(std::uint64_t sequence) const {
+    if (sequence == 0 || sequence_.load(std::memory_order_acquire) != sequence) return "";
+    std::array<char, num_words * sizeof(std::uint64_t)> text{};
+    for (std::size_t i = 0; i < num_words; ++i) {
+        const std::uint64_t word = words_[i].load(std::memory_order_acquire);
+        std::memcpy(&text[i * sizeof word], &word, sizeof word);
+    }
+    if (sequence_.load(std::memory_order_acquire) != sequence) return "";
+    return {text.data(), strnlen(text.data(), text.size())};
 }
 
 void ControlPage::renew() {

@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <optional>
+#include <string>
+#include <string_view>
 
 namespace hocket {
 
@@ -21,6 +23,20 @@ class CallRecord {
   private:
     std::atomic<std::uint64_t> sequence_;
     std::atomic<std::uint64_t> count_, schedule_, detail_, kind_dtype_, op_root_;
+};
+
+/// Where the program makes a call, "file:line", in shared memory; of a long one the end. `sequence` is 0 while the
+/// owner writes.
+class SiteRecord {
+  public:
+    void write(std::uint64_t sequence, std::string_view site);
+    /// That of the call of this number; "" where it is not here.
+    std::string read(std::uint64_t sequence) const;
+
+  private:
+    static constexpr std::size_t num_words = 15;
+    std::atomic<std::uint64_t> sequence_;
+    std::array<std::atomic<std::uint64_t>, num_words> words_; // text, then zeros
 };
 
 /// Why a communicator can only be closed. The first writer wins; only the page of member 0 is used.
@@ -39,7 +55,8 @@ struct AbortRecord {
 };
 
 struct ControlPage {
-    static constexpr std::size_t history = 128;      // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t history = 128; // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t num_sites = 16;
     static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
     // closing: the owner sends nothing more, and waits for those that are behind, or have not read all.
     static constexpr std::uint32_t open = 0, closing = 1, closed = 2;
@@ -62,9 +79,15 @@ struct ControlPage {
     std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
     std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, or with which its abort
                                           // began; 0 while there is none
+    // Once it has waited for long: for which member, from 1, else 0; and in which call, or 0 for a message.
+    std::atomic<std::int32_t> waits_for;
+    std::atomic<std::uint64_t> waits_in;
     alignas(cache_line) std::array<CallRecord, history> calls;
     /// Of all calls up to number n * lead, at n modulo their number: who has equal ones need not compare the records.
     alignas(cache_line) std::array<std::atomic<std::uint64_t>, 4> digests;
+
+    /// Of the last calls, so far as they ran Python code: number n at n modulo their number.
+    alignas(cache_line) std::array<SiteRecord, num_sites> sites;
 
     alignas(cache_line) AbortRecord abort;
 

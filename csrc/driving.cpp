@@ -169,6 +169,7 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
     failure.rank = members_.rank();
     failure.seconds = std::chrono::duration<double>(late->timeout).count();
     failure.missing = awaited(*late);
+    failure.text = members_.circle();
     end_with(failure);
 }
 

@@ -54,8 +54,9 @@ struct Failure final : std::exception {
     std::uint64_t sequence = 0;
     double seconds = 0;
     int error_number = 0;
-    std::vector<int> missing;
+    std::vector<int> missing;         // who was waited for; aborted: who has left by closing
     std::map<int, Fingerprint> calls; // mismatch: who called what
+    std::map<int, std::string> sites; // where the program makes some of these calls
     std::string text;                 // reason, name of the system call, or an internal complaint
     int self = -1;                    // who raises it
     std::string label;                // and in which collective

@@ -98,7 +98,10 @@ std::optional<Failure> Members::recorded_failure() const {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);
         const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
-        if (call.sequence != 0) failure.calls[member] = call;
+        if (call.sequence == 0) continue;
+        failure.calls[member] = call;
+        std::string site = control(member).sites[call.sequence % ControlPage::num_sites].read(call.sequence);
+        if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
 }
@@ -131,13 +134,41 @@ void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint
     }
 }
 
-void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &what,
-                         const std::vector<int> &members) const {
+void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
+                         std::uint64_t call) const {
+    // Of two ranks that store at once and then look, at least one sees the other.
+    own().waits_in.store(call, std::memory_order_seq_cst);
+    own().waits_for.store(call != 0 || members.size() == 1 ? members.front() + 1 : 0, std::memory_order_seq_cst);
+    const std::string found = circle();
     std::string names;
     for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
-    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s\n", rank_,
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_,
                  static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
-                 members.size() == 1 ? "rank" : "ranks", names.c_str());
+                 members.size() == 1 ? "rank" : "ranks", names.c_str(), found.empty() ? "" : "; ", found.c_str());
+}
+
+std::string Members::circle() const {
+    std::vector<int> members;
+    bool only_messages = true;
+    int member = rank_;
+    do {
+        const ControlPage &page = control(member);
+        const int awaited = page.waits_for.load(std::memory_order_seq_cst) - 1;
+        const std::uint64_t call = page.waits_in.load(std::memory_order_seq_cst);
+        const bool waits_still = call == 0 || page.in_call.load(std::memory_order_seq_cst) == call;
+        if (awaited < 0 || awaited >= size() || !waits_still || members.size() == ranks_.size()) return "";
+        members.push_back(member);
+        only_messages = only_messages && call == 0;
+        member = awaited;
+    } while (member != rank_);
+    const char *const advice =
+        only_messages ? ": use sendrecv, or batch" : ": make the calls in one order on all ranks";
+    if (members.size() == 1) return "rank " + std::to_string(rank_) + " waits for itself" + advice;
+    std::ranges::sort(members);
+    std::string names;
+    for (int one : members)
+        names += (names.empty() ? "" : one == members.back() ? " and " : ", ") + std::to_string(one);
+    return "ranks " + names + " wait for each other" + advice;
 }
 
 Failure Members::closed_here() const {
@@ -151,6 +182,7 @@ Failure closed_failure(int member, std::uint64_t sequence) {
     failure.cause = Cause::aborted;
     failure.rank = member;
     failure.sequence = sequence;
+    failure.missing = {member};
     failure.text = "it closed its communicator";
     return failure;
 }

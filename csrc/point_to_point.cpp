@@ -310,7 +310,12 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
     const auto start = Clock::now();
     auto next_look = start + attention;
     Patience patience = patience_of(spin_);
-    for (bool stall_told = false;;) {
+    bool stall_told = false;
+    const auto end = [&](bool has_come) {
+        if (stall_told) members_.note_stall_over();
+        return has_come;
+    };
+    for (;;) {
         const auto limit = std::min(until, next_look);
         if (state_->driven) {
             ++state_->num_waiting;
@@ -322,17 +327,17 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
             state_->driven = false;
             hand_on();
         }
-        if (condition()) return true;
+        if (condition()) return end(true);
         const auto now = Clock::now();
-        if (now >= until) return false;
+        if (now >= until) return end(false);
         if (now < next_look) continue;
         next_look = now + attention;
         if (now - start >= stall_time && !stall_told) {
             stall_told = true;
             const auto slow =
                 std::ranges::find_if(told, [](const Operation &operation) { return !operation.finished; });
-            if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for());
-            else members_.tell_stall(now - start, slow->label(), awaited(*slow));
+            if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for(), 0);
+            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0);
         }
         lock.unlock();
         interrupted();

@@ -3,10 +3,13 @@
 #include "communicator.h"
 
 #include <algorithm>
+#include <sched.h>
 
 namespace hocket {
 
 using namespace std::chrono_literals;
+
+constexpr auto comers_time = 100ms; // for members to make a call that fails anyway
 
 void Communicator::abort(const std::string &reason, bool only_later) {
     check_usable();
@@ -52,7 +55,29 @@ void Communicator::examine(bool waiting, std::uint64_t ahead) {
 /// may have come after this rank looked for one.
 void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    fail(closed_failure(member, sequence));
+    Failure failure = closed_failure(member, sequence);
+    await_comers(sequence);
+    if (const auto mismatch = find_mismatch()) fail(*mismatch); // of one that has come
+    for (int one = 0; one < size(); ++one) {
+        if (const auto call = call_of(one, sequence)) failure.calls[one] = *call;
+        else if (one != member && members_.has_closed(one)) failure.missing.push_back(one);
+    }
+    if (failure.calls.contains(member)) failure.calls.clear(); // it has made the call: nobody knows what it lacks
+    fail(failure);
+}
+
+/// Before the words for a failure of this call are found, which then name all members that are about to make it.
+void Communicator::await_comers(std::uint64_t sequence) const {
+    const auto limit = Clock::now() + comers_time;
+    const auto is_coming = [this](int member) { return !members_.has_closed(member) && !members_.is_dead(member); };
+    while (Clock::now() < limit && !members_.recorded_failure() && std::ranges::any_of(behind(sequence), is_coming))
+        sched_yield();
+}
+
+/// What the member called under this number, as far as its records reach back.
+std::optional<Fingerprint> Communicator::call_of(int member, std::uint64_t sequence) const {
+    const auto call = transport_.control(member).calls[sequence % ControlPage::history].read();
+    return call && call->sequence == sequence ? call : std::nullopt;
 }
 
 /// Compares the last calls of this rank with what the others called under the same numbers.
@@ -60,21 +85,18 @@ std::optional<Failure> Communicator::find_mismatch() const {
     constexpr std::uint64_t num_calls = ControlPage::history;
     const std::uint64_t oldest = sequence_ >= num_calls ? sequence_ - num_calls + 1 : 1;
     for (std::uint64_t sequence = oldest; sequence <= sequence_; ++sequence) {
-        const auto call_of = [&](int member) -> std::optional<Fingerprint> {
-            const auto call = transport_.control(member).calls[sequence % ControlPage::history].read();
-            return call && call->sequence == sequence ? call : std::nullopt;
-        };
-        const auto mine = call_of(rank());
+        const auto mine = call_of(rank(), sequence);
         const auto differs = [&](int member) {
-            const auto theirs = call_of(member);
+            const auto theirs = call_of(member, sequence);
             return theirs && mine && *theirs != *mine;
         };
         bool found = false;
         for (int member = 0; member < size() && !found; ++member) found = differs(member);
         if (!found) continue;
+        await_comers(sequence);
         Failure failure;
         for (int member = 0; member < size(); ++member) {
-            if (const auto theirs = call_of(member)) failure.calls[member] = *theirs;
+            if (const auto theirs = call_of(member, sequence)) failure.calls[member] = *theirs;
         }
         failure.cause = Cause::mismatch;
         failure.sequence = sequence;
@@ -218,7 +240,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
             while (is_awaited(member) && !members_.recorded_failure() && Clock::now() < limit) {
                 if (!told && Clock::now() - start >= stall_time) {
                     told = true;
-                    members_.tell_stall(stall_time, "close", {member});
+                    members_.tell_stall(stall_time, "close", {member}, sequence_);
                 }
                 std::this_thread::sleep_for(pause);
                 pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);

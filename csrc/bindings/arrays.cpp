@@ -26,8 +26,19 @@ struct Argument {
 
     [[noreturn]] void refuse_kind() const {
         throw nb::type_error((std::string(name) +
-                              ": expected an array in CPU memory with the buffer protocol or DLPack, found " + type())
+                              ": expected an array in CPU memory with the buffer protocol or DLPack, found " + type() +
+                              instead())
                                  .c_str());
+    }
+
+    /// What to do with something that is no array.
+    const char *instead() const {
+        PyObject *const given = object.ptr();
+        if (given == Py_None || nb::hasattr(object, "__dlpack__")) return "";
+        if (PyList_Check(given) || PyTuple_Check(given) || PyNumber_Check(given))
+            return ": pass numpy.array(...) of it";
+        return ": for Python objects there are broadcast_object, all_gather_object, gather_object, scatter_object, "
+               "send_object and recv_object";
     }
 
     [[noreturn]] void refuse_dtype(const std::string &fallback) const {

@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "point_to_point.h"
 #include "reductions.h"
+#include "site.h"
 #include "streams.h"
 #include "traces.h"
 #include "works.h"
@@ -46,9 +47,14 @@ static nb::object exception_of(const Failure &failure) {
         calls[nb::int_(rank)] =
             nb::make_tuple(call.kind, call.dtype, call.op, call.detail, call.count, call.root, call.schedule);
     }
+    nb::dict sites;
+    for (const auto &[rank, site] : failure.sites)
+        sites[nb::int_(rank)] =
+            nb::steal(PyUnicode_DecodeUTF8(site.data(), static_cast<Py_ssize_t>(site.size()), "replace"));
     return nb::module_::import_("hocket.runtime")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
-                              failure.error_number, failure.missing, calls, failure.text, failure.self, failure.label);
+                              failure.error_number, failure.missing, calls, sites, failure.text, failure.self,
+                              failure.label);
 }
 
 static void translate(const std::exception_ptr &pointer, void *) {
@@ -180,8 +186,9 @@ bool is_plain(const Call &call, const std::shared_ptr<Extra> &extra) {
 /// Where a user's own reduction raised, the caller sees just that.
 void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
          std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
-    const Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
+    Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
     if (is_plain(call, extra)) note_call(self, launched, call);
+    call.site = call_site(); // not of the call that was noted: that will be made elsewhere, too
     try {
         const nb::gil_scoped_release release;
         self.run(call, check_signals);
@@ -199,6 +206,7 @@ void submit(const std::shared_ptr<Communicator> &self, Launched &launched, int k
             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after, nb::handle work) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
     if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
+    call.site = call_site();
     WorkFields *const fields = work_of(work.ptr());
     if (fields == nullptr) throw nb::type_error("submit: expected a Work");
     submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *fields);

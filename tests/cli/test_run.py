@@ -165,14 +165,15 @@ def test_a_file_of_this_folder_needs_no_suffix(program: str, executable: bool, o
 # --- failures ------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_failing_ranks_traceback_comes_last_and_labelled(tmp_path: Path) -> None:
+def test_the_first_failing_ranks_traceback_comes_last(tmp_path: Path) -> None:
     program = PREAMBLE + "if rank == 1: raise KeyError('from here')\nprint('fine')"
     done = hocket_run(tmp_path, program, "-n", "3")
     assert done.returncode == 1
     assert done.stdout == "fine\nfine\n"
-    last = done.stderr[done.stderr.index("[1] Traceback") :].splitlines()
-    assert last[-2:] == ["[1] KeyError: 'from here'", "hocket run: rank 1 of 3 failed first, with exit code 1"]
-    assert all(line.startswith("[1] ") for line in last[:-1])
+    first, second, *_, last = done.stderr.splitlines()
+    assert first == "hocket run: rank 1 of 3 failed first, with exit code 1:"
+    assert second == "Traceback (most recent call last):"
+    assert last == "KeyError: 'from here'"
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,111 @@ def test_who_only_reports_another_failure_is_not_blamed(tmp_path: Path) -> None:
     done = hocket_run(tmp_path, program, "-n", "2")
     assert done.returncode == 9
     assert done.stderr.endswith("hocket run: rank 1 of 2 failed first, with exit code 9\n")
+
+
+MISTAKES = {
+    "wrong dtype": "comm.all_reduce(np.ones(4, 'int32' if comm.rank == 2 else 'int64'))  # the mistake",
+    "unknown algorithm": "comm.all_reduce(np.ones(4), algorithm='rign')  # the mistake",
+    "broken algorithm": (
+        "@hocket.algorithm('all_reduce', name='broken', chunks='P', steps='P - 1', sent='(P - 1) / P')\n"
+        "def broken(schedule):\n"
+        "    p, rank = schedule.num_ranks, schedule.ranks\n"
+        "    for i in schedule.repeat(p - 1):\n"
+        "        schedule.copy(src=rank, dst=(rank + 1) % p, chunk=(rank - i) % p)\n"
+        "comm.all_reduce(np.ones(4), algorithm='broken')  # the mistake"
+    ),
+    "error in an algorithm": (
+        "@hocket.algorithm('all_reduce', name='broken', chunks='P', steps='P - 1', sent='(P - 1) / P')\n"
+        "def broken(schedule):\n"
+        "    schedule.no_such_method()  # the mistake\n"
+        "comm.all_reduce(np.ones(4), algorithm='broken')"
+    ),
+    "one rank raises": "if comm.rank == 1: raise KeyError('no such key')  # the mistake\ncomm.barrier()",
+}
+
+
+def check_told_once(done: "subprocess.CompletedProcess[str]", num_lines: int, last: str) -> None:
+    lines = [line for line in done.stderr.splitlines() if line not in ("", "Traceback (most recent call last):")]
+    assert len(done.stderr.splitlines()) <= num_lines, done.stderr
+    assert len(set(lines)) == len(lines), done.stderr
+    assert any(line.endswith("# the mistake") for line in lines), done.stderr
+    assert last in "\n".join(lines[-2:]), "the cause comes last"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "last"),
+    [
+        ("wrong dtype", "the ranks differ in dtype"),
+        ("unknown algorithm", "found 'rign'"),
+        ("broken algorithm", "law 2"),
+        ("error in an algorithm", "no_such_method"),
+        ("one rank raises", "KeyError: 'no such key'"),
+    ],
+)
+def test_a_mistake_is_told_once(mistake: str, last: str, tmp_path: Path) -> None:
+    program = f"import hocket\nimport numpy as np\ncomm = hocket.init()\n{MISTAKES[mistake]}"
+    check_told_once(hocket_run(tmp_path, program, "-n", "4"), 14, last)
+
+
+def test_two_places_that_differ_are_told_with_one_message(tmp_path: Path) -> None:
+    program = (
+        "import hocket\nimport numpy as np\ncomm = hocket.init()\n"
+        "if comm.rank == 2: comm.all_reduce(np.ones(4, 'int32'))  # the mistake\n"
+        "else: comm.all_reduce(np.ones(4))  # the other place"
+    )
+    done = hocket_run(tmp_path, program, "-n", "4")
+    check_told_once(done, 10, "the ranks differ in dtype")
+    assert "# the other place\n" in done.stderr
+
+
+def test_a_rank_that_leaves_a_call_out_is_named_last(tmp_path: Path) -> None:
+    program = (
+        "import hocket\nimport numpy as np\n"
+        "with hocket.init() as comm:\n"
+        "    if comm.rank != 2:\n"
+        "        comm.all_reduce(np.ones(4))  # the mistake"
+    )
+    done = hocket_run(tmp_path, program, "-n", "4")
+    check_told_once(done, 6, "rank 2 left without all_reduce (call 1), which ranks 0, 1, 3 (")
+    assert "are in: does every rank call it?" in done.stderr
+    assert done.stderr.startswith("hocket run: ranks 0, 1, 3 of 4 failed, with exit code 1:\n")
+
+
+def test_what_ranks_say_beside_a_traceback_is_passed_on_at_once_and_in_order(tmp_path: Path) -> None:
+    program = PREAMBLE + (
+        "import logging\n"
+        "print('before', rank, file=sys.stderr)\n"
+        "await_all(['read'])\n"
+        "if rank == 1: raise KeyError('last')\n"
+        "try: {}['a']\n"
+        "except KeyError: logging.exception('logged')\n"
+        "print('after', file=sys.stderr)"
+    )
+    with start(tmp_path, program, "-n", "2") as run:
+        assert run.stderr is not None
+        assert sorted(run.stderr.readline() for _ in range(2)) == ["before 0\n", "before 1\n"]
+        (tmp_path / "read").touch()
+        errors = run.stderr.read()
+    logged = errors.index("ERROR:root:logged\nTraceback")
+    assert logged < errors.index("KeyError: 'a'\nafter\n") < errors.index("hocket run: rank 1 of 2 failed first")
+    assert errors.endswith("KeyError: 'last'\n") and errors.count("KeyError: 'last'") == 1
+
+
+def test_a_traceback_of_a_rank_that_goes_on_is_passed_on(tmp_path: Path) -> None:
+    program = PREAMBLE + (
+        "import traceback\n"
+        "try: {}['a']\n"
+        "except KeyError: traceback.print_exc()\n"
+        "while not (folder / 'read').exists():\n"
+        "    print('going on')\n"
+        "    time.sleep(0.1)  # between two lines"
+    )
+    with start(tmp_path, program, "-n", "1", "--label") as run:
+        assert run.stderr is not None
+        assert run.stderr.readline() == "[0] Traceback (most recent call last):\n"
+        (tmp_path / "read").touch()
+        run.communicate()
+    assert run.returncode == 0
 
 
 def test_the_others_may_end_by_themselves(tmp_path: Path) -> None:
@@ -247,7 +353,8 @@ def test_ctrl_c_ends_all_within_a_second(tmp_path: Path) -> None:
         _, errors = run.communicate()
         assert time.monotonic() - began < 1.0
     assert run.returncode == 130
-    assert errors.count("KeyboardInterrupt") == 3, "each rank is interrupted, once"
+    assert errors.startswith("ranks 0-2:\n") and errors.endswith("\nKeyboardInterrupt\n"), errors
+    assert errors.count("KeyboardInterrupt") == 1, "each rank is interrupted, and this is told once"
     for process in ranks:
         wait_for_end(process)
 

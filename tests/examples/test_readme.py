@@ -29,18 +29,16 @@ def hocket(*arguments: str, folder: Path = ROOT) -> str:
 
 
 def test_the_first_program_and_those_of_the_guide_run_one_after_the_other(tmp_path: Path) -> None:
-    assert "with hocket.init() as comm:" in FIRST
-    # The programs of the guide are not indented: they continue the block of the first program.
-    body = "".join(f"    {line}\n" for program in programs(GUIDE) for line in program.splitlines())
-    checks = "    assert y.shape == x.shape and z.shape == (6, 8) and tag == (7 if comm.rank == 1 else 0)\n"
-    (tmp_path / "program.py").write_text(f"{FIRST}{body}{checks}    print(half.group, pair and pair.group)\n")
+    body = "".join((FIRST, ALGORITHM, 'comm.all_gather(x, algorithm="my_ring")\n', *programs(GUIDE)))
+    checks = "assert y.shape == x.shape and z.shape == (6, 8) and tag == (7 if comm.rank == 1 else 0)\n"
+    (tmp_path / "program.py").write_text(f"{body}{checks}print(half.group, pair and pair.group)\n")
     printed = hocket("run", "-n", "4", "--", "program.py", folder=tmp_path).splitlines()
     assert sorted(printed) == ["(0, 2) (3, 0)", "(0, 2) None", "(1, 3) (3, 0)", "(1, 3) None"]
 
 
 @pytest.mark.slow("two processes import PyTorch")
 def test_the_program_of_pytorch_runs(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(f"{OF_PYTORCH}print('done')\n")
+    (tmp_path / "program.py").write_text(f"{FIRST}{OF_PYTORCH}print('done')\n")
     assert hocket("run", "-n", "2", "--", "program.py", folder=tmp_path).splitlines() == ["done"] * 2
 
 

@@ -130,9 +130,9 @@ def test_a_failure_is_raised_with_its_attributes_and_its_rank(kind: str) -> None
         run_ranks(fail_as_rank_2, 3, kind=kind)
     assert (caught.value.field, caught.value.values, caught.value.sequence) == ("count", {0: 1, 2: 3}, 7)
     (note,) = caught.value.__notes__
-    assert note.startswith("This was rank 2 of 3.")
+    assert note.startswith("This was rank 2 of 3")
     if kind == "process":
-        assert "in fail_as_rank_2\n" in note, "the traceback of the other process"
+        assert "in fail_as_rank_2\n" in note, "the place in the other process"
 
 
 def test_a_rendezvous_that_ends_as_another_rank_failed_is_not_the_cause() -> None:
@@ -154,7 +154,7 @@ def test_one_of_many_failures_is_raised() -> None:
 def test_an_exception_that_cannot_travel_is_told() -> None:
     with pytest.raises(RuntimeError, match="UnpicklableError: 1 is not 2") as caught:
         run_ranks(fail_unpicklably, 1, kind="process")
-    assert "Traceback" in caught.value.__notes__[0]
+    assert "in fail_unpicklably\n" in caught.value.__notes__[0]
 
 
 def test_a_result_that_cannot_travel_is_an_error() -> None:
@@ -295,6 +295,38 @@ def test_functions_and_errors_of_the_main_program_travel(tmp_path: Path) -> None
     ) as it:
         output, errors = it.communicate()
     assert (output, errors, it.returncode) == ("caught of the program's own class\n", "", 0)
+
+
+MISTAKE = """
+import numpy, hocket
+
+def main():
+    comm = hocket.init()
+    comm.all_reduce(numpy.ones(4, "int32" if comm.rank == 2 else "int64"))  # the mistake
+
+if __name__ == "__main__":
+    hocket.run_ranks(main, 4, kind={kind!r})
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mistake_is_told_once_with_its_line_and_without_frames_of_hocket(kind: str, tmp_path: Path) -> None:
+    with start(tmp_path, MISTAKE.format(kind=kind)) as it:
+        _, errors = it.communicate()
+    lines = errors.splitlines()
+    assert len(lines) <= 10 and len(set(lines)) == len(lines), errors
+    assert "# the mistake" in errors and errors.count("the ranks differ in dtype") == 1
+    assert "in _launch" not in errors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_frames_of_hocket_come_back_for_those_who_debug_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_DEBUG", "1")
+    with start(tmp_path, MISTAKE.format(kind=kind)) as it:
+        _, errors = it.communicate()
+    assert "in _launch" in errors
 
 
 def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:

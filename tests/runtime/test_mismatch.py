@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -308,3 +310,65 @@ def test_a_call_that_one_rank_leaves_out_is_found_at_the_next_that_differs() -> 
         return caught.value.field, caught.value.sequence, caught.value.values[2]
 
     assert run_ranks(main, 3, kind="thread") == [("kind", 2, "barrier")] * 3
+
+
+HERE = r"\([^()]*test_mismatch\.py:{}\)"
+
+
+def line() -> int:
+    """The line of the caller."""
+    return sys._getframe(1).f_lineno
+
+
+def test_the_lines_of_calls_in_another_order_are_named_on_all_sides() -> None:
+    lines = {}
+
+    def main() -> str:
+        comm = hocket.init()
+        with pytest.raises(CollectiveMismatch) as caught:
+            if comm.rank == 1:
+                lines[1] = line() + 1
+                comm.all_reduce(np.ones(4))
+                comm.broadcast(np.ones(4))
+            else:
+                lines[0] = line() + 1
+                comm.broadcast(np.ones(4))
+                comm.all_reduce(np.ones(4))
+        return str(caught.value)
+
+    sides = rf"broadcast on ranks 0, 2 {HERE}, all_reduce on rank 1 {HERE}; all ranks must call"
+    for text in run_ranks(main, 3, kind="thread"):
+        assert re.search(sides.format(lines[0], lines[1]), text), text
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_the_line_of_a_call_that_has_returned_is_named_when_it_turns_out_wrong(async_op: bool) -> None:
+    lines = []
+
+    def main() -> str:
+        with pytest.raises(CollectiveMismatch) as caught, hocket.init() as comm:
+            lines.append(line() + 1)
+            comm.broadcast(np.ones(4), root=comm.rank, async_op=async_op)
+        return str(caught.value)
+
+    for text in run_ranks(main, 2, kind="thread"):
+        assert re.search(rf"0 on rank 0, 1 on rank 1, at [^ ]*test_mismatch\.py:{lines[0]};", text), text
+
+
+def test_no_line_is_named_of_a_repeated_call_which_runs_no_python() -> None:
+    lines = []
+
+    def main() -> str:
+        comm = hocket.init()
+        x, longer = np.ones(4), np.ones(5)
+        with pytest.raises(CollectiveMismatch) as caught:
+            for number in range(5):
+                if comm.rank == 1 and number == 3:
+                    lines.append(line() + 1)
+                    comm.all_reduce(longer)
+                else:
+                    comm.all_reduce(x)
+        return str(caught.value)
+
+    for text in run_ranks(main, 2, kind="thread"):
+        assert re.search(rf"at call 4 \(all_reduce\): 4 on rank 0, 5 on rank 1 {HERE.format(lines[0])};", text), text

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.runtime.launch.output import Sink, Source, last_traceback, reports_another
+from hocket.runtime.launch.output import Sink, Source
 
 
 @pytest.fixture
@@ -66,39 +66,34 @@ def test_a_sink_writes_what_its_reader_takes(pipe: tuple[int, int]) -> None:
     assert not sink.pending
 
 
-ONE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x'
-CAUSE = "\n\nThe above exception was the direct cause of the following exception:\n\n"
-CONTEXT = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
-GROUP = (
-    "  + Exception Group Traceback (most recent call last):\n"
-    "  | ExceptionGroup: two (2 sub-exceptions)\n"
-    "  +-+---------------- 1 ----------------\n"
-    "    | Traceback (most recent call last):\n"
-    "    | ValueError: x\n"
-    "    +------------------------------------"
-)
-CRASH = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x0 (most recent call first):\n  File "a.py", line 3'
+TRACEBACK = b"Traceback (most recent call last):\nValueError: x\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("parts", "passed_on", "held"),
     [
-        ("", ""),
-        ("nothing of the kind\n", ""),
-        (f"before\n{ONE}\n", ONE),
-        (f"{ONE}\nlogged and gone on\n{ONE}\n", ONE),
-        (f"before\n{ONE}{CAUSE}{ONE}{CONTEXT}{ONE}\n", ONE + CAUSE + ONE + CONTEXT + ONE),
-        (f"before\n{GROUP}\n", GROUP),
-        (f"before\n{CRASH}\n", CRASH),
+        ([b"a\n" + TRACEBACK], b"a\n", TRACEBACK),
+        ([b"a\n", TRACEBACK, b"more\n"], b"a\n", TRACEBACK + b"more\n"),
+        ([TRACEBACK[:9], TRACEBACK[9:]], b"", TRACEBACK),
+        ([b"[rank1]: " + TRACEBACK], b"", b"[rank1]: " + TRACEBACK),
+        ([b"no " + TRACEBACK], b"no " + TRACEBACK, b""),
+        # Output without an end is not held for ever.
+        (
+            [TRACEBACK, b"x" * 60_000 + b"\n", b"y" * 60_000 + b"\n"],
+            TRACEBACK + b"x" * 60_000 + b"\n" + b"y" * 60_000 + b"\n",
+            b"",
+        ),
     ],
 )
-def test_the_last_traceback_is_found(said: str, found: str) -> None:
-    assert last_traceback(said) == found
-
-
-def test_a_report_of_anothers_failure_is_recognised() -> None:
-    following = ONE.replace("ValueError", "hocket.errors.PeerDied")
-    assert not reports_another(ONE)
-    assert reports_another(following)
-    assert reports_another(following + CAUSE + ONE)
-    assert not reports_another(ONE.replace("x", "hocket.errors.PeerDied is what I expected"))
+def test_a_traceback_and_what_comes_after_it_are_held(
+    parts: list[bytes], passed_on: bytes, held: bytes, pipe: tuple[int, int]
+) -> None:
+    sink = Sink(-1)
+    source = Source(pipe[0], sink, b"", holds=True)
+    for part in parts:
+        os.write(pipe[1], part)
+        source.read()
+    assert (bytes(sink.pending), bytes(source.held)) == (passed_on, held)
+    source.release()
+    assert bytes(sink.pending) == passed_on + held and not source.held
+    source.close()

@@ -12,6 +12,7 @@ import pytest
 import hocket
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted, PeerDied
 from hocket.runtime import run_ranks
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 60.0
 
@@ -171,7 +172,7 @@ def test_a_peer_that_has_closed_is_heard_out_first() -> None:
         assert closed.wait(PATIENCE_SECONDS)
         x = np.zeros(500)
         assert comm.recv(x)[1] == 1 and (x == 4).all()
-        with pytest.raises(PeerAborted, match="it closed its communicator"):
+        with pytest.raises(PeerAborted, match="rank 1 closed the communicator"):
             comm.recv(x)
         comm.close()
 
@@ -328,7 +329,55 @@ def test_a_stall_is_told(capfd: pytest.CaptureFixture[str]) -> None:
         comm.close()
 
     run_ranks(main, 2, kind="thread")
-    assert "hocket: rank 0 has waited 5 s in recv from rank 1 (tag 3) for rank 1\n" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "hocket: rank 0 has waited 5 s in recv from rank 1 (tag 3) for rank 1" in told
+    assert "ranks 0 and 1 wait for each other: make the calls in one order on all ranks\n" in told
+
+
+@pytest.mark.slow("the promised 5 s until a stall is told")
+def test_ranks_that_wait_for_each_other_are_told_so(capfd: pytest.CaptureFixture[str]) -> None:
+    def main() -> list[str]:
+        comm = hocket.init()
+        told = []
+        for part in (comm.dup(), comm.subgroup([comm.rank])):
+            assert part is not None
+            with pytest.raises(CollectiveTimeout) as caught:
+                part.recv(np.ones(1), (part.rank + 1) % part.size, timeout=8)
+            told.append(str(caught.value))
+            part.close()
+        comm.close()
+        return told
+
+    advice = "use sendrecv, or batch"
+    for circle, alone in run_ranks(main, 3, kind="thread"):
+        assert f"within 8 s; ranks 0, 1 and 2 wait for each other: {advice}. This communicator" in circle
+        assert f"rank 0 waits for itself: {advice}" in alone
+    said = capfd.readouterr().err
+    assert f"; ranks 0, 1 and 2 wait for each other: {advice}\n" in said
+    assert f"; rank 0 waits for itself: {advice}\n" in said
+
+
+@pytest.mark.slow("the promised 5 s until a stall is told, twice")
+def test_a_wait_that_is_over_is_in_no_circle(capfd: pytest.CaptureFixture[str]) -> None:
+    texts: list[str] = []
+
+    def said() -> str:
+        texts.append(capfd.readouterr().err)
+        return "".join(texts)
+
+    def main() -> None:
+        comm = hocket.init()
+        x, other = np.ones(1), 1 - comm.rank
+        if comm.rank == 0:
+            comm.recv(x, other)
+        wait_until(lambda: f"rank {other} has waited" in said())
+        comm.send(x, other)
+        if comm.rank == 1:
+            comm.recv(x, other)
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+    assert "rank 1 has waited" in said() and "wait for each other" not in said()
 
 
 def test_a_signal_handler_may_send_while_its_thread_waits() -> None:

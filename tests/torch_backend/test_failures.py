@@ -385,3 +385,20 @@ def test_a_group_that_lives_in_a_handler_ends_as_any_other(tmp_path: Path) -> No
     ranks = [subprocess.Popen([*command, rank, str(tmp_path / "store")], stderr=subprocess.PIPE) for rank in "01"]
     said = [rank.communicate(timeout=100)[1].decode() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
+
+
+@pytest.mark.slow("four processes import PyTorch")
+def test_a_mistake_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "import hocket.torch_backend\n"
+        "dist.init_process_group('hocket')\n"
+        "x = torch.ones(4, dtype=torch.int32 if dist.get_rank() == 2 else torch.int64)\n"
+        "dist.all_reduce(x)  # the mistake\n"
+    )
+    command = [sys.executable, "-m", "hocket", "run", "-n", "4", "--", tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    assert len(lines) <= 15 and len(set(lines)) == len(lines), done.stderr
+    assert "    dist.all_reduce(x)  # the mistake" in lines
+    assert lines[-1].startswith("hocket.torch_backend.handles.BackendError: ") and "differ in dtype" in lines[-1]

@@ -1,8 +1,10 @@
 """Turns what the core reports into the classes of hocket.errors: all messages about its failures are written here."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 from hocket.errors import (
@@ -54,6 +56,7 @@ def exception_of(
     error_number: int,
     missing: Sequence[int],
     calls: Mapping[int, tuple[int, ...]],
+    sites: Mapping[int, str],
     text: str,
     this_rank: int,
     label: str,
@@ -64,13 +67,13 @@ def exception_of(
     )
     where = where if this_rank >= 0 else "hocket"
     if cause == Cause.MISMATCH:
-        return _mismatch(where, sequence, calls, text) if sequence else _message_mismatch(where, calls, text)
+        return _mismatch(where, sequence, calls, sites, text) if sequence else _message_mismatch(where, calls, text)
     if cause == Cause.TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
         what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
+        why = text or f"it waited for {ranks}. See what they do instead, or pass a longer timeout="
         return CollectiveTimeout(
-            f"{where}: {what} within {seconds:g} s; it waited for {ranks}. See what they do instead, or pass a longer "
-            f"timeout=; {_ONLY_CLOSE}",
+            f"{where}: {what} within {seconds:g} s; {why}. {_ONLY_CLOSE.capitalize()}",
             missing=missing,
             seconds=seconds,
             sequence=sequence,
@@ -79,6 +82,9 @@ def exception_of(
         return PeerDied(
             f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
         )
+    if cause == Cause.ABORTED and missing:
+        left = _left(sequence, missing, calls, sites, this_rank)
+        return PeerAborted(f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text)
     if cause == Cause.ABORTED:
         who = f"rank {rank}" if rank != this_rank else "this rank itself"
         return PeerAborted(
@@ -96,7 +102,52 @@ def exception_of(
     return InternalError(f"{where}: {text}")
 
 
-def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], of: str) -> CollectiveMismatch:
+def _left(
+    sequence: int,
+    missing: Sequence[int],
+    calls: Mapping[int, tuple[int, ...]],
+    sites: Mapping[int, str],
+    this_rank: int,
+) -> str:
+    """Returns what to say of ranks that closed their communicator while other ranks, those of `calls`, needed them."""
+    if this_rank in missing:
+        return "this rank itself has closed its communicator; close it after its last call on any thread."
+    if not calls:
+        return (
+            f"{name_ranks(missing)} closed the communicator before what this rank waits for: does every rank make the "
+            "matching call?"
+        )
+    kind = _value("kind", dict(zip(_FIELDS, next(iter(calls.values())), strict=True)))
+    inside = ", ".join(_at(ranks, site) for site, ranks in _by(calls, lambda rank: sites.get(rank, "")))
+    verb = "is" if len(calls) == 1 else "are"
+    return (
+        f"{name_ranks(missing)} left without {kind} (call {sequence}), which {inside} {verb} in: does every rank call "
+        "it?"
+    )
+
+
+def _by(ranks: Iterable[int], key: Callable[[int], Any]) -> Iterable[tuple[Any, list[int]]]:
+    """Returns the ranks by what `key` says of them, in the order of the first ones."""
+    found: dict[Any, list[int]] = {}
+    for rank in sorted(ranks):
+        found.setdefault(key(rank), []).append(rank)
+    return found.items()
+
+
+def _at(ranks: Sequence[int], site: str) -> str:
+    return name_ranks(ranks) + (f" ({_short(site)})" if site else "")
+
+
+def _short(site: str) -> str:
+    """Returns a "file:line" relative to the working directory, if it lies below that."""
+    with contextlib.suppress(OSError):  # that directory may be gone
+        return site.removeprefix(f"{Path.cwd()}{os.sep}")
+    return site
+
+
+def _mismatch(
+    where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], sites: Mapping[int, str], of: str
+) -> CollectiveMismatch:
     """Returns the error for ranks whose calls differ; `of` names the part that differs if it is not the whole call."""
     by_rank = {rank: dict(zip(_FIELDS, call, strict=True)) for rank, call in sorted(calls.items())}
     differs = next(
@@ -105,10 +156,12 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
     )
     values = {rank: _value(differs, call) for rank, call in by_rank.items()}
     field = "op" if differs == "detail" else differs
-    found: dict[Any, list[int]] = {}
-    for rank, value in values.items():
-        found.setdefault(value, []).append(rank)
-    sides = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in found.items())
+    places = {_short(sites[rank]) for rank in values if rank in sites}
+    everywhere = f", at {places.pop()}" if len(places) == 1 and values.keys() <= sites.keys() else ""
+    sides = ", ".join(
+        f"{value} on {_at(ranks, '' if everywhere else site)}"
+        for (value, site), ranks in _by(values, lambda rank: (values[rank], sites.get(rank, "")))
+    )
     kinds = sorted({_value("kind", call) for call in by_rank.values()})
     advice = "pass the same count on both" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
     if kinds == ["all_to_all", "all_to_all_v"]:
@@ -117,7 +170,7 @@ def _mismatch(where: str, sequence: int, calls: Mapping[int, tuple[int, ...]], o
         advice = "pass out= on all ranks or on none, of the length and type of a rank's part"
     return CollectiveMismatch(
         f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
-        f"{sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
+        f"{sides}{everywhere}; {advice}. {_ONLY_CLOSE.capitalize()}",
         field=field,
         values=values,
         sequence=sequence,

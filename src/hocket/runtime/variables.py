@@ -10,6 +10,7 @@ TUNER_CONFIG_FILE = "HOCKET_TUNER_CONFIG_FILE"
 CACHE = "HOCKET_CACHE"
 CMA = "HOCKET_CMA"
 TRACE = "HOCKET_TRACE"
+DEBUG = "HOCKET_DEBUG"
 PACED_LINK = "HOCKET_PACED_LINK"
 
 Scope = Literal["rank", "rank 0 for all", "launcher"]
@@ -85,6 +86,13 @@ VARIABLES = (
         "rank",
         "no trace",
         "The file into which the program is traced from hocket.init() on.",
+    ),
+    Variable(
+        DEBUG,
+        "hocket.runtime.launch.tracebacks",
+        "rank",
+        "0",
+        "Whether tracebacks of `hocket run` and run_ranks show the frames inside Hocket (1).",
     ),
     Variable(
         PACED_LINK,

@@ -1,7 +1,8 @@
 """The collectives of a communicator whose blocks all have the same length: what each accepts and returns.
 
 An array is any C-contiguous object in CPU memory with the buffer protocol or DLPack, and without a mask. Arrays are
-concatenated and split along dim 0.
+concatenated and split along dim 0. Ranks compare the number of elements and the dtype, not the shape: (2, 3) agrees
+with (3, 2).
 """
 
 from collections.abc import Sequence

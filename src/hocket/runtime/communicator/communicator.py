@@ -173,7 +173,8 @@ class Communicator(Objects):
     """Collectives and messages among `size` ranks; this process is rank `rank`. hocket.init() makes the first one.
 
     All ranks call the same collectives in the same order with arguments that agree; ranks that differ get
-    CollectiveMismatch. A collective returns its output array, or with async_op=True a Work at once.
+    CollectiveMismatch. Of shapes only the number of elements has to agree, as in MPI and NCCL. A collective returns its
+    output array, or with async_op=True a Work at once.
 
     op: a name (sum, prod, min, max, avg, land, lor, lxor, band, bor, bxor), hocket.premul_sum(factor), a NumPy ufunc or
     hocket.op(function). algorithm: a registered name or "FILE.py:NAME", equal on all ranks; None uses the one that
@@ -396,7 +397,10 @@ class Communicator(Objects):
 
     def _usable(self) -> Any:
         if self._core is None:
-            raise CommunicationError(f"rank {self._rank}: the communicator is closed; make a new one")
+            raise CommunicationError(
+                f"rank {self._rank}: the communicator is closed; use it inside its `with` block, or make another one "
+                "with hocket.init()"
+            )
         return self._core
 
     def _end(self, error: BaseException | None) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from hocket.errors import PeerDied, ResourceError
 from hocket.runtime.launch import rank_process
 from hocket.runtime.launch.rank_process import Outcome, follows_from_another
+from hocket.runtime.launch.tracebacks import place_in, shortened, without_own_frames
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
 
@@ -58,9 +59,13 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
             "run_ranks was called while a rank process imported the main program; put the call under `if __name__ == "
             '"__main__":`'
         )
-    if kind == "thread" or (kind is None and "ipykernel" in sys.modules):
-        return _run_threads(function, n, tuple(args))
-    return _run_processes(function, n, tuple(args))
+    in_threads = kind == "thread" or (kind is None and "ipykernel" in sys.modules)
+    run = _run_threads if in_threads else _run_processes
+    outcomes = run(function, n, tuple(args))
+    error = outcomes.failure()
+    if error is not None:
+        raise error.with_traceback(without_own_frames(error.__traceback__))
+    return [outcomes.by_rank[rank].value for rank in range(n)]
 
 
 class _Outcomes:
@@ -78,23 +83,25 @@ class _Outcomes:
             self.failed.append(rank)
             self.deadline = self.deadline or time.monotonic() + GRACE_SECONDS
 
-    def values(self) -> list[Any]:
+    def failure(self) -> BaseException | None:
+        """Returns what the caller of run_ranks gets instead of values; None if no rank failed."""
         if not self.failed:
-            return [self.by_rank[rank].value for rank in range(self.size)]
+            return None
         # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not self.by_rank[rank].follows] or self.failed
         rank, outcome = causes[0], self.by_rank[causes[0]]
         if outcome.interrupted:
-            raise KeyboardInterrupt
+            return KeyboardInterrupt()
         error = outcome.error or RuntimeError(outcome.text.rpartition("\n")[2] or "unknown failure")
-        error.add_note(f"This was rank {rank} of {self.size}." + (f" There:\n{outcome.text}" if outcome.text else ""))
-        raise error
+        place = f", at:\n{place_in(shortened(outcome.text))}" if outcome.text else "."
+        error.add_note(f"This was rank {rank} of {self.size}{place}")
+        return error
 
 
 # --- threads -------------------------------------------------------------------------------------------------------
 
 
-def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> list[Any]:
+def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> _Outcomes:
     address, cancel = new_address(), threading.Event()
     ended: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
 
@@ -132,7 +139,7 @@ def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...])
     for rank, thread in enumerate(threads):
         if rank in outcomes.by_rank:
             thread.join()
-    return outcomes.values()
+    return outcomes
 
 
 def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None:
@@ -152,7 +159,7 @@ def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
-def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> list[Any]:
+def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> _Outcomes:
     call = _pickle_call(function, args)
     preparation = _preparation(call)
     outcomes = _Outcomes(size)
@@ -183,7 +190,7 @@ def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...
                 outcomes.add(rank, outcome)
         if not outcomes.failed:
             processes.wait(GRACE_SECONDS)
-    return outcomes.values()
+    return outcomes
 
 
 def _pickle_call(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:

@@ -1,19 +1,15 @@
-"""The output of ranks under `hocket run`: merges whole lines of many sources into one sink, and finds tracebacks."""
+"""The output of ranks under `hocket run`: merges whole lines of many sources into one sink, and holds tracebacks."""
 
 import os
-import re
+import time
+
+from hocket.runtime.launch.tracebacks import start_of_traceback
 
 _MAX_LINE_BYTES = 65536  # an unfinished line longer than this is passed on in parts
 _MAX_TAIL_BYTES = 65536
+_MAX_HELD_BYTES = 65536
 _MAX_WRITE_BYTES = 4096  # a ready pipe accepts that much without blocking
 _MAX_PENDING_BYTES = 1 << 20
-
-_TRACEBACK = re.compile(r"^(  \+ Exception Group )?Traceback \(most recent call last\):$|^Fatal Python error: ", re.M)
-_CHAINS = (
-    "\n\nDuring handling of the above exception, another exception occurred:\n\n",
-    "\n\nThe above exception was the direct cause of the following exception:\n\n",
-)
-_FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
 class Sink:
@@ -46,17 +42,24 @@ class Sink:
 
 
 class Source:
-    """One output stream of one rank. It owns its descriptor and remembers the last part of the output."""
+    """One output stream of one rank. It owns its descriptor and remembers the last part of the output.
 
-    def __init__(self, descriptor: int, sink: Sink, label: bytes) -> None:
-        self.descriptor, self.sink, self.label = descriptor, sink, label
+    holds: a traceback and what comes after it are held until `release` or `take`: the rank may have ended with it.
+    """
+
+    def __init__(self, descriptor: int, sink: Sink, label: bytes, *, holds: bool = False) -> None:
+        self.descriptor, self.sink, self.label, self.holds = descriptor, sink, label, holds
         self.ended = False
         self.tail = bytearray()
+        self.held = bytearray()
+        self.held_since = 0.0
+        self.read_at = 0.0  # when the last output came
         self._line = bytearray()
 
     def read(self) -> None:
         """Reads what is there and passes whole lines on. Call it when the descriptor is ready."""
         data = os.read(self.descriptor, 65536)
+        self.read_at = time.monotonic() if data else self.read_at
         self.tail += data
         del self.tail[:-_MAX_TAIL_BYTES]
         self._line += data
@@ -64,31 +67,37 @@ class Source:
         length = len(self._line) if is_rest else self._line.rfind(b"\n") + 1
         whole = bytes(self._line[:length])
         del self._line[:length]
+        start = 0 if self.held else start_of_traceback(whole) if self.holds else len(whole)
+        self.put(whole[:start])
+        if start < len(whole):
+            self.held_since = self.held_since if self.held else self.read_at
+            self.held += whole[start:]
+            if len(self.held) > _MAX_HELD_BYTES:
+                self.release()
+        if not data:
+            self.close()
+
+    def put(self, whole: bytes) -> None:
+        """Passes whole lines on, with the label in front of each."""
         if self.label and whole:
             lines = whole.removesuffix(b"\n").split(b"\n")
             whole = b"".join(self.label + line + b"\n" for line in lines)
         self.sink.put(whole)
-        if not data:
-            self.close()
+
+    def take(self) -> str:
+        """Returns what is held, which is then no longer passed on."""
+        held = self.held.decode(errors="replace")
+        self.held.clear()
+        return held
+
+    def release(self) -> None:
+        """Passes on what is held."""
+        held = bytes(self.held)
+        self.held.clear()
+        self.put(held)
 
     def close(self) -> None:
         """Ends the source without reading the rest."""
         if not self.ended:
             self.ended = True
             os.close(self.descriptor)
-
-
-def last_traceback(text: str) -> str:
-    """Returns the last traceback in the output of a rank, with the exceptions that caused it; "" if there is none."""
-    starts = [match.start() for match in _TRACEBACK.finditer(text)]
-    if not starts:
-        return ""
-    start = starts.pop()
-    while starts and text[:start].endswith(_CHAINS):
-        start = starts.pop()
-    return text[start:].rstrip("\n")
-
-
-def reports_another(traceback: str) -> bool:
-    """Returns whether the traceback only reports that another rank failed."""
-    return _FOLLOWING.search(traceback) is not None

@@ -15,7 +15,19 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from hocket.runtime.launch.output import Sink, Source, last_traceback, reports_another
+from hocket.runtime.launch.output import Sink, Source
+from hocket.runtime.launch.tracebacks import (
+    debugging,
+    joined,
+    last_traceback,
+    message_of,
+    name_in_words,
+    place_in,
+    reports_another,
+    say_the_same,
+    shortened,
+    split_at_last,
+)
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
 
@@ -23,6 +35,9 @@ GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has fa
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from SIGTERM to SIGKILL: together well below a second
 LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group but hold a stream open
+# A rank goes on after a traceback if it says more after the first time, or still runs after the second one.
+TALK_SECONDS = 1.0
+HOLD_SECONDS = 10.0
 TIMED_OUT_CODE = 124  # the exit code of timeout(1)
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -32,10 +47,12 @@ def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout:
     """Runs command as n ranks and returns the exit code for the shell; blocks until all ended.
 
     Ranks get rank and size from Hocket's environment variables, and from torchrun's. Lines on their standard output and
-    error are passed on whole and unchanged, with "[rank] " in front if `label` is true. The exit code is 0 if all ranks
-    returned 0, else the code of the first rank that failed (128 + number for a signal); its traceback is repeated last.
-    timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is a terminal; the other ranks
-    have no input. Raises OSError if the command cannot be started. Call it on the main thread only.
+    error are passed on whole and unchanged, with "[rank] " in front if `label` is true. Only the tracebacks with which
+    ranks end are told at the end: equal ones once, that of the first rank that failed last, and one line for those that
+    report its failure. The exit code is 0 if all ranks returned 0, else the code of the first rank that failed
+    (128 + number for a signal). timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is a
+    terminal; the other ranks have no input. Raises OSError if the command cannot be started. Call it on the main thread
+    only.
     """
     with _Supervisor(n, label, timeout) as supervisor:
         supervisor.start(command)
@@ -140,7 +157,8 @@ class _Supervisor:
             streams = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
             process.stdout.close()
             process.stderr.close()
-            self.sources.append((Source(streams[0], self.sinks[0], label), Source(streams[1], self.sinks[1], label)))
+            output, errors = self.sinks
+            self.sources.append((Source(streams[0], output, label), Source(streams[1], errors, label, holds=True)))
             self.running[rank] = os.pidfd_open(process.pid)
 
     def watch(self) -> None:
@@ -156,6 +174,7 @@ class _Supervisor:
             if self.escalation and now >= self.escalation[0][0]:
                 self.ending = True
                 self._send(self.escalation.pop(0)[1])
+            self._release_held(now)
             if not self.running:
                 if leftovers_at is None:
                     leftovers_at = now + LEFTOVER_SECONDS
@@ -165,31 +184,73 @@ class _Supervisor:
                 if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
                     return
             times = [at for at, _ in self.escalation[:1]]
+            times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self.running if self._holds(rank)]
             if self.timeout is not None and not self.timed_out:
                 times.append(timeout_at)
             if leftovers_at is not None:
                 times.append(max(leftovers_at, now + 0.01))
             self._turn(min(times) - now if times else None)
 
+    def _holds(self, rank: int) -> bool:
+        return bool(self.sources[rank][1].held)
+
+    def _release_held(self, now: float) -> None:
+        """Passes on the tracebacks of ranks that go on after them, or have returned 0."""
+        for rank in filter(self._holds, range(len(self.sources))):
+            output, errors = self.sources[rank]
+            said = max(output.read_at, errors.read_at)
+            goes_on = now >= errors.held_since + HOLD_SECONDS or said >= errors.held_since + TALK_SECONDS
+            if goes_on if rank in self.running else self.processes[rank].returncode == 0:
+                errors.release()
+
     def report(self) -> int:
         """Prints what failed, and returns the exit code."""
-        if self.ended_by is not None:
-            return 128 + self.ended_by
         tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
         # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed
-        if self.timed_out and not causes:
+        cause = causes[0] if causes else None
+        self._say(self._fold(cause))
+        if self.ended_by is not None:
+            return 128 + self.ended_by
+        if cause is not None:
+            code = self.processes[cause].returncode
+            return code if code > 0 else 128 - code
+        if self.timed_out:
             ranks = ", ".join(map(str, self.timed_out))
             self._say(f"hocket run: ended after {self.timeout:g} s; ranks still running: {ranks} of {self.num_ranks}\n")
             return TIMED_OUT_CODE
-        if not causes:
-            return 0
-        rank = causes[0]
-        code = self.processes[rank].returncode
+        return 0
+
+    def _fold(self, cause: int | None) -> str:
+        """Returns what to say of the tracebacks with which ranks ended; last that of the rank `cause`."""
+        tracebacks: dict[int, str] = {}
+        for rank in filter(self._holds, range(len(self.sources))):
+            source = self.sources[rank][1]
+            before, tracebacks[rank], after = split_at_last(source.take())
+            source.put((before + after).encode())
+        following: dict[int, str] = {}
+        if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
+            following = {
+                rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
+            }
+        said = [f"{name_in_words(ranks)}: {line}" for ranks, line in joined(following)]
+        last = [] if cause is None else [self._how(cause, [cause])]
+        for ranks, text in joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following}):
+            if cause in ranks:
+                last = [f"{self._how(cause, ranks)}:", text]
+            elif cause in tracebacks and say_the_same(ranks[0], tracebacks[ranks[0]], cause, tracebacks[cause]):
+                said.append(f"{name_in_words(ranks)}, at:\n{place_in(text)}")
+            else:
+                said.append(f"{name_in_words(ranks)}:\n{text}")
+        return "".join(f"{text}\n" for text in said + last)
+
+    def _how(self, cause: int, alike: Sequence[int]) -> str:
+        code = self.processes[cause].returncode
         how = f"exit code {code}" if code > 0 else _signal_name(-code)
-        lines = [f"[{rank}] {line}\n" for line in tracebacks[rank].splitlines()]
-        self._say("".join(lines) + f"hocket run: rank {rank} of {self.num_ranks} failed first, with {how}\n")
-        return code if code > 0 else 128 - code
+        ranks = f"rank {cause} of {self.num_ranks} failed first"
+        if len(alike) > 1:
+            ranks = f"{name_in_words(alike)} of {self.num_ranks} failed"
+        return f"hocket run: {ranks}, with {how}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""
@@ -255,8 +316,10 @@ class _Supervisor:
 
     def _say(self, text: str) -> None:
         self.sinks[1].put(text.encode())
-        while self.sinks[1].pending and self.ended_by is None:
-            self._turn(None)
+        # After a signal, the reader may have ended, too.
+        until = None if self.ended_by is None else time.monotonic() + LEFTOVER_SECONDS
+        while self.sinks[1].pending and (until is None or time.monotonic() < until):
+            self._turn(None if until is None else until - time.monotonic())
 
 
 def _signal_name(number: int) -> str:

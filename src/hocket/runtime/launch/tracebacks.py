@@ -1,0 +1,200 @@
+"""Tracebacks of ranks, as text and as objects: finds the last one, leaves out Hocket's own frames, joins equal ones."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from hocket import errors
+from hocket.runtime.variables import DEBUG
+
+T = TypeVar("T")
+
+_PACKAGE = f"{Path(errors.__file__).parent}{os.sep}"
+_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
+_HEAD = "Traceback (most recent call last):"
+# PyTorch puts the rank in front of each line of an uncaught exception.
+_START = re.compile(
+    rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
+)
+_START_BYTES = re.compile(_START.pattern.encode(), re.M)
+_CHAINS = (
+    "\n\nDuring handling of the above exception, another exception occurred:\n\n",
+    "\n\nThe above exception was the direct cause of the following exception:\n\n",
+)
+_BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
+_FRAME = re.compile(r'  File "(.+)", line \d+, in ')
+_OF_FRAME = ("    ", "  [Previous line repeated ")
+_FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
+
+
+def debugging() -> bool:
+    """Returns whether tracebacks keep Hocket's own frames."""
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def start_of_traceback(lines: bytes) -> int:
+    """Returns where a traceback begins in whole lines of output; their length if none does."""
+    found = _START_BYTES.search(lines)
+    return len(lines) if found is None else found.start()
+
+
+def split_at_last(text: str) -> tuple[str, str, str]:
+    """Returns what comes before the last traceback, the traceback with the exceptions that caused it, and the rest.
+
+    Without PyTorch's prefix, nothing shows where a message ends: then the traceback reaches to the end.
+    """
+    starts = list(_START.finditer(text))
+    if not starts:
+        return text, "", ""
+    last = starts.pop()
+    start, prefix = last.start(), last["prefix"] or ""
+    while starts and text[:start].replace(prefix, "").endswith(_CHAINS):
+        start = starts.pop().start()
+    lines = text[start:].splitlines(keepends=True)
+    num_lines = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith(prefix)), len(lines))
+    found = "".join(line.removeprefix(prefix) for line in lines[:num_lines])
+    return text[:start], found.rstrip("\n"), "".join(lines[num_lines:])
+
+
+def last_traceback(text: str) -> str:
+    """Returns the last traceback in the output of a rank, with the exceptions that caused it; "" if there is none."""
+    return split_at_last(text)[1]
+
+
+def reports_another(traceback: str) -> bool:
+    """Returns whether the traceback only reports that another rank failed."""
+    return _FOLLOWING.search(traceback) is not None
+
+
+def _parse(part: str) -> tuple[list[str], str] | None:
+    """Returns the frames of one exception of a traceback, and its message; None for other text, such as a group."""
+    head, _, rest = part.partition("\n")
+    if head != _HEAD:
+        return None
+    frames: list[str] = []
+    lines = rest.split("\n")
+    while lines and (_FRAME.match(lines[0]) or (frames and lines[0].startswith(_OF_FRAME))):
+        if _FRAME.match(lines[0]):
+            frames.append(lines.pop(0))
+        else:
+            frames[-1] += "\n" + lines.pop(0)
+    return frames, "\n".join(lines)
+
+
+def _without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:
+    """Returns the frames without those inside Hocket, and without what Hocket calls in Python's own library."""
+    kept: list[T] = []
+    inside = False
+    for frame in frames:
+        file = file_of(frame)
+        is_library = file.startswith(_LIBRARY) and "site-packages" not in file
+        inside = file.startswith(_PACKAGE) or (inside and is_library)
+        if not inside:
+            kept.append(frame)
+    return kept
+
+
+def _file_of(frame: str) -> str:
+    found = _FRAME.match(frame)
+    return found[1] if found else ""
+
+
+def shortened(traceback: str) -> str:
+    """Returns the traceback without the frames inside Hocket, and without a cause that has no others and is repeated.
+
+    One frame stays at the end where all are Hocket's. With HOCKET_DEBUG=1 the traceback stays as it is.
+    """
+    if debugging():
+        return traceback
+    *causes, last = _BETWEEN.split(traceback)
+    kept = ""
+    for cause, between in zip(causes[::2], causes[1::2], strict=True):
+        parsed = _parse(cause)
+        if parsed is None:
+            kept += cause + between
+            continue
+        frames, message = parsed
+        others = _without_own(frames, _file_of)
+        if others or not frames or message.partition(": ")[2] not in last:
+            kept += "\n".join([_HEAD, *others, message]) + between
+    parsed = _parse(last)
+    if parsed is not None:
+        frames, message = parsed
+        last = "\n".join([_HEAD, *(_without_own(frames, _file_of) or frames[-1:]), message])
+    return kept + last
+
+
+def place_in(traceback: str) -> str:
+    """Returns the traceback without the head and the message of its last exception, which another text says."""
+    kept, between, last = traceback.rpartition(next((c for c in reversed(_CHAINS) if c in traceback), "\0"))
+    parsed = _parse(last)
+    return kept + between + ("\n".join(parsed[0]) if parsed is not None else last)
+
+
+def name_in_words(ranks: Iterable[int]) -> str:
+    """Returns the ranks in words, the ones that follow each other as a range: "rank 2", "ranks 0-3, 7"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    said = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return f"rank {said}" if said.isdecimal() else f"ranks {said}"
+
+
+def joined(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
+    """Returns the different texts among tracebacks or messages of ranks, each with the ranks that have it.
+
+    Texts are equal too if they differ only in the rank's own number, the first that the message names: then all ranks
+    stand in its place.
+    """
+    equal: dict[str, list[int]] = {}
+    for rank, text in texts.items():
+        equal.setdefault(text, []).append(rank)
+    found = [(ranks, text) for text, ranks in equal.items() if len(ranks) > 1]
+    alike: dict[tuple[str, str], list[int]] = {}
+    for text, (rank, *others) in equal.items():
+        if not others:
+            alike.setdefault(_around_name(text, rank), []).append(rank)
+    for (before, after), ranks in alike.items():
+        found.append((ranks, before + name_in_words(ranks) + after if len(ranks) > 1 else texts[ranks[0]]))
+    return found
+
+
+def _around_name(text: str, rank: int) -> tuple[str, str]:
+    """Returns what stands before and after the name of the rank in a message; the text and "" if it is not there."""
+    parsed = _parse(_BETWEEN.split(text)[-1])
+    start = 0 if parsed is None else len(text) - len(parsed[1])
+    name = re.compile(rf"\brank {rank}\b").search(text, start)
+    return (text, "") if name is None else (text[: name.start()], text[name.end() :])
+
+
+def message_of(traceback: str) -> str:
+    """Returns the message of the last exception of a traceback, with its type."""
+    parsed = _parse(_BETWEEN.split(traceback)[-1])
+    return traceback if parsed is None else parsed[1]
+
+
+def say_the_same(rank: int, traceback: str, other_rank: int, other: str) -> bool:
+    """Returns whether tracebacks of two ranks have one message, but for the ranks' own numbers."""
+    return _around_name(message_of(traceback), rank) == _around_name(message_of(other), other_rank)
+
+
+def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Returns the traceback without the frames inside Hocket, as `shortened` does for text."""
+    if debugging():
+        return trace
+    all_of_it: list[TracebackType] = []
+    while trace is not None:
+        all_of_it.append(trace)
+        trace = trace.tb_next
+    kept = _without_own(all_of_it, lambda one: one.tb_frame.f_code.co_filename) or all_of_it[-1:]
+    after: TracebackType | None = None
+    for one in reversed(kept):
+        one.tb_next = after
+        after = one
+    return after

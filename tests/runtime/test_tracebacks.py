@@ -1,0 +1,131 @@
+"""Tracebacks of ranks, as text: which one is the last, what is left out of it, and which ones are equal."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import hocket
+from hocket.runtime.launch.tracebacks import (
+    joined,
+    last_traceback,
+    name_in_words,
+    place_in,
+    reports_another,
+    shortened,
+    split_at_last,
+)
+
+ONE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x'
+CAUSE = "\n\nThe above exception was the direct cause of the following exception:\n\n"
+CONTEXT = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+GROUP = (
+    "  + Exception Group Traceback (most recent call last):\n"
+    "  | ExceptionGroup: two (2 sub-exceptions)\n"
+    "  +-+---------------- 1 ----------------\n"
+    "    | Traceback (most recent call last):\n"
+    "    | ValueError: x\n"
+    "    +------------------------------------"
+)
+CRASH = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x0 (most recent call first):\n  File "a.py", line 3'
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("", ""),
+        ("nothing of the kind\n", ""),
+        (f"before\n{ONE}\n", ONE),
+        (f"{ONE}\nlogged and gone on\n{ONE}\n", ONE),
+        (f"before\n{ONE}{CAUSE}{ONE}{CONTEXT}{ONE}\n", ONE + CAUSE + ONE + CONTEXT + ONE),
+        (f"before\n{GROUP}\n", GROUP),
+        (f"before\n{CRASH}\n", CRASH),
+    ],
+)
+def test_the_last_traceback_is_found(said: str, found: str) -> None:
+    assert last_traceback(said) == found
+
+
+def test_a_report_of_anothers_failure_is_recognised() -> None:
+    following = ONE.replace("ValueError", "hocket.errors.PeerDied")
+    assert not reports_another(ONE)
+    assert reports_another(following)
+    assert reports_another(following + CAUSE + ONE)
+    assert not reports_another(ONE.replace("x", "hocket.errors.PeerDied is what I expected"))
+
+
+@pytest.mark.parametrize("between", [CAUSE, CONTEXT])
+def test_pytorchs_prefix_is_left_out_and_ends_the_traceback(between: str) -> None:
+    prefixed = between.join("\n".join(f"[rank1]: {line}" for line in ONE.splitlines()) for _ in range(2))
+    prefixed = prefixed.replace(between.strip(), f"[rank1]: {between.strip()}")
+    text = f"before\n{prefixed}\nafter\n"
+    assert split_at_last(text) == ("before\n", ONE + between + ONE, "after\n")
+
+
+OWN = (
+    f'  File "{Path(hocket.__file__).parent}/runtime/plans.py", line 1, in find\n    found = get()\n            ^^^^^\n'
+)
+USER = '  File "/a/train.py", line 7, in main\n    comm.barrier()\n  [Previous line repeated 3 more times]\n'
+LIBRARY = f'  File "{os.__file__}", line 3, in open\n'
+HEAD = "Traceback (most recent call last):\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (HEAD + USER + OWN + OWN + "ValueError: x\nand a note", HEAD + USER + "ValueError: x\nand a note"),
+        (HEAD + OWN + USER + OWN + USER + "ValueError: x", HEAD + USER + USER + "ValueError: x"),
+        # What Hocket calls in Python's library is no more the user's than Hocket; what the user calls there is.
+        (HEAD + LIBRARY + USER + OWN + LIBRARY + "ValueError: x", HEAD + LIBRARY + USER + "ValueError: x"),
+        # Where all is Hocket's, its last frame stays.
+        (HEAD + OWN + OWN.replace("find", "last") + "KeyError: x", HEAD + OWN.replace("find", "last") + "KeyError: x"),
+        # A cause that the following exception repeats says nothing more.
+        (HEAD + OWN + "ValueError: x" + CAUSE + HEAD + USER + "Other: got x", HEAD + USER + "Other: got x"),
+        (
+            HEAD + OWN + "ValueError: of another kind" + CAUSE + HEAD + USER + "Other: x",
+            HEAD + "ValueError: of another kind" + CAUSE + HEAD + USER + "Other: x",
+        ),
+        (CRASH, CRASH),
+        (GROUP, GROUP),
+        (
+            HEAD + '  File "/a.py", line 3\n    x = = 1\nSyntaxError: x',
+            HEAD + '  File "/a.py", line 3\n    x = = 1\nSyntaxError: x',
+        ),
+    ],
+)
+def test_hockets_own_frames_are_left_out(found: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shortened(found) == told
+    monkeypatch.setenv("HOCKET_DEBUG", "1")
+    assert shortened(found) == found
+
+
+def test_the_place_of_a_traceback_is_its_frames() -> None:
+    assert place_in(HEAD + USER + "ValueError: x\ny") == USER.rstrip("\n")
+    assert place_in(ONE + CAUSE + HEAD + USER + "ValueError: x") == ONE + CAUSE + USER.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ({0: "x", 1: "x", 2: "y"}, [([0, 1], "x"), ([2], "y")]),
+        ({0: "E: rank 0 is late", 1: "E: rank 1 is late"}, [([0, 1], "E: ranks 0, 1 is late")]),
+        ({0: "E: rank 0 lost rank 1", 1: "E: rank 1 lost rank 0"}, None),
+        ({1: "E: rank 1 fell", 11: "E: rank 11 fell"}, [([1, 11], "E: ranks 1, 11 fell")]),
+        # Named by all of them alike, so that no rank means itself.
+        ({0: "E: rank 0 fell", 1: "E: rank 0 fell"}, [([0, 1], "E: rank 0 fell")]),
+        ({0: f"{HEAD}{USER}E: rank 0: x", 1: f"{HEAD}{USER}E: rank 1: x"}, [([0, 1], f"{HEAD}{USER}E: ranks 0, 1: x")]),
+        ({0: f"{HEAD}{USER}E: x", 1: f"{HEAD}{USER}{USER}E: x"}, None),
+    ],
+)
+def test_texts_that_differ_only_in_the_ranks_own_number_are_one(
+    texts: dict[int, str], told: list[tuple[list[int], str]] | None
+) -> None:
+    assert joined(texts) == (told or [([rank], text) for rank, text in texts.items()])
+
+
+def test_ranks_that_follow_each_other_are_named_as_a_range() -> None:
+    assert [name_in_words(ranks) for ranks in ([3], [1, 0], [0, 1, 2, 5, 7, 8])] == [
+        "rank 3",
+        "ranks 0, 1",
+        "ranks 0-2, 5, 7, 8",
+    ]
