@@ -162,3 +162,15 @@ def test_importing_everything_does_not_import_torch() -> None:
     program = "from hocket import *\nimport sys\nassert 'torch' not in sys.modules, 'torch was imported'\nprint(verify)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "function verify" in done.stdout
+
+
+@pytest.mark.parametrize("where", [{"ranks": 4}, {"topology": "torus:2x2"}])
+def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BROKEN.replace("p // 2", "p - 1").replace("half", "whole"))
+    found = hocket.explain("all_gather", "64K", algorithm=f"{file}:whole", **where)
+    twins = {name for one in found.candidates for name in getattr(one, "twins", ())}
+    assert "whole" in {one.algorithm for one in found.candidates} | twins
+    file.write_text(BROKEN)
+    with pytest.raises(hocket.errors.VerifyError, match="law 2"):
+        hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)

@@ -1,7 +1,7 @@
 """hocket.explain: which algorithm runs for a call, what each would cost, and why one of them wins."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket.answers.answer import Answer
@@ -12,6 +12,7 @@ from hocket.answers.quantities import parse_size
 from hocket.answers.simulation_case import SimulationCase, check_collective
 
 if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
     from hocket.network import Topology
     from hocket.view import Terminal
 
@@ -132,7 +133,13 @@ class NetworkExplanation(Answer):
 
 @overload
 def explain(
-    collective: str, num_bytes: int | str | None = ..., *, ranks: int, topology: None = ..., measure: bool = ...
+    collective: str,
+    num_bytes: int | str | None = ...,
+    *,
+    ranks: int,
+    topology: None = ...,
+    algorithm: str | Sequence[str] = ...,
+    measure: bool = ...,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -141,6 +148,7 @@ def explain(
     *,
     topology: "str | Network | Topology",
     ranks: int | None = ...,
+    algorithm: str | Sequence[str] = ...,
     links: Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
@@ -152,6 +160,7 @@ def explain(
     *,
     ranks: int | None = ...,
     topology: "str | Network | Topology | None" = ...,
+    algorithm: str | Sequence[str] = ...,
     measure: bool = ...,
     links: Sequence[str] = ...,
     reduce: str = ...,
@@ -165,6 +174,7 @@ def explain(
     *,
     ranks: int | None = None,
     topology: "str | Network | Topology | None" = None,
+    algorithm: str | Sequence[str] = (),
     measure: bool = False,
     links: Sequence[str] = (),
     reduce: str = "",
@@ -175,8 +185,9 @@ def explain(
     num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
     call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
     hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
-    overhead change it as the options of `hocket simulate` do. Raises ValueError for a bad argument, TopologyError for
-    an impossible network.
+    overhead change it as the options of `hocket simulate` do. algorithm: FILE.py:NAME, or several, to compare with the
+    built-in algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for
+    an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
@@ -197,16 +208,29 @@ def explain(
             raise ValueError("expected num_bytes (--bytes), the size of the call; found none")
         raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
     size = 1 if num_bytes is None else parse_size(num_bytes)
+    own = _registered(algorithm, collective)
     if topology is None:
         assert ranks is not None
+        for one in own:
+            one.verify(ranks)
         return _on_host(collective, ranks, size, measure=measure)
     from hocket.answers.network_choices import choices_on_network
 
     call = SimulationCase(collective, "", size, named_network(topology), ranks, tuple(links), reduce, overhead=overhead)
+    for one in own:
+        replace(call, algorithm=one.name).prove()
     found = choices_on_network(call)
     candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
     fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
     return NetworkExplanation(**found | {"steps": tuple(found["steps"])}, candidates=candidates, fastest=fastest)
+
+
+def _registered(references: str | Sequence[str], collective: str) -> "list[Algorithm]":
+    """Returns the algorithms of these files and names. A file registers its own, so that they are compared too."""
+    from hocket.algorithms import find, only
+
+    names = references.split(",") if isinstance(references, str) and references else list(references)
+    return [only(name, find(name, collective)) for name in names]
 
 
 def _on_host(collective: str, num_ranks: int, num_bytes: int, *, measure: bool) -> Explanation:

@@ -216,11 +216,12 @@ def check_collective(name: str) -> None:
 
 
 def candidates(collective: str, network: "Topology") -> list[str]:
-    """Returns the names of the built-in algorithms that support the network's ranks; one name per distinct schedule.
+    """Returns the names of the registered algorithms that support the network's ranks.
 
-    Raises ValueError if there are so many ranks that building all schedules takes minutes or much longer.
+    Of built-in ones with the same schedule only the first is named; algorithms of users all are. Raises ValueError if
+    there are so many ranks that building all schedules takes minutes or much longer.
     """
-    from hocket.algorithms import ALGORITHMS
+    from hocket.algorithms import ALGORITHMS, is_built_in
     from hocket.answers.limits import MOST_RANKS
 
     num_ranks = network.num_ranks
@@ -230,9 +231,9 @@ def candidates(collective: str, network: "Topology") -> list[str]:
             "choose some with algorithm= (--algorithm A,...)"
         )
     by_digest: dict[str, str] = {}
-    for kind, name in sorted(ALGORITHMS):
-        if kind == collective and ALGORITHMS[kind, name].allows(num_ranks):
-            by_digest.setdefault(ALGORITHMS[kind, name].build(num_ranks).digest, name)
+    for (kind, name), one in sorted(ALGORITHMS.items()):
+        if kind == collective and one.allows(num_ranks):
+            by_digest.setdefault(one.build(num_ranks).digest if is_built_in(one.source) else name, name)
     return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
 
 

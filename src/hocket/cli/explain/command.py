@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-b", "--bytes", type=byte_count, metavar="B", help="size of the whole vector, for example 64K; not for barrier"
     )
+    parser.add_argument(
+        "--algorithm", metavar="FILE.py:NAME,...", help="algorithms of your own, to compare with the built-in ones"
+    )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
     add_topology(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -44,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.bytes,
         ranks=arguments.ranks,
         topology=arguments.topology,
+        algorithm=arguments.algorithm or (),
         measure=arguments.measure,
         links=arguments.link,
         reduce=arguments.reduce,

@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"messages share links, and ranks do not wait for the end of a step (default {LEVELS[-1]})",
     )
     parser.add_argument(
-        "--trace", metavar="FILE.json", help="write a timeline for Perfetto, with a lane per rank and link"
+        "--trace",
+        metavar="FILE.json",
+        help="write a trace for `hocket trace view` or Perfetto: a lane per rank and link",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     sweep.add_arguments(parser.add_argument_group("hocket simulate --sweep"))
