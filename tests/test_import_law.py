@@ -17,6 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 LEVELS = {
     "errors": 0,
     "lazy": 0,
+    "overloads": 0,
     "schedule": 1,
     "algorithms": 2,
     "network": 2,

@@ -174,3 +174,11 @@ def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str
     file.write_text(BROKEN)
     with pytest.raises(hocket.errors.VerifyError, match="law 2"):
         hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)
+
+
+def test_nothing_is_reported_as_leaked_at_the_end() -> None:
+    words = ["explain", "all_reduce", "-b", "64K", "--topology", "dgx-h100:2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hocket", *words], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""

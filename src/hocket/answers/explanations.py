@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
@@ -10,6 +10,7 @@ from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
 from hocket.answers.quantities import parse_size
 from hocket.answers.simulation_case import SimulationCase, check_collective
+from hocket.overloads import overload
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm

@@ -25,7 +25,7 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
         topology = load(named)
     else:
         topology = named
-    for change in links:
+    for change in [links] if isinstance(links, str) else links:
         topology = _with_links(topology, change)
     if num_ranks in (None, topology.num_ranks):
         return topology

@@ -40,7 +40,7 @@ def name_range(first: int, last: int | None) -> str:
         return name_bytes(first)
     above, at_least = f"above {name_bytes(first - 1)}", f"from {name_bytes(first)}"
     begin = "" if first == 0 else min(above, at_least, key=len)
-    end = "" if last is None else f"up to {name_bytes(last)}"
+    end = "" if last is None else min(f"up to {name_bytes(last)}", f"below {name_bytes(last + 1)}", key=len)
     return " ".join(part for part in (begin, end) if part) or "any"
 
 

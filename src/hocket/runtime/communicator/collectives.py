@@ -6,11 +6,12 @@ with (3, 2).
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from hocket import _core
+from hocket.overloads import overload
 from hocket.runtime.communicator.arguments import (
     NOTHING,
     cannot_split,

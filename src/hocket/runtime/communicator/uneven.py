@@ -4,9 +4,10 @@ Counts may be zero. A rank knows only the lengths of the blocks that its own arr
 lengths for the same block, all ranks get CollectiveMismatch.
 """
 
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 from hocket import _core
+from hocket.overloads import overload
 from hocket.runtime.communicator.arguments import (
     NOTHING,
     check_blocks,

@@ -56,7 +56,7 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     if "devices" not in facts:
         console.print(f"The matrix is not shown: there are more than {_MAX_DEVICES} devices.")
         return
-    width = max(map(len, facts["devices"]))
+    width = max(map(len, (*facts["devices"], *(way for ways in facts["ways"] for way in ways))))
     rows = _matrix(facts, range(len(facts["devices"])))
     first_host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
     is_wide = console.is_terminal and (width + 1) * len(rows[0]) > console.width
