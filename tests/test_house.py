@@ -101,7 +101,8 @@ def test_installation_needs_little() -> None:
     names = {re.split(r"[<>=!~ ]", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
     assert names == {"numpy", "msgspec", "rich"}
     extras = PROJECT["project"]["optional-dependencies"]
-    assert extras["torch"] == ["torch==2.13.0"] and set(extras["torch"]) <= set(extras["test"])
+    # Users may have a newer PyTorch; the tests run with one version, the oldest that users may have.
+    assert extras["torch"] == ["torch>=2.13"] and "torch==2.13.0" in extras["test"]
     assert (ROOT / "src" / "hocket" / "py.typed").is_file()
 
 

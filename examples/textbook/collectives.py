@@ -31,11 +31,11 @@ def main(backend: str) -> None:
 
     whole = torch.arange(2 * size, dtype=torch.float32) + 10 * rank
     part = torch.empty(2)
-    dist.reduce_scatter_tensor(part, whole)
+    dist.reduce_scatter(part, list(whole.chunk(size)))
     show(rank, size, "reduce_scatter: every rank has a part of the sums", part)
 
     gathered = torch.empty(2 * size)
-    dist.all_gather_into_tensor(gathered, part)
+    dist.all_gather(list(gathered.chunk(size)), part)
     show(rank, size, "all_gather of these parts", gathered)
 
     dist.all_reduce(whole)

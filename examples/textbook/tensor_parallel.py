@@ -33,7 +33,7 @@ class GatherColumns(torch.autograd.Function):
         # reduce_scatter splits rows, so columns are turned into rows and back.
         turned = gradient.t().contiguous()
         mine = torch.empty(turned.size(0) // size, turned.size(1))
-        dist.reduce_scatter_tensor(mine, turned)
+        dist.reduce_scatter(mine, list(turned.chunk(size)))
         return mine.t()
 
 

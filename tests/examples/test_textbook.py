@@ -8,6 +8,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def play(rank: int, size: int, store: str, name: str, backend: str) -> str:
         made(backend, store=dist.FileStore(store, size), rank=rank, world_size=size)
 
     dist.init_process_group = made_over_a_file
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # of what PyTorch deprecates
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     return printed.getvalue()
 

@@ -1,5 +1,7 @@
 """Process groups: made, used side by side, and ended, for every way to start ranks."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -99,8 +101,11 @@ def test_no_operation_goes_to_gloo() -> None:
 def in_place_of_gloo() -> None:
     dist.destroy_process_group()
     hocket.torch_backend.replace_gloo()
-    store = dist.HashStore()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.new_group([0])
+    assert told.getvalue() == 'hocket: the backend "gloo" of this program is Hocket (replace_gloo)\n'
     assert type(dist.group.WORLD).__module__ == "hocket.torch_backend.replacing"
     assert dist.get_backend() == "gloo"
     tensor = torch.ones(3, 2).t()

@@ -14,8 +14,8 @@ from hocket.torch_backend.process_group import ProcessGroup
 def replace_gloo() -> None:
     """Makes all later process groups of the backend "gloo" in this process use Hocket. All ranks must call it.
 
-    dist.get_backend() still returns "gloo". Functions that PyTorch offers only for that name work, such as
-    dist.monitored_barrier.
+    dist.get_backend() still returns "gloo", so rank 0 tells on standard error that Hocket runs. Functions that PyTorch
+    offers only for that name work, such as dist.monitored_barrier.
     """
     distributed_c10d.ProcessGroupGloo = _InPlaceOfGloo
     dist.ProcessGroupGloo = _InPlaceOfGloo
@@ -33,4 +33,6 @@ class _InPlaceOfGloo(ProcessGroup):
             ),
             None,
         )
+        if rank == 0 and not members:  # the default group
+            print('hocket: the backend "gloo" of this program is Hocket (replace_gloo)', file=sys.stderr, flush=True)
         self.options = SimpleNamespace()  # torch.distributed writes into it
