@@ -120,6 +120,7 @@ std::vector<int> PointToPoint::examine() {
 void PointToPoint::look_for_closed(const std::vector<int> &closed) const {
     const auto has_closed = [&](int member) { return std::ranges::find(closed, member) != closed.end(); };
     for (const auto &operation : pending_) {
+        if (state_->closing && operation->is_awaited_receive()) continue; // close() ends it
         const auto members = awaited(*operation);
         if (!members.empty() && std::ranges::all_of(members, has_closed)) throw closed_failure(members.front(), 0);
     }

@@ -126,6 +126,14 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     if (!is_empty) from(source).expected.emplace(header.number, receive);
 }
 
+bool Matcher::withdraw(const Exchange &receive) {
+    const auto is_it = [&receive](const std::shared_ptr<Exchange> &posted) { return posted.get() == &receive; };
+    const auto found = std::ranges::find_if(receives_, is_it);
+    if (found == receives_.end()) return false;
+    take(receives_, found);
+    return true;
+}
+
 // From a peer ---------------------------------------------------------------------------------------------------------
 
 /// Whether these begin with a message that would have to be kept.

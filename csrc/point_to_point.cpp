@@ -291,8 +291,19 @@ bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono
     Lock lock(state_->mutex);
     if (!operation->finished && operation->deadline != Clock::time_point::max()) // it is not deferred
         state_->doze.note_wait(operation->deadline - operation->timeout);
-    const bool is_finished = await(
-        lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1}, interrupted);
+    ++operation->num_waits;
+    if (state_->closing) end_awaited_receives();
+    bool is_finished = false;
+    try {
+        is_finished = await(
+            lock, [&operation] { return operation->finished; }, Clock::now() + limit, {operation.get(), 1},
+            interrupted);
+    } catch (...) {
+        if (!lock.owns_lock()) lock.lock();
+        --operation->num_waits;
+        throw;
+    }
+    --operation->num_waits;
     if (waiting.at != 0) record_wait(*operation, waiting);
     return is_finished;
 }
@@ -391,6 +402,8 @@ void PointToPoint::close(const Hook &interrupted) {
     if (std::ranges::find(state_->callers, std::this_thread::get_id()) != state_->callers.end()) {
         give_up("it was closed inside its own send or receive");
     }
+    while (step(Round::thorough)) continue; // what has come is received
+    end_awaited_receives();
     const auto has_ended = [this] { return pending_.empty() && deferred_.empty(); };
     await(lock, has_ended, Clock::time_point::max(), {}, interrupted);
     const bool is_first = !state_->stopping; // of several threads that close
@@ -407,6 +420,20 @@ void PointToPoint::close(const Hook &interrupted) {
     while (step(Round::thorough)) continue; // what has come but was not looked at
     stop_reading();
     warn_of_unmatched();
+}
+
+/// Of a rank that closes. Each of two that close would else wait for a message of the other.
+void PointToPoint::end_awaited_receives() {
+    std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
+        if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) return false;
+        operation->failure = members_.closed_here();
+        operation->failure->label = operation->label();
+        end(*operation);
+        return true;
+    });
+    if (pending_.empty()) state_->doze.note_done();
+    if (state_->num_waiting > 0) state_->changed.notify_all();
+    if (state_->driven) members_.own().ring(); // the driver may sleep over its own end
 }
 
 void PointToPoint::warn_of_unmatched() {

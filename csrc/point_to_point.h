@@ -33,12 +33,15 @@ struct Operation final : Exchange {
     bool finished = false; // well or not; like `failure`, guarded by the mutex of who runs it
     std::optional<Failure> failure;
     std::shared_ptr<Mark> end;   // of one that was begun, passed when it is finished
+    unsigned num_waits = 0;      // of one that was begun: threads that wait for it
     std::shared_ptr<Mark> after; // of one that is deferred: what it comes after, or nothing
     Launching launching;         // in a trace
     std::uint64_t begun = 0;     // of one that was deferred, in a trace
 
     /// Well, or with `failure`; who waits for the end sees `cause`, where that is another one.
     void finish(std::exception_ptr cause = nullptr);
+
+    bool is_awaited_receive() const { return !sends && (!end || num_waits > 0); }
 
     /// "recv from rank 2 (tag 7)".
     std::string label() const;
@@ -87,7 +90,8 @@ class PointToPoint {
     /// Of who makes calls in which much goes one way: slots that wait for answers to messages go home.
     void bring_slots_home();
 
-    /// Lets nothing new begin and waits for what has begun. Tells on standard error of messages that nobody received.
+    /// Lets nothing new begin, ends receives in which other threads wait for messages that have not come, and waits for
+    /// all else that has begun. Tells on standard error of messages that nobody received.
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
     std::vector<std::size_t> leave() { return transport_.leave(); }
@@ -154,6 +158,7 @@ class PointToPoint {
         return paced_ ? Patience::none() : Patience(spins, yields);
     }
     void check_usable() const;
+    void end_awaited_receives();
     void warn_of_unmatched();
 
     Members &members_;

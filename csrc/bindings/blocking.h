@@ -2,6 +2,7 @@
 #pragma once
 
 #include "error.h"
+#include "interpreter_lock.h"
 #include "mark.h"
 
 #include <chrono>
@@ -34,23 +35,6 @@ void set_python_error(const std::exception_ptr &pointer);
 void check_signals();
 
 std::chrono::nanoseconds duration(double seconds);
-
-/// The interpreter lock, which is given up when it is time.
-class LockUntilWait {
-  public:
-    LockUntilWait() = default;
-    LockUntilWait(const LockUntilWait &) = delete;
-    LockUntilWait &operator=(const LockUntilWait &) = delete;
-    ~LockUntilWait() {
-        if (state_ != nullptr) PyEval_RestoreThread(state_);
-    }
-    void release() {
-        if (state_ == nullptr) state_ = PyEval_SaveThread();
-    }
-
-  private:
-    PyThreadState *state_ = nullptr;
-};
 
 /// False when the time ran out first; streams.cpp defines it.
 bool wait_for(hocket::Mark &mark, double seconds);

@@ -22,7 +22,7 @@ constexpr int most_cores = 1024; // of a cpu_set_t
 /// Raises what a core refuses as an OSError.
 template <typename Measure> double measured(const Measure &measure) {
     try {
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         return measure();
     } catch (const std::system_error &error) {
         PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());

@@ -36,7 +36,7 @@ Raised::Raised(const nb::python_error &error)
     : value_(nb::borrow(error.value()).release().ptr(),
              [](PyObject *value) {
                  if (Py_IsInitialized() == 0) return; // then nothing is freed any more
-                 const nb::gil_scoped_acquire acquire;
+                 const WithLock acquire;
                  Py_DECREF(value);
              }),
       text_(nb::cast<std::string>(error.type().attr("__name__")) + ": " + nb::str(error.value()).c_str()) {}
@@ -89,7 +89,7 @@ nb::object exception_of(const std::exception_ptr &failure) {
 
 /// Between slices of a wait: lets Python run its signal handlers, whose exceptions end the wait.
 void check_signals() {
-    const nb::gil_scoped_acquire acquire;
+    const WithLock acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
@@ -110,7 +110,7 @@ class Custom {
             try {
                 in_python_(destination, sources, num_elements);
             } catch (nb::python_error &error) {
-                const nb::gil_scoped_acquire acquire;
+                const WithLock acquire;
                 Failure failure;
                 failure.cause = Cause::aborted;
                 failure.text = "its op raised " + nb::cast<std::string>(error.type().attr("__name__")) + ": " +
@@ -124,7 +124,7 @@ class Custom {
     Custom &operator=(const Custom &) = delete;
     ~Custom() { // wherever a call ends, what was raised is Python's
         if (!error_.is_valid()) return;
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         error_.reset();
     }
 
@@ -190,7 +190,7 @@ void run(Communicator &self, Launched &launched, int kind, int dtype, int op, in
     if (is_plain(call, extra)) note_call(self, launched, call);
     call.site = call_site(); // not of the call that was noted: that will be made elsewhere, too
     try {
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         self.run(call, check_signals);
     } catch (const Failure &) {
         const nb::object raised = extra && extra->custom ? extra->custom->error() : nb::object();
@@ -372,16 +372,15 @@ NB_MODULE(_core, m) {
              "timeout"_a, "extra"_a.none(), "after"_a.none(), "work"_a)
         .def("wait", &wait_for_work, "work"_a, "seconds"_a)
         .def("behind", &Communicator::behind, "sequence"_a)
-        .def("abort", &Communicator::abort, nb::call_guard<nb::gil_scoped_release>(), "reason"_a,
-             "only_later"_a = false)
+        .def("abort", &Communicator::abort, nb::call_guard<WithoutLock>(), "reason"_a, "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {
-                 const nb::gil_scoped_release release;
+                 const WithoutLock release;
                  self.finish(check_signals);
              })
         .def("close",
              [](Communicator &self) {
-                 const nb::gil_scoped_release release;
+                 const WithoutLock release;
                  self.close(check_signals);
              })
         .def_prop_ro("busy_seconds",

@@ -203,7 +203,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
         .def(
             "wait",
             [](const MessageWork &self, double seconds) {
-                const nb::gil_scoped_release release;
+                const WithoutLock release;
                 return self.communicator->messages().wait(self.operation, duration(seconds), check_signals);
             },
             "seconds"_a)
@@ -213,7 +213,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
         .def("on_host", [](const MessageWork &self) { return self.operation->end; })
         .def("missing",
              [](const MessageWork &self) {
-                 const nb::gil_scoped_release release;
+                 const WithoutLock release;
                  return self.communicator->messages().missing(*self.operation);
              })
         // Of a receive that is completed.
@@ -230,7 +230,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 for (const Message &message : group.messages()) operations.emplace_back(message, duration(timeout));
                 const std::vector<nb::object> held = group.views();
                 {
-                    const nb::gil_scoped_release release;
+                    const WithoutLock release;
                     self.messages().run(operations, check_signals);
                 }
                 return group.results(
@@ -245,7 +245,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 if (messages.size() == 1 && !after) note_begun(self, messages.front(), duration(timeout));
                 Operations operations;
                 {
-                    const nb::gil_scoped_release release;
+                    const WithoutLock release;
                     operations = self->messages().begin(messages, duration(timeout), after);
                 }
                 for (auto &operation : operations) works.append(MessageWork{self, std::move(operation)});
@@ -258,7 +258,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 std::vector<std::byte> bytes(data.size());
                 std::memcpy(bytes.data(), data.c_str(), data.size());
                 const std::array messages{internal_message(true, peer, tag, bytes)};
-                const nb::gil_scoped_release release;
+                const WithoutLock release;
                 self.messages().run(messages, duration(timeout), check_signals);
             },
             "data"_a, "peer"_a, "tag"_a, "timeout"_a)
@@ -268,7 +268,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                 std::vector<std::byte> bytes(num_bytes);
                 const std::array messages{internal_message(false, peer, tag, bytes)};
                 {
-                    const nb::gil_scoped_release release;
+                    const WithoutLock release;
                     self.messages().run(messages, duration(timeout), check_signals);
                 }
                 return nb::bytes(bytes.data(), bytes.size());

@@ -1,6 +1,7 @@
 #include "reductions.h"
 
 #include "arrays.h"
+#include "blocking.h"
 
 #include <memory>
 #include <nanobind/stl/string.h>
@@ -64,7 +65,7 @@ void fold_arrays(nb::handle destination, const std::vector<nb::object> &sources,
     }
     const auto flags = std::make_unique<bool[]>(raw.size()); // a vector of bool has no bool to point at
     std::copy(raw.begin(), raw.end(), flags.get());
-    const nb::gil_scoped_release release;
+    const WithoutLock release;
     fold(what, reinterpret_cast<std::byte *>(to.address), operands, {flags.get(), raw.size()}, to.count, kernel_set);
 }
 
@@ -73,11 +74,11 @@ void fold_arrays(nb::handle destination, const std::vector<nb::object> &sources,
 CustomFold custom_fold(nb::object function, Dtype dtype) {
     const std::shared_ptr<nb::object> held(new nb::object(std::move(function)), [](nb::object *object) {
         if (!nb::is_alive()) return; // the interpreter is gone, and the function with it
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         delete object;
     });
     return [held, dtype](std::byte *destination, std::span<const std::byte *const> sources, std::size_t num_elements) {
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         const std::size_t num_bytes = num_elements * size_of(dtype);
         nb::list views;
         for (const std::byte *source : sources) {

@@ -26,12 +26,12 @@ class PythonTask final : public Task {
     PythonTask &operator=(const PythonTask &) = delete;
     ~PythonTask() override {
         if (!function_.is_valid()) return;
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         forget();
     }
 
     void run() override {
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         const auto result = nb::steal(PyObject_CallObject(function_.ptr(), arguments_.ptr()));
         if (result.is_valid()) return forget();
         const nb::python_error error;
@@ -41,7 +41,7 @@ class PythonTask final : public Task {
     }
 
     std::string name() const override {
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         return qualified_name();
     }
 
@@ -70,10 +70,10 @@ class PythonTask final : public Task {
 /// first a call of `begin`, which is given up with the lock held.
 Stream::Around with_interpreter(nb::object begin) {
     return [begin = std::move(begin)](const std::function<void()> &serve) mutable {
-        const nb::gil_scoped_acquire acquire;
+        const WithLock acquire;
         if (!nb::steal(PyObject_CallNoArgs(begin.ptr())).is_valid()) PyErr_WriteUnraisable(begin.ptr());
         begin.reset();
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         serve();
     };
 }
@@ -87,7 +87,7 @@ bool wait_for(Mark &mark, double seconds) {
         const auto left = std::max<std::chrono::nanoseconds>(limit - Clock::now(), std::chrono::nanoseconds(0));
         bool passed = false;
         {
-            const nb::gil_scoped_release release;
+            const WithoutLock release;
             passed = mark.wait(std::min<std::chrono::nanoseconds>(left, attention));
         }
         if (passed || left.count() == 0) return passed;
@@ -141,12 +141,12 @@ void bind_streams(nb::module_ &m) {
         },
         "stream"_a.none(), "Makes a stream the current one of this thread; returns the previous one.");
     m.def(
-        "await_started_streams", [] { Stream::await_started(); }, nb::call_guard<nb::gil_scoped_release>(),
+        "await_started_streams", [] { Stream::await_started(); }, nb::call_guard<WithoutLock>(),
         "Returns when no thread of a stream is registering with the interpreter.");
     m.def(
         "end_streams",
         [](bool at_once) {
-            const nb::gil_scoped_release release;
+            const WithoutLock release;
             Stream::end_all(at_once, check_signals);
         },
         "at_once"_a);

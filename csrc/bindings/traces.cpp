@@ -1,5 +1,6 @@
 #include "traces.h"
 
+#include "blocking.h"
 #include "trace.h"
 
 #include <cstddef>
@@ -45,7 +46,7 @@ const std::vector<Field> fields{
 nb::tuple take(Recorder &self) {
     Recorder::Taken taken;
     {
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         taken = self.take();
     }
     nb::list lanes;
@@ -68,7 +69,7 @@ void bind_traces(nb::module_ &module) {
         .def_ro_static("fields", &fields)
         .def_prop_ro_static("record_bytes", [](nb::handle) { return sizeof(Record); })
         .def_prop_ro("is_on", &Recorder::is_on)
-        .def("start", &Recorder::start, nb::call_guard<nb::gil_scoped_release>(), "steps"_a)
+        .def("start", &Recorder::start, nb::call_guard<WithoutLock>(), "steps"_a)
         .def("take", &take)
         .def_static("now", &ticks, "Returns the time on the clock of spans.")
         .def(

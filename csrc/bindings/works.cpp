@@ -51,7 +51,7 @@ const Mark *await_end(const WorkFields &work) {
     if (const auto *message = object_at<MessageWork>(work, WorkFields::work)) {
         PointToPoint &messages = message->communicator->messages();
         if (!messages.has_ended(*message->operation)) {
-            const nb::gil_scoped_release release;
+            const WithoutLock release;
             messages.wait(message->operation, duration(forever_seconds), check_signals);
         }
         return message->operation->end.get();
@@ -176,7 +176,7 @@ bool wait_for_work(Communicator &communicator, const Work &work, double seconds)
     const std::uint64_t begin = ticks();
     const auto until = Clock::now() + duration(seconds);
     if (!work.end().is_passed()) {
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         communicator.run_awaited(work, until);
         if (!work.end().is_passed()) check_signals();
     }
@@ -220,7 +220,7 @@ void submit_work(Communicator &communicator, const std::shared_ptr<Work> &work, 
                  WorkFields &fields) {
     const nb::object handle = nb::cast(work); // before: then nothing may fail
     {
-        const nb::gil_scoped_release release;
+        const WithoutLock release;
         communicator.submit(work, std::move(after));
     }
     fields.set_handle(handle);

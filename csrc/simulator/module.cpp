@@ -1,5 +1,6 @@
 // The module hocket._simulator: what of hocket.network is compiled. Only this file of the folder knows Python.
 
+#include "../bindings/interpreter_lock.h"
 #include "max_flow.h"
 #include "max_min.h"
 #include "problem.h"
@@ -53,7 +54,7 @@ void bind_max_min(nb::module_ &module) {
             check(flows.penalties.empty() || flows.penalties.size() == flows.size(),
                   "max_min: a penalty for each flow, or none");
             check(rates.size() == flows.size(), "max_min: rates for each flow");
-            const nb::gil_scoped_release release;
+            const WithoutLock release;
             MaxMin().solve(span_of(capacity), flows, {rates.data(), rates.size()});
         },
         "capacity"_a, "offsets"_a, "links"_a, "weights"_a, "penalties"_a, "rates"_a);
@@ -161,7 +162,7 @@ void bind_events(nb::module_ &module) {
             problem.tick_seconds = tick_seconds;
             Outcome outcome;
             {
-                const nb::gil_scoped_release release;
+                const WithoutLock release;
                 outcome = run(problem, record);
             }
             const std::vector<Record> &records = outcome.records;
@@ -197,7 +198,7 @@ void bind_max_flow(nb::module_ &module) {
                       "MaxFlow.run: capacities of 0 or more");
                 check(from < self.num_nodes() && to < self.num_nodes() && from != to,
                       "MaxFlow.run: two different nodes");
-                const nb::gil_scoped_release release;
+                const WithoutLock release;
                 return self.run(span_of(capacity), from, to);
             },
             "capacity"_a, "source"_a, "target"_a)
@@ -218,7 +219,7 @@ void bind_shortest(nb::module_ &module) {
             check_links(span_of(source), span_of(target), best.size());
             check(weights.size() == source.size(), "shortest_seconds: a weight for each link");
             check(start < best.size(), "shortest_seconds: a node to start from");
-            const nb::gil_scoped_release release;
+            const WithoutLock release;
             shortest_seconds(span_of(source), span_of(target), span_of(weights), start, {best.data(), best.size()});
         },
         "source"_a, "target"_a, "weights"_a, "start"_a, "best"_a);
@@ -244,7 +245,7 @@ void bind_shortest(nb::module_ &module) {
                 check_below(span_of(to), self.num_nodes(), "Router.route: targets as numbers of nodes");
                 std::vector<std::int64_t> nodes, ends(from.size());
                 {
-                    const nb::gil_scoped_release release;
+                    const WithoutLock release;
                     self.route(span_of(from), span_of(to), span_of(keys), nodes, ends);
                 }
                 return nb::make_tuple(as_array(std::move(nodes)), as_array(std::move(ends)));

@@ -4,9 +4,16 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import hocket
+from hocket.errors import CommunicationError
+from hocket.runtime import run_ranks
+from tests.waiting import PATIENCE_SECONDS
 
 PROGRAM = """
     import multiprocessing.util, os, sys, threading, time, numpy as np, hocket
@@ -56,3 +63,85 @@ def test_a_process_of_multiprocessing_ends_as_any_other(method: str, ending: str
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ, check=False)
     assert result.returncode == 0, result.stderr
     assert ("ValueError: no luck" in result.stderr) == (ending == "raise")
+
+
+RECEIVING = """
+    import sys, threading, numpy as np, hocket
+
+    def receive():
+        while True:
+            comm.recv(np.zeros(4), 1 - comm.rank)
+            received.release()
+
+    comm, received = hocket.init(), threading.Semaphore(0)
+    threading.Thread(target=receive, daemon=True).start()
+    for _ in range(int(sys.argv[1])):
+        comm.send(np.ones(4), 1 - comm.rank)
+        received.acquire()
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("num_messages", [0, 3])
+def test_the_exit_code_is_kept_while_a_daemon_thread_receives(num_messages: int, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(RECEIVING))
+    command = [sys.executable, "-m", "hocket", "run", "-n", "2", "--", tmp_path / "program.py", str(num_messages)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ, check=False)
+    assert result.returncode == 7, result.stderr
+    assert "terminate called" not in result.stderr, result.stderr
+
+
+BACK_LATE = """
+    import threading, numpy as np, hocket
+    from hocket import _core
+
+    def fold():
+        x = np.ones(1 << 24, np.float32)
+        while True:
+            _core.fold(x, [x, x], 0)  # long, without the interpreter
+            folded.release()
+
+    folded = threading.Semaphore(0)
+    for _ in range(4):
+        threading.Thread(target=fold, daemon=True).start()
+    for _ in range(8):
+        folded.acquire()
+"""
+
+
+def test_threads_that_come_back_from_the_core_while_the_interpreter_ends_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(BACK_LATE))
+    command = [sys.executable, tmp_path / "program.py"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ, check=False)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+
+
+def close_while_receiving(kind: str) -> str:
+    comm, first, told = hocket.init(), threading.Event(), list[CommunicationError]()
+
+    def receive() -> None:
+        with pytest.raises(CommunicationError) as caught:
+            while True:
+                x = np.zeros(4)
+                if kind == "recv":
+                    comm.recv(x, 1 - comm.rank)
+                else:
+                    comm.irecv(x, 1 - comm.rank).wait()
+                assert (x == 1).all()
+                first.set()
+        told.append(caught.value)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    comm.send(np.ones(4), 1 - comm.rank)
+    assert first.wait(PATIENCE_SECONDS)
+    comm.close()
+    thread.join()
+    return str(told[0])
+
+
+@pytest.mark.parametrize("kind", ["recv", "irecv"])
+def test_close_ends_receives_in_which_other_threads_wait(kind: str) -> None:
+    """On both ranks: each of them would wait for a message of the other."""
+    for told in run_ranks(close_while_receiving, 2, kind="process", args=(kind,)):
+        assert "closed" in told

@@ -68,3 +68,38 @@ def test_a_rank_ends_without_destroy(method: str, ending: str, tmp_path: Path) -
     assert result.returncode == expected, result.stderr
     assert "AssertionError" not in result.stderr, result.stderr
     assert (tmp_path / "store.told").exists() == (ending != "return") or method == "mp.spawn"
+
+
+RECEIVING = """
+    import sys, threading, torch, torch.distributed as dist
+
+    def receive():
+        x = torch.zeros(4)  # PyTorch's own functions abort the process if they are under way as the interpreter ends
+        try:
+            while True:
+                dist.recv(x, 1 - rank)
+                received.release()
+        except dist.DistBackendError:
+            pass
+
+    dist.init_process_group("hocket")
+    rank, received = dist.get_rank(), threading.Semaphore(0)
+    threading.Thread(target=receive, daemon=True).start()
+    for _ in range(3):
+        dist.send(torch.ones(4), 1 - rank)
+        received.acquire()
+    if sys.argv[1] == "destroy":
+        dist.destroy_process_group()
+    sys.exit(7)
+"""
+
+
+@pytest.mark.slow("a rank that ends gives messages under way five seconds")
+@pytest.mark.parametrize("ending", ["destroy", "exit"])
+def test_the_exit_code_is_kept_while_a_daemon_thread_receives(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(RECEIVING))
+    command = [sys.executable, "-m", "hocket", "run", "-n", "2", "--", tmp_path / "program.py", ending]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert result.returncode == 7, result.stderr
+    assert "terminate called" not in result.stderr, result.stderr

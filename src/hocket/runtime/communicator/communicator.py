@@ -359,6 +359,7 @@ class Communicator(Objects):
     def close(self) -> None:
         """Waits for all operations, then leaves; after that the other ranks can only close, too.
 
+        A receive in which another thread waits ends with PeerAborted, unless its message has come.
         It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
         """
         core, self._core = self._core, None

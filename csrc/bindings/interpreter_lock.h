@@ -1,0 +1,66 @@
+// The interpreter lock of this thread, for a scope.
+//
+// Python ends a thread that asks for the interpreter lock while the interpreter ends, by unwinding its stack.
+// Destructors, and nanobind, would make an abort of the process out of that; so such a thread sleeps instead until the
+// process ends.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+[[noreturn]] inline void sleep_until_process_ends() {
+    for (;;) pause();
+}
+
+/// Takes the lock again that this thread has given up.
+inline void take_lock_back(PyThreadState *state) noexcept {
+    try {
+        PyEval_RestoreThread(state);
+    } catch (...) { sleep_until_process_ends(); } // the stack is unwound: Python throws nothing
+}
+
+/// Has the interpreter lock.
+class WithLock {
+  public:
+    WithLock() noexcept {
+        if (Py_IsInitialized() == 0) sleep_until_process_ends();
+        try {
+            state_ = PyGILState_Ensure();
+        } catch (...) { sleep_until_process_ends(); } // as above
+    }
+    WithLock(const WithLock &) = delete;
+    WithLock &operator=(const WithLock &) = delete;
+    ~WithLock() { PyGILState_Release(state_); }
+
+  private:
+    PyGILState_STATE state_;
+};
+
+/// Gives up the interpreter lock.
+class WithoutLock {
+  public:
+    WithoutLock() : state_(PyEval_SaveThread()) {}
+    WithoutLock(const WithoutLock &) = delete;
+    WithoutLock &operator=(const WithoutLock &) = delete;
+    ~WithoutLock() { take_lock_back(state_); }
+
+  private:
+    PyThreadState *state_;
+};
+
+/// The interpreter lock, which is given up when it is time.
+class LockUntilWait {
+  public:
+    LockUntilWait() = default;
+    LockUntilWait(const LockUntilWait &) = delete;
+    LockUntilWait &operator=(const LockUntilWait &) = delete;
+    ~LockUntilWait() {
+        if (state_ != nullptr) take_lock_back(state_);
+    }
+    void release() {
+        if (state_ == nullptr) state_ = PyEval_SaveThread();
+    }
+
+  private:
+    PyThreadState *state_ = nullptr;
+};
