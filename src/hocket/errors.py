@@ -7,7 +7,7 @@
     |-- CommunicationError       something between ranks went wrong
     |   |-- RendezvousError      the ranks did not find each other: .missing
     |   |-- CollectiveMismatch   ranks called different collectives: .field .values
-    |   |-- CollectiveTimeout    a rank did not come in time: .missing
+    |   |-- CollectiveTimeout    a rank did not come in time; also a TimeoutError: .missing
     |   |-- PeerDied             a process ended without closing: .rank
     |   |-- PeerAborted          a rank closed or gave up while others needed it: .rank .reason
     |   `-- ForkedUse            a communicator or a stream was used in a forked child
@@ -41,6 +41,7 @@ class HocketError(Exception):
 
 def _restore(kind: type[HocketError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HocketError:
     error = kind.__new__(kind, *args)
+    error.args = args  # OSError, a base of CollectiveTimeout, takes them in __init__ only
     error.__dict__.update(attributes)
     return error
 
@@ -117,10 +118,12 @@ class CollectiveMismatch(CommunicationError):
         super().__init__(message)
 
 
-class CollectiveTimeout(CommunicationError):
-    """A collective did not end in time. The communicator can only be closed.
+class CollectiveTimeout(CommunicationError, TimeoutError):
+    """A collective, a message or an event did not end in time. The communicator can only be closed.
 
-    Attributes: missing (ranks that were waited for), seconds (the limit), sequence.
+    After the timeout of a Work.wait or an Event.synchronize everything goes on, and the program may wait again.
+
+    Attributes: missing (ranks that were waited for; of an event none), seconds (the limit), sequence.
     """
 
     def __init__(self, message: str, *, missing: Sequence[int], seconds: float, sequence: int) -> None:
