@@ -22,6 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
+def name_count(number: int, noun: str) -> str:
+    """Returns for example "1 rank" or "2 ranks"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def did_you_mean(found: object, names: Iterable[str]) -> str:
     """The end of the error for a name that is none of `names`: "; did you mean 'ring'?", or "" if it is near none."""
     from difflib import get_close_matches  # seldom needed, and every rank imports this module

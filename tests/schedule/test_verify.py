@@ -437,3 +437,11 @@ def test_roots_of_another_collective_are_proved_each() -> None:
     second = replace(ALGORITHMS["broadcast", "direct"].build(18, 1), collective="reduce")
     with pytest.raises(VerifyError, match="law 2"):
         verify_together([first, second], [Declared()] * 2)
+
+
+def test_a_certificate_is_one_line_in_a_notebook() -> None:
+    ring = ALGORITHMS["broadcast", "chain"].verify(3, 1)
+    assert repr(ring).startswith("<Certificate: broadcast of 3 ranks, root 1, laws 1-5")
+    assert repr(replace(ring, laws=(1, 2), labels=frozenset({"b", "a"}))) == (
+        "<Certificate: broadcast of 3 ranks, root 1, laws 1, 2, a, b>"
+    )
