@@ -7,7 +7,7 @@
     |-- CommunicationError       something between ranks went wrong
     |   |-- RendezvousError      the ranks did not find each other: .missing
     |   |-- CollectiveMismatch   ranks called different collectives: .field .values
-    |   |-- CollectiveTimeout    a rank did not come in time: .missing
+    |   |-- CollectiveTimeout    a rank did not come in time; also a TimeoutError: .missing
     |   |-- PeerDied             a process ended without closing: .rank
     |   |-- PeerAborted          a rank closed or gave up while others needed it: .rank .reason
     |   `-- ForkedUse            a communicator or a stream was used in a forked child
@@ -20,6 +20,11 @@ exist, `did_you_mean` says which name is near.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+
+def name_count(number: int, noun: str) -> str:
+    """Returns for example "1 rank" or "2 ranks"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def did_you_mean(found: object, names: Iterable[str]) -> str:
@@ -41,6 +46,7 @@ class HocketError(Exception):
 
 def _restore(kind: type[HocketError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HocketError:
     error = kind.__new__(kind, *args)
+    error.args = args  # OSError, a base of CollectiveTimeout, takes them in __init__ only
     error.__dict__.update(attributes)
     return error
 
@@ -117,10 +123,12 @@ class CollectiveMismatch(CommunicationError):
         super().__init__(message)
 
 
-class CollectiveTimeout(CommunicationError):
-    """A collective did not end in time. The communicator can only be closed.
+class CollectiveTimeout(CommunicationError, TimeoutError):
+    """A collective, a message or an event did not end in time. The communicator can only be closed.
 
-    Attributes: missing (ranks that were waited for), seconds (the limit), sequence.
+    After the timeout of a Work.wait or an Event.synchronize everything goes on, and the program may wait again.
+
+    Attributes: missing (ranks that were waited for; of an event none), seconds (the limit), sequence.
     """
 
     def __init__(self, message: str, *, missing: Sequence[int], seconds: float, sequence: int) -> None:

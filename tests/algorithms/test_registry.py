@@ -405,3 +405,8 @@ def test_an_algorithm_may_be_told_of_groups_or_of_a_grid() -> None:
         told.build(5, dims=(2, 3))
     with pytest.raises(ValueError, match="expected no groups, which it does not take"):
         ALGORITHMS["all_reduce", "ring"].build(4, groups=(2, 2))
+
+
+def test_an_algorithm_is_one_line_in_a_notebook() -> None:
+    ring = ALGORITHMS["all_reduce", "ring"]
+    assert repr(ring) == f"<Algorithm: all_reduce ring ({ring.source})>"

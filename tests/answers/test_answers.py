@@ -182,3 +182,14 @@ def test_nothing_is_reported_as_leaked_at_the_end() -> None:
         [sys.executable, "-m", "hocket", *words], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == ""
+
+
+def test_an_algorithm_of_this_process_is_proved_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    cell = BROKEN.replace("p // 2", "p - 1").replace('"half"', '"in_cell"')
+    exec(compile(cell, "<ipython-input-1>", "exec"), {})
+    proof = hocket.verify("in_cell", "2-4")
+    assert proof and proof.algorithms[0].ranks == (2, 3, 4)
+    everything = hocket.verify(collective="all_gather", ranks="1-3")
+    assert everything and {"ring", "in_cell"} <= {one.name for one in everything.algorithms}

@@ -332,6 +332,7 @@ def test_a_choice_that_is_refused_is_shown(
         (["ring", "-n", "0"], "expected at least 1 rank"),
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),
         (["no_such_file.py"], "no_such_file.py"),
+        (["ring", "-n", "99999999"], "ranks: expected at most 65536 for a picture, because "),
         (["choice", "-n", "0"], "ranks: expected at least 1, found 0"),
         (["choice", "-n", "9" * 30], "ranks: expected at most 1024 on one host; found 999"),
         (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected an existing folder for /nonexistent/x"),

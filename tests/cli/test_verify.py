@@ -92,6 +92,31 @@ def test_processes_share_the_work(capsys: pytest.CaptureFixture[str], monkeypatc
     assert json.loads(text)["algorithms"][0]["ranks"] == [1, 2, 3, 4, 5]
 
 
+def test_a_process_that_is_killed_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    file = write(tmp_path)
+    with Path(file).open("a") as more:
+        more.write("import multiprocessing, os\nif multiprocessing.parent_process():\n    os.kill(os.getpid(), 9)\n")
+    code, text = verify(capsys, file, "--ranks", "1-4")
+    assert code == 1 and f"all_gather mine, 2 ranks: {file}:6: not proved, because a process that proves was" in text
+    assert "    it fails for 4 ranks, too\n0 of 1 algorithms hold" in text
+
+
+@pytest.mark.parametrize("way", ["file", "standard input"])
+def test_a_program_without_a_main_guard_may_prove(way: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import hocket.answers.proofs as proofs\nimport os\nproofs._MIN_POOL_WORK = 0\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\nprint('once', bool(proofs.verify('dissemination', '1-4')))\n"
+    )
+    words, given = ([str(program)], None) if way == "file" else (["-"], program.read_text())
+    done = subprocess.run([sys.executable, *words], input=given, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "once True\n"
+
+
 def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = verify(capsys, write(tmp_path), "--ranks", "1-5", "--json")
     assert code == 0
@@ -208,6 +233,7 @@ def test_the_steps_of_a_broken_one_can_be_shown(tmp_path: Path, capsys: pytest.C
         (["rnig"], "expected an algorithm, one of"),
         (["ring", "--collective", "scatter_brain"], "scatter_brain"),
         (["missing.py"], "missing.py"),
+        (["ring", "--ranks", "1000000"], "ranks: expected at most 65536 for a proof, because "),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -481,3 +481,9 @@ def test_ways_of_all_steps_are_asked_for_at_once() -> None:
     counted = simulate(schedule, replace(ring, routing=Counting()), MIB)
     assert asked == [8 * 7]
     assert counted.seconds == simulate(schedule, ring, MIB).seconds
+
+
+def test_a_result_is_one_line_in_a_notebook() -> None:
+    result = simulate(ALGORITHMS["broadcast", "chain"].build(4, 3), parse("ring:4"), 1 << 20)
+    call = "broadcast of 4 ranks, root 3, 1048576 bytes on ring:4"
+    assert repr(result) == f"<SimulationResult: {call}: {result.seconds:.4g} s, level {result.level!r}>"

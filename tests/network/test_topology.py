@@ -113,3 +113,8 @@ def test_names_are_kinds_and_numbers_unless_given() -> None:
 
 def test_every_way_leads_from_end_to_end() -> None:
     all_ways(pair())
+
+
+def test_a_network_is_one_line_in_a_notebook() -> None:
+    assert repr(parse("torus:4x4")) == "<Topology torus:4x4: 16 ranks, 16 nodes, 64 links>"
+    assert repr(parse("ring:1")) == "<Topology ring:1: 1 rank, 1 node, 0 links>"

@@ -109,3 +109,12 @@ def test_a_changed_repetition_expands_to_what_it_says() -> None:
     step = list(schedule.finish().steps())[1]
     changed = replace(step, reduce=~step.reduce)
     assert changed.expanded().reduce.all() and not step.expanded().reduce.any()
+
+
+def test_a_schedule_is_one_line_in_a_notebook() -> None:
+    schedule = Builder("broadcast", 4, 1, root=2)
+    with schedule.step():
+        schedule.copy(src=2, dst=3, chunk=0)
+    made = schedule.finish()
+    assert repr(made) == "<Schedule: broadcast of 4 ranks, root 2, 1 step, 1 row>"
+    assert repr(replace(made, collective="no_such")) == "<Schedule: no_such of 4 ranks, 1 step, 1 row>"

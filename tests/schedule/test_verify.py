@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import ResourceError, ScheduleError, VerifyError
 from hocket.schedule import Builder, Declared, Schedule, compose, verify, verify_together
 from hocket.schedule.proof import races
 
@@ -437,3 +437,20 @@ def test_roots_of_another_collective_are_proved_each() -> None:
     second = replace(ALGORITHMS["broadcast", "direct"].build(18, 1), collective="reduce")
     with pytest.raises(VerifyError, match="law 2"):
         verify_together([first, second], [Declared()] * 2)
+
+
+def test_a_certificate_is_one_line_in_a_notebook() -> None:
+    ring = ALGORITHMS["broadcast", "chain"].verify(3, 1)
+    assert repr(ring).startswith("<Certificate: broadcast of 3 ranks, root 1, laws 1-5")
+    assert repr(replace(ring, laws=(1, 2), labels=frozenset({"b", "a"}))) == (
+        "<Certificate: broadcast of 3 ranks, root 1, laws 1, 2, a, b>"
+    )
+
+
+def test_plans_that_memory_cannot_hold_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.schedule.capacity._available", lambda: 1 << 28)
+    schedule = ALGORITHMS["all_gather", "ring"].build(600)
+    with pytest.raises(
+        ResourceError, match=r"plans of all 600 ranks, which do 359,400 rows \(law 3\), would take 0\.343"
+    ):
+        races.check_together([schedule], (False, True))

@@ -23,13 +23,13 @@ from hocket.algorithms.user_code import (
     number,
     whole_number,
 )
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import ScheduleError, VerifyError, name_count
 from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Algorithm:
     """How to do a collective, for any rank count that `ranks` allows, and any root.
 
@@ -51,7 +51,7 @@ class Algorithm:
     ranks: Constraint | None = None
     groups: Parameter | None = None
     dims: Parameter | None = None
-    _build: Callable[[Layout], Schedule] = field(init=False, repr=False)
+    _build: Callable[[Layout], Schedule] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_build", functools.lru_cache(_CACHED_SCHEDULES)(self.produce))
@@ -207,8 +207,11 @@ class Algorithm:
     def __str__(self) -> str:
         return f"{self.collective} {self.name} ({self.source})"
 
+    def __repr__(self) -> str:
+        return f"<Algorithm: {self}>"
+
     def _in_its_code(self, num_ranks: int) -> AbstractContextManager[None]:
-        what = f" ({self.name}, {num_ranks} rank{'s' if num_ranks != 1 else ''})"
+        what = f" ({self.name}, {name_count(num_ranks, 'rank')})"
         return blamed_on(self.source.rpartition(":")[0], self.source, what)
 
 

@@ -1,6 +1,7 @@
 """Limits that are checked before anything starts: requests larger than the host, or too large to finish."""
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
 MOST_RANKS = 1024
 """Largest rank count on one host, and where all algorithms are tried. Above it, building all schedules takes minutes,
 because some grow with the square of the rank count."""
+
+MOST_PROVED_RANKS = 1 << 16
+"""Largest rank count of a proof or a picture: beyond it, an algorithm alone writes its schedule for many seconds."""
 
 MOST_COUNT = (1 << 31) - 1
 """Largest number of calls, checks or seconds."""
@@ -25,6 +29,16 @@ def check_ranks(num_ranks: int, least: int = 1) -> None:
         raise ValueError(f"ranks: expected at least {least}, found {num_ranks}")
     if num_ranks > MOST_RANKS:
         raise ValueError(f"ranks: expected at most {MOST_RANKS} on one host; found {num_ranks}")
+
+
+def check_proved_ranks(counts: Iterable[int], what: str) -> None:
+    """Raises ValueError for a rank count that is too large for `what`: "a proof" or "a picture"."""
+    for num_ranks in counts:
+        if num_ranks > MOST_PROVED_RANKS:
+            raise ValueError(
+                f"ranks: expected at most {MOST_PROVED_RANKS} for {what}, because a schedule has rows for every rank "
+                f"and step; found {num_ranks}; take fewer ranks, or predict the time with `hocket simulate`"
+            )
 
 
 def check_memory(num_ranks: int, num_bytes: int, option: str) -> None:

@@ -2,12 +2,16 @@
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
+from hocket.answers.limits import check_proved_ranks
 from hocket.answers.quantities import read_rank_counts
 from hocket.errors import ResourceError, ScheduleError
 
@@ -125,6 +129,7 @@ def verify(
     """
     given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
     counts = read_rank_counts(ranks_of_layout(groups, dims) or "1-16" if ranks is None else ranks)
+    check_proved_ranks(counts, "a proof")
     started = time.perf_counter()
     try:
         algorithms = _select(algorithm, collective)
@@ -140,7 +145,7 @@ def verify(
     if not jobs:
         algorithms[0].layout(counts[0])  # raises a ValueError that suggests what to do
     jobs.sort(key=lambda job: job.work, reverse=True)  # long jobs first, so that all cores finish together
-    results = _results(jobs)
+    results = _results(jobs, algorithms)
     found = list(results if progress is None else progress(results, len(jobs)))
     proved = tuple(_summary(one, found) for one in algorithms)
     failures = tuple(failure for one in proved for failure in one.failures)
@@ -180,6 +185,7 @@ class _Job:
     roots: range
     groups: tuple[int, ...] | None = None
     dims: tuple[int, ...] | None = None
+    is_only_here: bool = False  # whether other processes do not know the algorithm
 
     @property
     def layout(self) -> dict[str, tuple[int, ...] | None]:
@@ -215,8 +221,10 @@ def _jobs(
     reference: str | None, layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
 ) -> Iterator[_Job]:
     """Yields the jobs that prove one algorithm for one rank count and all roots."""
+    from hocket.algorithms import is_built_in
     from hocket.schedule import find_collective
 
+    is_only_here = reference in (None, one.name) and not is_built_in(one.source)
     if any(layout.values()):
         one.layout(
             num_ranks, groups=layout["groups"], dims=layout["dims"]
@@ -225,7 +233,7 @@ def _jobs(
     roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
     for first in range(0, num_roots, roots_each):
         roots = range(first, min(first + roots_each, num_roots))
-        yield _Job(reference, one.collective, one.name, num_ranks, roots, **layout)
+        yield _Job(reference, one.collective, one.name, num_ranks, roots, **layout, is_only_here=is_only_here)
 
 
 def _prove(job: _Job) -> _Result:
@@ -282,19 +290,48 @@ def _failure(
     )
 
 
-def _results(jobs: list[_Job]) -> Iterator[_Result]:
-    num_cores = min(len(os.sched_getaffinity(0)), len(jobs))
-    if num_cores == 1 or sum(job.work for job in jobs) < _MIN_POOL_WORK:
+def _results(jobs: list[_Job], algorithms: "Sequence[Algorithm]") -> Iterator[_Result]:
+    apart = [job for job in jobs if not job.is_only_here]
+    num_cores = min(len(os.sched_getaffinity(0)), len(apart))
+    if num_cores < 2 or sum(job.work for job in apart) < _MIN_POOL_WORK:
         yield from map(_prove, jobs)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
 
     # Fresh processes: a fork would copy the threads of linear algebra in an unknown state.
     with ProcessPoolExecutor(num_cores, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_prove, job) for job in jobs]
+        with _without_main():
+            futures = {pool.submit(_prove, job): job for job in apart}
         try:
+            yield from (_prove(job) for job in jobs if job.is_only_here)
             for future in as_completed(futures):
-                yield future.result()
+                try:
+                    result = future.result()
+                except BrokenProcessPool:
+                    result = _lost(futures[future], algorithms)
+                yield result
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Inside, processes start without the main program: it may have no file, or act again when it is imported."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _lost(job: _Job, algorithms: "Sequence[Algorithm]") -> _Result:
+    """The result of a job that was under way, or not begun, when a process of the pool was killed."""
+    (one,) = [one for one in algorithms if (one.collective, one.name) == (job.collective, job.name)]
+    error = MemoryError(
+        "not proved, because a process that proves was killed, most often for want of memory; prove fewer rank counts "
+        "at once, or smaller ones"
+    )
+    return _Result(job, 0, None, [_failure(error, one, job.num_ranks, job.roots[0])])

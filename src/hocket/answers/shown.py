@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
-from hocket.answers.limits import laws_asked
+from hocket.answers.limits import check_proved_ranks, laws_asked
 from hocket.answers.simulation_case import root_of
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def show(
     if num_ranks is None:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
         num_ranks = ranks_of_layout(groups, dims) or next(allowed, _DEFAULT_RANKS)
+    check_proved_ranks([num_ranks], "a picture")
     layout = one.layout(num_ranks, root, groups=groups, dims=dims)
     schedule = one.build(num_ranks, root, groups=groups, dims=dims)
     breach, labels = None, list[str]()

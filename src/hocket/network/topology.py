@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import TopologyError, did_you_mean
+from hocket.errors import TopologyError, did_you_mean, name_count
 from hocket.network.flow_hash import mix
 from hocket.network.reach import unreached
 
@@ -53,7 +53,7 @@ class Routing(Protocol):
         """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Topology:
     """An immutable network, checked when it is made. Raises a TopologyError that names the wrong node or link.
 
@@ -94,6 +94,10 @@ class Topology:
             if not len(getattr(self, attribute)):
                 object.__setattr__(self, attribute, default())
         self._check()
+
+    def __repr__(self) -> str:
+        counts = ((self.num_ranks, "rank"), (self.num_nodes, "node"), (self.num_links, "link"))
+        return f"<Topology {self.name}: {', '.join(name_count(number, noun) for number, noun in counts)}>"
 
     @property
     def num_nodes(self) -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hocket.schedule.collective import find_collective as find_collective
     from hocket.schedule.collective import find_collective_name as find_collective_name
     from hocket.schedule.collective import in_place_offset as in_place_offset
+    from hocket.schedule.collective import name_call as name_call
     from hocket.schedule.collective import plain_spelling as plain_spelling
     from hocket.schedule.dtypes import DTYPE_TABLE as DTYPE_TABLE
     from hocket.schedule.dtypes import DTYPES as DTYPES
@@ -57,6 +58,7 @@ else:
                 "find_collective",
                 "find_collective_name",
                 "in_place_offset",
+                "name_call",
                 "plain_spelling",
             ],
             "dtypes": ["DTYPES", "DTYPE_TABLE", "EXTENSION_DTYPES", "ITEM_BYTES", "numpy_dtype"],

@@ -10,7 +10,13 @@ _ASK_FROM = 1 << 28
 """Bytes that every machine is assumed to have."""
 
 
-def require_memory(num_bytes: int, what: str) -> None:
+_NO_SYMMETRY = (
+    "This schedule has no symmetry (symmetry.of) that would let a few ranks stand for all: try fewer ranks, chunks or "
+    "slots of scratch"
+)
+
+
+def require_memory(num_bytes: int, what: str, advice: str = _NO_SYMMETRY) -> None:
     """ResourceError if this many bytes, needed for `what`, are more than half of the memory that is available now."""
     if num_bytes < _ASK_FROM:
         return
@@ -18,8 +24,7 @@ def require_memory(num_bytes: int, what: str) -> None:
     if num_bytes > available // 2:
         raise ResourceError(
             f"{what} would take {num_bytes / 2**30:.3g} GiB; expected at most half of the {available / 2**30:.3g} GiB"
-            " available. This schedule has no symmetry (symmetry.of) that would let a few ranks stand for all:"
-            " try fewer ranks, chunks or slots of scratch",
+            f" available. {advice}",
             errno=errno.ENOMEM,
             call="allocate",
         )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import ScheduleError, did_you_mean
+from hocket.errors import ScheduleError, did_you_mean, name_count
 
 Extent = Literal["whole", "own", "root", "row", "column"]
 Ints = npt.NDArray[np.int64]
@@ -201,6 +201,12 @@ _ALL = (
 
 COLLECTIVES: dict[str, Collective] = {collective.name: collective for collective in _ALL}
 """Every collective by name, in the order of their numbers in the core."""
+
+
+def name_call(collective: str, num_ranks: int, root: int) -> str:
+    """The call in words: "all_reduce of 4 ranks", or "broadcast of 4 ranks, root 2"."""
+    rooted = collective in COLLECTIVES and COLLECTIVES[collective].rooted
+    return f"{collective} of {name_count(num_ranks, 'rank')}" + (f", root {root}" if rooted else "")
 
 
 def find_collective(name: str) -> Collective:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule.collective import Collective, find_collective
+from hocket.errors import name_count
+from hocket.schedule.collective import Collective, find_collective, name_call
 
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -185,7 +186,7 @@ class Repeat:
     site: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
     """All ranks' steps for one collective, rank count and root. It never changes; equal content has an equal digest."""
 
@@ -195,6 +196,10 @@ class Schedule:
     root: int
     repeats: tuple[Repeat, ...]
     num_scratch: int = 0
+
+    def __repr__(self) -> str:
+        counts = [name_count(self.num_steps, "step"), name_count(self.num_rows, "row")]
+        return f"<Schedule: {name_call(self.collective, self.num_ranks, self.root)}, {', '.join(counts)}>"
 
     @property
     def kind(self) -> Collective:

@@ -1,11 +1,8 @@
-"""Formats numbers for readers: counts with their noun, lists of rank counts, sizes, ranges of sizes, times."""
+"""Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, times."""
 
 import math
 
-
-def name_count(number: int, noun: str) -> str:
-    """Returns for example "1 rank" or "2 ranks"."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+from hocket.errors import name_count as name_count
 
 
 def name_counts(counts: list[int]) -> str:

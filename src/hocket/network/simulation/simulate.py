@@ -17,13 +17,13 @@ fractions of bytes.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import did_you_mean
+from hocket.errors import did_you_mean, name_count
 from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
 from hocket.network.simulation.engine import MessageTimes, run_events
@@ -32,7 +32,7 @@ from hocket.network.simulation.periodic import never_contends, ready_times
 from hocket.network.simulation.simulation_options import SimulationOptions
 from hocket.network.simulation.traffic import traffic_of
 from hocket.network.topology import Topology
-from hocket.schedule import Schedule
+from hocket.schedule import Schedule, name_call
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Parts:
     contention: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SimulationResult:
     """The result of a simulation, in seconds and bytes per second; links by their number in the topology.
 
@@ -73,7 +73,12 @@ class SimulationResult:
     link_bytes: Floats
     parts: Parts
     reduce_bytes_per_second: float = math.inf
-    messages: MessageTimes | None = field(default=None, repr=False)
+    messages: MessageTimes | None = None
+
+    def __repr__(self) -> str:
+        call = name_call(self.schedule.collective, self.schedule.num_ranks, self.schedule.root)
+        size = name_count(round(self.num_bytes), "byte")
+        return f"<SimulationResult: {call}, {size} on {self.topology.name}: {self.seconds:.4g} s, level {self.level!r}>"
 
     @cached_property
     def bound(self) -> Bound:

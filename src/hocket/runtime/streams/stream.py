@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _core
+from hocket.errors import CollectiveTimeout
 from hocket.runtime.ranks.environment import scope_entry
 from hocket.runtime.ranks.process_end import at_process_end
 from hocket.runtime.traces.trace import note_event, recorder, waited
@@ -79,7 +80,7 @@ class Event(Marked):
             stream.wait(self)
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Blocks until the stream has reached the event; raises TimeoutError after `timeout` seconds.
+        """Blocks until the stream has reached the event; raises CollectiveTimeout after `timeout` seconds.
 
         Raises the error of the stream if it failed before the event.
         """
@@ -87,7 +88,12 @@ class Event(Marked):
             return
         seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
         if not waited(partial(self._mark.wait, seconds), "event", self._number):
-            raise TimeoutError(f"the stream did not reach the event within {timeout:g} s; synchronize it again")
+            raise CollectiveTimeout(
+                f"the stream did not reach the event within {timeout:g} s; synchronize it again",
+                missing=(),
+                seconds=timeout or 0.0,
+                sequence=0,
+            )
         raise_failure(self._mark)
 
     def elapsed_time(self, end: "Event") -> float:

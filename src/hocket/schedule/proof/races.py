@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket.errors import VerifyError
+from hocket.schedule.capacity import require_memory
 from hocket.schedule.ir import Schedule
 from hocket.schedule.lowering.dependencies import (
     INPUT,
@@ -32,6 +33,7 @@ from hocket.schedule.proof.meaning import Names, check_meaning, scheduled_output
 from hocket.schedule.proof.waits import Waits, match_messages
 
 _KINDS = ("reads what is not certainly written", "overwrites what is not certainly read", "may be overtaken by")
+_ROW_BYTES = 512  # of memory for each row and alias mode, measured
 
 
 def check(schedule: Schedule, in_place: bool) -> None:
@@ -47,6 +49,9 @@ def check_together(schedules: Sequence[Schedule], modes: Iterable[bool]) -> None
     the law, check them one by one.
     """
     plans: dict[bool, list[Plan]] = {in_place: [] for in_place in modes}
+    num_rows = sum(schedule.num_rows for schedule in schedules)
+    what = f"checking the plans of all {schedules[0].num_ranks} ranks, which do {num_rows:,} rows (law 3),"
+    require_memory(_ROW_BYTES * num_rows * len(plans), what, "Try fewer ranks or chunks")
     for schedule in schedules:
         for in_place, lowered in plans.items():
             lowered += lower_all(schedule, in_place)

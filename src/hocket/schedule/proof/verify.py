@@ -18,6 +18,7 @@ import numpy as np
 
 from hocket.errors import ScheduleError, VerifyError, did_you_mean
 from hocket.schedule import shape
+from hocket.schedule.collective import name_call
 from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.order import LABELS, Order
 from hocket.schedule.places import Places, places_of
@@ -42,7 +43,7 @@ class Declared:
     labels: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What was proved about one schedule.
 
@@ -61,6 +62,11 @@ class Certificate:
     sent: Fraction
     laws: tuple[int, ...] = LAWS
     modes: tuple[bool, ...] = (False, True)
+
+    def __repr__(self) -> str:
+        laws = "laws 1-5" if self.laws == LAWS else f"laws {', '.join(map(str, self.laws))}"
+        about = [name_call(self.collective, self.num_ranks, self.root), laws, *sorted(self.labels)]
+        return f"<Certificate: {', '.join(about)}>"
 
     def as_dict(self) -> dict[str, Any]:
         """The certificate as plain values, for JSON and caches: labels sorted, sent as a float."""
