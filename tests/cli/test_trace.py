@@ -319,6 +319,10 @@ def test_plot_names_the_moments_of_events_and_none_hides_another(tmp_path: Path)
         places[expected] = (float(found[1]), float(found[2]))
     (first, high), (second, low), (last, also_low) = places.values()
     assert high < low == also_low and first < second < last  # y grows downwards
+    crowd = [moment(1 + number / 10, "record event", 1 + number) for number in range(9)]
+    trace_file.write(file, "run", part(0, event(0, HOST, 0, 100, "forward", "compute"), *crowd))
+    assert main(["trace", "plot", str(file)]) == 0
+    assert "record event" not in (tmp_path / "events.svg").read_text()
 
 
 def test_plot_without_matplotlib_names_the_extra(
