@@ -35,6 +35,7 @@ def answers() -> None:
     assert_type(hocket.explain("all_reduce", "64K", ranks=4).by, str)
     assert_type(hocket.explain("all_reduce", "64K", topology="torus:4x4").topology, str)
     assert_type(hocket.show("ring").num_steps, int)
+    assert_type(hocket.show("broadcast", root=1).algorithms, tuple[str, ...])
     assert_type(hocket.topology("torus:4x4").num_ranks, int)
     assert_type(hocket.algorithms("all_reduce")["ring"].name, str)
     print(hocket.explain("all_reduce", "64K", topology="torus:4x4").by)  # type: ignore[attr-defined]

@@ -47,6 +47,8 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     ),
     "show": (lambda: hocket.show("ring", ranks=3), ["show", "ring", "--ranks", "3"]),
     "show-dims": (lambda: hocket.show("torus", dims=(2, 2)), ["show", "torus", "--dims", "2x2"]),
+    "show-collective": (lambda: hocket.show("all_to_all", ranks=3), ["show", "AllToAll", "-n", "3"]),
+    "show-rooted": (lambda: hocket.show("scatter", root=2), ["show", "scatter", "--root", "2"]),
     "topology": (lambda: hocket.topology("dgx-a100:1"), ["show", "topology", "dgx-a100:1"]),
 }
 
@@ -129,6 +131,10 @@ def test_bad_arguments_are_refused_before_anything_runs() -> None:
         (lambda: hocket.explain("all_reduce", ranks=2), "expected num_bytes"),
         (lambda: hocket.explain("all_reduce", 8, topology="torus:2x2", measure=True), "measure"),
         (lambda: hocket.show("ring", root=1), "expected no root"),
+        (lambda: hocket.show("all_gather", root=1), "expected no root"),
+        (lambda: hocket.show("gather", root=4), "gather: expected a root from 0 to 3, found 4"),
+        (lambda: hocket.show("gather", ranks=65), "gather: expected 1 to 64 ranks"),
+        (lambda: hocket.show("gather", collective="gather"), "gather: expected no collective, which is for algorithms"),  # type: ignore[call-overload]
     ):
         with pytest.raises(ValueError, match=words):
             ask()

@@ -60,6 +60,8 @@ def test_report_for_a_person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         "same losses as one process: yes",
         "0.975",
         "42% of that time",
+        "The network is tiny: a step computes for ",
+        "so the share of communication says little about larger networks.\n",
         "ring all_reduce",
         "first all_reduce:           0.66 s after the command, 4 processes started, the proof cached\n",
         "first all_reduce, cold:     0.71 s (started again with an empty cache; the proof took 0.021 s of it)\n",

@@ -300,6 +300,31 @@ def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert f"expected a name that ends in .svg, .png, .pdf; found '{tmp_path / name}'" in capsys.readouterr().err
 
 
+def moment(time: float, name: str, number: int) -> Event:
+    return {"ph": "i", "s": "t", "pid": 0, "tid": HOST, "ts": 1e9 + time, "name": name, "cat": "event",
+            "args": {"event": number}}  # fmt: skip
+
+
+def test_plot_names_the_moments_of_events_and_none_hides_another(tmp_path: Path) -> None:
+    names = ("record event on compute", "query event: not ready", "query event: ready")
+    moments = [moment(time, name, 7) for time, name in zip((1, 2, 99), names, strict=True)]
+    file = tmp_path / "events.json"
+    trace_file.write(file, "run", part(0, event(0, HOST, 0, 100, "forward", "compute"), *moments))
+    assert main(["trace", "plot", str(file)]) == 0
+    picture = (tmp_path / "events.svg").read_text()
+    places = {}
+    for expected in ("record event 7 on compute", "query event 7: not ready", "query event 7: ready"):
+        found = re.search(rf"<!--  {expected} -->\n *<g style=[^>]*translate\(([\d.]+) ([\d.]+)\)", picture)
+        assert found, expected
+        places[expected] = (float(found[1]), float(found[2]))
+    (first, high), (second, low), (last, also_low) = places.values()
+    assert high < low == also_low and first < second < last  # y grows downwards
+    crowd = [moment(1 + number / 10, "record event", 1 + number) for number in range(9)]
+    trace_file.write(file, "run", part(0, event(0, HOST, 0, 100, "forward", "compute"), *crowd))
+    assert main(["trace", "plot", str(file)]) == 0
+    assert "record event" not in (tmp_path / "events.svg").read_text()
+
+
 def test_plot_without_matplotlib_names_the_extra(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

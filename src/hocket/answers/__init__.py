@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hocket.answers.quantities import read_rank_counts as read_rank_counts
     from hocket.answers.shown import ShownSchedule as ShownSchedule
     from hocket.answers.shown import show as show
+    from hocket.answers.shown_collective import HeldBlock as HeldBlock
+    from hocket.answers.shown_collective import ShownCollective as ShownCollective
     from hocket.answers.simulation_case import DEFAULT_BYTES as DEFAULT_BYTES
     from hocket.answers.simulation_case import SimulationCase as SimulationCase
     from hocket.answers.simulation_case import cases_of as cases_of
@@ -47,6 +49,7 @@ else:
             "proofs": ["Breach", "Proof", "ProvedAlgorithm", "verify"],
             "quantities": ["parse_size", "read_rank_counts"],
             "shown": ["ShownSchedule", "show"],
+            "shown_collective": ["HeldBlock", "ShownCollective"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
         },
     )

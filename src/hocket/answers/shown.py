@@ -1,12 +1,14 @@
-"""hocket.show: what an algorithm does, step by step, as text and as a picture."""
+"""hocket.show: what an algorithm does, step by step, or what a collective does, as text and as a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks, laws_asked
+from hocket.answers.shown_collective import ShownCollective, show_collective
 from hocket.answers.simulation_case import root_of
+from hocket.overloads import overload
 
 if TYPE_CHECKING:
     from hocket.schedule import Schedule, Step
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
 
 _DEFAULT_RANKS = 4
 _MAX_JSON_ROWS = 1 << 22
+
+_Primitive = Literal[
+    "broadcast",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "barrier",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +88,11 @@ class ShownSchedule(Answer):
         return self.svg()  # it says all that the text says
 
 
+@overload
+def show(  # type: ignore[overload-overlap]  # a name that is known when types are checked
+    algorithm: _Primitive, *, ranks: int | None = None, root: int | None = None
+) -> ShownCollective: ...
+@overload
 def show(
     algorithm: str,
     *,
@@ -82,13 +101,29 @@ def show(
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
-) -> ShownSchedule:
-    """Returns the steps of an algorithm, for 4 ranks unless it says otherwise.
+) -> ShownSchedule: ...
+def show(
+    algorithm: str,
+    *,
+    collective: str | None = None,
+    ranks: int | None = None,
+    root: int | None = None,
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
+) -> ShownSchedule | ShownCollective:
+    """Returns the steps of an algorithm, or what a collective does, for 4 ranks unless it says otherwise.
 
-    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml. collective: needed if several have an algorithm of this name;
-    without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them; they also set the number
-    of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
+    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml; or the name of a collective, which shows what each rank holds
+    before and after. collective: needed if several have an algorithm of this name; without it all_reduce is taken, if
+    it has one. groups, dims: for algorithms that take them; they also set the number of ranks. Raises ValueError for a
+    bad argument. A broken law is in `breach`.
     """
+    named = _collective_named(algorithm)
+    if named is not None:
+        for option, value in (("collective", collective), ("groups", groups), ("dims", dims)):
+            if value is not None:
+                raise ValueError(f"{named}: expected no {option}, which is for algorithms; found {value!r}")
+        return show_collective(named, ranks, root)
     from hocket.algorithms import find, only, said
     from hocket.answers.proofs import ranks_of_layout
     from hocket.errors import VerifyError
@@ -131,6 +166,14 @@ def show(
         in_file=tuple(sorted({f"{algorithm}:{other.name}" for other in found if other.name != one.name})),
         schedule=schedule,
     )
+
+
+def _collective_named(name: str) -> str | None:
+    """Returns the collective of this name, in Hocket's spelling or NCCL's, unless an algorithm has the name."""
+    from hocket.algorithms import ALGORITHMS
+    from hocket.schedule import find_collective_name
+
+    return None if any(name == one for _, one in ALGORITHMS) else find_collective_name(name)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:

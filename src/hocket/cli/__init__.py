@@ -20,7 +20,7 @@ _COMMANDS = {
     "demo": "train a small network on handwritten digits; a proved algorithm sums every gradient",
     "run": "start a program as several ranks on this host",
     "bench": "measure a collective with the flags and columns of NCCL's tests, plus a lower bound",
-    "show": "show the steps of an algorithm, the table of choices, the groups of a mesh, or a network",
+    "show": "show the steps of an algorithm, a collective, the table of choices, the groups of a mesh, or a network",
     "verify": "prove that algorithms are correct, built-in ones or your own",
     "new": "write a file with a working algorithm of your own, ready to be changed",
     "simulate": "predict how long a collective takes on a network, and its bottleneck link",

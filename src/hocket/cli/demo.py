@@ -132,7 +132,14 @@ def as_text(result: "Demonstration") -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name + ':':<{width + 1}} {value}" for name, value in rows]
-    return "\n".join(["", *lines, "", "Next, try:", *_next(result)])
+    return "\n".join(["", *lines, "", _scale(result), "", "Next, try:", *_next(result)])
+
+
+def _scale(result: "Demonstration") -> str:
+    """Returns a sentence that says how little a step has to compute."""
+    milliseconds = 1e3 * result.training_seconds * (1 - result.communication_share) / result.num_steps
+    computes = f"a step computes for {milliseconds:.1f} ms" if math.isfinite(milliseconds) else "a step computes little"
+    return f"The network is tiny: {computes}, so the share of communication says little about larger networks."
 
 
 def _first(start: "Start", started: str) -> list[tuple[str, str]]:

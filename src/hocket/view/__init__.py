@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hocket.view.networks.topology_text import facts_of as facts_of
     from hocket.view.networks.topology_text import print_topology as print_topology
     from hocket.view.proof_text import print_proof as print_proof
+    from hocket.view.schedules.collective_picture import draw_collective as draw_collective
+    from hocket.view.schedules.collective_text import print_collective as print_collective
     from hocket.view.schedules.schedule_picture import draw_schedule as draw_schedule
     from hocket.view.schedules.schedule_text import print_schedule as print_schedule
     from hocket.view.terminal import Terminal as Terminal
@@ -43,6 +45,8 @@ else:
             "networks.simulation_text": ["print_result"],
             "networks.topology_text": ["facts_of", "print_topology"],
             "proof_text": ["print_proof"],
+            "schedules.collective_picture": ["draw_collective"],
+            "schedules.collective_text": ["print_collective"],
             "schedules.schedule_picture": ["draw_schedule"],
             "schedules.schedule_text": ["print_schedule"],
             "terminal": ["Terminal", "num_fitting", "terminal_width"],

@@ -1,4 +1,4 @@
-"""`hocket show NAME`: prints the steps of an algorithm; `hocket show VIEW`: prints another view.
+"""`hocket show NAME`: prints the steps of an algorithm, or what a collective does; `hocket show VIEW`: another view.
 
 A view is a module hocket.cli.show.show_VIEW with `add_arguments(parser)` for its own options, and `run(arguments)`.
 """
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "algorithm",
         metavar="NAME",
-        help=f"a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a view: {views}",
+        help="a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a collective, for example "
+        f"broadcast: what each rank holds before and after; or a view: {views}",
     )
     parser.add_argument("network", nargs="?", metavar="KIND:ARGS", help="the network of `hocket show topology`")
     parser.add_argument(
@@ -53,28 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--svg", metavar="FILE", help="draw the steps or the network to FILE instead; - is standard output"
-    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the picture to FILE instead; - is standard output")
     parser.add_argument("--msccl", metavar="FILE.xml", help="also write the schedule as MSCCL XML")
     for name in _VIEWS:
         _view(name).add_arguments(parser.add_argument_group(f"hocket show {name}"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the steps. If the schedule breaks a law, prints that below the steps and returns 1."""
+    """Prints the steps, or what a collective does. Returns 1 if the schedule breaks a law, which is printed, too."""
     _check_options(arguments)
     if arguments.json and arguments.svg == "-":
         raise ValueError("--json and --svg - exclude each other: both write to standard output")
     if arguments.algorithm in _VIEWS:
         returned: int = _view(arguments.algorithm).run(arguments)
         return returned
-    from hocket.answers import show
+    from hocket.answers import ShownCollective, show
     from hocket.schedule import msccl
 
     names = ("collective", "ranks", "root", "groups", "dims")
     shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
+    breach = None if isinstance(shown, ShownCollective) else shown.breach
     if arguments.msccl is not None:
+        if isinstance(shown, ShownCollective):
+            raise ValueError(f"--msccl belongs to algorithms; found {arguments.algorithm!r}; leave it out")
         saving.write(arguments.msccl, msccl.write(shown.schedule, shown.name))
     if arguments.svg == "-":
         print(shown.svg(), end="")
@@ -86,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         from hocket.view import Terminal
 
         shown.print(Terminal())
-    elif shown.breach:
-        print(f"hocket show: {shown.breach}", file=sys.stderr)
-    return 1 if shown.breach else 0
+    elif breach:
+        print(f"hocket show: {breach}", file=sys.stderr)
+    return 1 if breach else 0
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
