@@ -70,8 +70,8 @@ def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pyte
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("simulate all_reduce --topology ring:4 --overhead -1us", "--overhead: expected a time of 0 or more"),
-        ("simulate all_reduce --topology ring:4 --reduce -1GB/s", "--reduce: expected a bandwidth above 0"),
+        ("simulate all_reduce --topology ring:4 --overhead -1us", "overhead: expected a time of 0 or more"),
+        ("simulate all_reduce --topology ring:4 --reduce -1GB/s", "reduce: expected a bandwidth above 0"),
         ("verify hierarchical --groups 99999999", "expected at most 1048576 ranks in all; found '99999999'"),
         ("verify torus --dims 99999x99999", "expected at most 1048576 ranks in all; found '99999x99999'"),
     ],
