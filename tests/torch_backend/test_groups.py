@@ -101,6 +101,10 @@ def test_no_operation_goes_to_gloo() -> None:
 
 def in_place_of_gloo() -> None:
     dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with pytest.raises(RuntimeError, match=r"runs on Gloo already; call .* before init_process_group"):
+        hocket.torch_backend.replace_gloo()
+    dist.destroy_process_group()
     hocket.torch_backend.replace_gloo()
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
@@ -109,6 +113,7 @@ def in_place_of_gloo() -> None:
     assert told.getvalue() == 'hocket: the backend "gloo" of this program is Hocket (replace_gloo)\n'
     assert type(dist.group.WORLD).__module__ == "hocket.torch_backend.replacing"
     assert dist.get_backend() == "gloo"
+    hocket.torch_backend.replace_gloo()  # again, as a second library of the program may
     tensor = torch.ones(3, 2).t()
     dist.all_reduce(tensor)
     dist.monitored_barrier()
