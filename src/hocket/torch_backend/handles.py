@@ -2,9 +2,11 @@
 
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -192,7 +194,14 @@ class RunningWork(dist.Work):
                 work.wait(seconds)
 
     def _outcome(self, _: Any) -> list[Any]:
-        self.wait()
+        try:
+            self.wait()
+        except Exception as error:
+            # PyTorch puts the innermost frame and all its callers into the text, so this is a frame without a caller.
+            frame = sys._getframe()
+            while frame.f_back is not None:
+                frame = frame.f_back
+            raise error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno)) from error.__cause__
         return self.tensors
 
     def _leave(self) -> None:
