@@ -15,8 +15,10 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted
+import hocket
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, RendezvousError
 from hocket.torch_backend import _create
+from hocket.torch_backend.roll_call import call_roll, come
 from tests.torch_backend.ranks import run
 
 
@@ -64,9 +66,13 @@ def test_bad_arguments_are_told_before_anything_is_sent() -> None:
 
 
 def differing() -> None:
-    with pytest.raises(dist.DistBackendError, match="differ in count") as caught:
+    with pytest.raises(dist.DistBackendError, match=r"^hocket: rank.*the ranks differ in count") as caught:
         dist.all_reduce(torch.ones(1 + dist.get_rank()))
+    assert type(caught.value) is hocket.torch_backend.BackendError
     assert isinstance(caught.value.__cause__, CollectiveMismatch)
+    # The consequence comes last, once, and with the word that programs look for.
+    assert str(caught.value).endswith(". The connection is closed now: this process group can only be destroyed")
+    assert str(caught.value).count("can only be") == 1
 
 
 def split_on_one() -> None:
@@ -114,6 +120,7 @@ def alone_in_a_barrier() -> None:
     if dist.get_rank() == 0:
         with pytest.raises(dist.DistBackendError, match=" timeout ") as caught:
             dist.barrier(group)
+        assert str(caught.value).endswith("longer timeout=. This process group can only be destroyed")
         assert isinstance(caught.value.__cause__, CollectiveTimeout) and caught.value.__cause__.missing == (1,)
         work = dist.irecv(torch.ones(1), 1)
         with pytest.raises(dist.DistBackendError, match=r"within the 0\.1 s of this wait"):
@@ -133,8 +140,9 @@ def failing_future() -> None:
     group = dist.new_group(timeout=timedelta(seconds=0.3))
     if dist.get_rank() == 0:
         work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
-        with pytest.raises(RuntimeError, match=" timeout "):
+        with pytest.raises(RuntimeError, match=" timeout ") as caught:
             work.get_future().wait()
+        assert len(str(caught.value).splitlines()) <= 4  # PyTorch lists one frame, not the stack of Hocket
         assert work.is_completed() and not work.is_success() and "timeout" in str(work.exception())
     dist.barrier()
     # What a callback does may end its group, too.
@@ -239,12 +247,20 @@ def second_of_two(store: Any, seconds: float) -> Any:
 
 def test_a_store_that_is_lost_is_no_timeout() -> None:
     class Lost(dist.Store):
-        def wait(self, keys: list[str], timeout: timedelta) -> None:
+        def check(self, keys: list[str]) -> bool:
             raise dist.DistNetworkError("connection reset by peer")
 
     with pytest.raises(dist.DistBackendError, match=r"has lost the store .*reset by peer") as caught:
         _create(second_of_two(Lost(), 60.0), None)
     assert caught.value.__cause__.missing == ()
+
+
+def test_waiting_for_ranks_prints_no_warnings_of_pytorch(capfd: pytest.CaptureFixture[str]) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(RendezvousError, match="rank 1 did not come within"):
+        call_roll(store, "scope", [0, 1], 0, 0.2)
+    assert not come(store, ["never"], 0.0)
+    assert capfd.readouterr().err == ""
 
 
 def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:

@@ -77,6 +77,26 @@ def test_options_of_a_group() -> None:
     run(with_options, 2)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"algorithm": "rnig"}, "Options: expected an algorithm.*'rnig'.*did you mean 'ring'"),
+        ({"algorithm": 3}, "Options: expected algorithm as a registered name"),
+        ({"order": "rnk"}, "Options: expected order to be one of .*; found 'rnk'; did you mean 'rank'"),
+        ({"timeout": -1}, "Options: timeout is -1; expected seconds above 0"),
+        ({"timeout": timedelta(seconds=-1)}, "Options: timeout is -1.0"),
+        ({"timeout": "1"}, "Options: timeout is a str"),
+    ],
+)
+def test_bad_options_are_told_where_they_are_written(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        Options(**options)
+
+
+def test_the_timeout_of_options_may_be_a_timedelta() -> None:
+    assert Options(timeout=timedelta(seconds=7)).seconds() == Options(timeout=7).seconds() == 7.0
+
+
 def of_no_other_backend() -> None:
     tensor = torch.ones(4)
     dist.all_reduce(tensor)
@@ -101,6 +121,10 @@ def test_no_operation_goes_to_gloo() -> None:
 
 def in_place_of_gloo() -> None:
     dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with pytest.raises(RuntimeError, match=r"runs on Gloo already; call .* before init_process_group"):
+        hocket.torch_backend.replace_gloo()
+    dist.destroy_process_group()
     hocket.torch_backend.replace_gloo()
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
@@ -109,6 +133,7 @@ def in_place_of_gloo() -> None:
     assert told.getvalue() == 'hocket: the backend "gloo" of this program is Hocket (replace_gloo)\n'
     assert type(dist.group.WORLD).__module__ == "hocket.torch_backend.replacing"
     assert dist.get_backend() == "gloo"
+    hocket.torch_backend.replace_gloo()  # again, as a second library of the program may
     tensor = torch.ones(3, 2).t()
     dist.all_reduce(tensor)
     dist.monitored_barrier()

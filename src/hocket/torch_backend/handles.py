@@ -2,20 +2,23 @@
 
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, HocketError, RendezvousError
+from hocket.errors import CollectiveTimeout, HocketError, RendezvousError
 from hocket.runtime import InFlight, current_stream, stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 
 _PATIENCE_SECONDS = 0.05  # for the callbacks of a future, before another thread sets the next futures
+_ONLY_CLOSE = " This communicator can only be closed"
 
 
 class BackendError(dist.DistBackendError):
@@ -45,14 +48,17 @@ def raise_to_torch(error: BaseException) -> None:
 
 
 def backend_error(error: HocketError) -> BackendError:
-    """Returns the error in PyTorch's words, by which programs recognise a timeout or a closed connection."""
+    """Returns the error with " timeout " or " closed ", the words that programs look for. The cause comes first."""
+    text = str(error)
+    is_final, text = text.endswith(_ONLY_CLOSE), text.removesuffix(_ONLY_CLOSE)
+    end = " This process group can only be destroyed" if is_final else ""
     if isinstance(error, RendezvousError):
-        return BackendError(f"hocket: the ranks of this process group did not meet: {error}")
-    if isinstance(error, CollectiveTimeout):
-        return BackendError(f"hocket: a timeout ended this operation: {error}")
-    if isinstance(error, CommunicationError) and not isinstance(error, ForkedUse):
-        return BackendError(f"hocket: the connection is closed now: {error}")
-    return BackendError(f"hocket: {error}")
+        text = f"the ranks of this process group did not meet: {text}"
+    elif isinstance(error, CollectiveTimeout):
+        text = f"a timeout ended this operation: {text}"
+    elif is_final:
+        end = " The connection is closed now: this process group can only be destroyed"
+    return BackendError(f"hocket: {text}{end}")
 
 
 @as_they_are
@@ -192,7 +198,14 @@ class RunningWork(dist.Work):
                 work.wait(seconds)
 
     def _outcome(self, _: Any) -> list[Any]:
-        self.wait()
+        try:
+            self.wait()
+        except Exception as error:
+            # PyTorch puts the innermost frame and all its callers into the text, so this is a frame without a caller.
+            frame = sys._getframe()
+            while frame.f_back is not None:
+                frame = frame.f_back
+            raise error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno)) from error.__cause__
         return self.tensors
 
     def _leave(self) -> None:

@@ -15,8 +15,15 @@ def replace_gloo() -> None:
     """Makes all later process groups of the backend "gloo" in this process use Hocket. All ranks must call it.
 
     dist.get_backend() still returns "gloo", so rank 0 tells on standard error that Hocket runs. Functions that PyTorch
-    offers only for that name work, such as dist.monitored_barrier.
+    offers only for that name work, such as dist.monitored_barrier. Raises RuntimeError if the default group is one of
+    Gloo, because it would stay with Gloo.
     """
+    is_replaced = distributed_c10d.ProcessGroupGloo is _InPlaceOfGloo
+    if not is_replaced and dist.is_initialized() and "gloo" in dist.get_backend_config():
+        raise RuntimeError(
+            "replace_gloo: the default process group runs on Gloo already; call replace_gloo() on all ranks before "
+            "init_process_group"
+        )
     distributed_c10d.ProcessGroupGloo = _InPlaceOfGloo
     dist.ProcessGroupGloo = _InPlaceOfGloo
 
