@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -107,6 +108,48 @@ def test_a_file_that_cannot_run_is_a_failure(tmp_path: Path) -> None:
     file.write_text("import hocket\n1 / 0\n")
     proof = hocket.verify(str(file))
     assert not proof and proof.algorithms == () and "wrong.py:2" in proof.failures[0].message
+
+
+UNGUARDED = """
+import hocket
+import hocket.answers.proofs
+import os
+hocket.answers.proofs._MIN_POOL_WORK = 0
+os.sched_getaffinity = lambda _: {0, 1}
+print("main program")
+@hocket.algorithm("all_gather", name="of_main", chunks="P")
+def of_main(schedule):
+    with schedule.step():
+        schedule.copy(src=schedule.ranks[:, None], dst=schedule.ranks, chunk=schedule.ranks[:, None])
+for what in ("whole.py", "of_main", "dissemination", None):
+    print(bool(hocket.verify(what, "1-3", collective=None if what else "all_gather")))
+"""
+
+
+@pytest.mark.parametrize("by", ["file", "standard input"])
+def test_a_main_program_without_a_guard_can_ask_for_a_proof(by: str, tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(BROKEN.replace("p // 2", "p - 1"))
+    (tmp_path / "main.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, "main.py" if by == "file" else "-"],
+        input=UNGUARDED if by == "standard input" else "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.stdout.split("\n"), done.stderr) == (["main program", *["True"] * 4, ""], "")
+
+
+def test_a_process_that_dies_is_a_failure_of_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    file = tmp_path / "deadly.py"
+    dies = f"    import os\n    os._exit(7) if os.getpid() != {os.getpid()} and schedule.num_ranks == 3 else None\n"
+    file.write_text(BROKEN.replace("p // 2", "p - 1").replace("    p, rank", dies + "    p, rank"))
+    proof = hocket.verify(str(file), "2-4")
+    assert [failure.num_ranks for failure in proof.failures] == [3] and proof.algorithms[0].num_schedules == 2
+    assert re.search(r"deadly\.py:\d+: .* ended with exit status 7.*; ask for fewer ranks", proof.failures[0].message)
 
 
 def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:

@@ -284,17 +284,27 @@ def _failure(
 
 def _results(jobs: list[_Job]) -> Iterator[_Result]:
     num_cores = min(len(os.sched_getaffinity(0)), len(jobs))
-    if num_cores == 1 or sum(job.work for job in jobs) < _MIN_POOL_WORK:
+    apart, here = list[_Job](), list[_Job]()
+    for job in jobs:
+        (apart if _is_known_elsewhere(job) else here).append(job)
+    if num_cores == 1 or sum(job.work for job in apart) < _MIN_POOL_WORK:
         yield from map(_prove, jobs)
         return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from hocket.answers.proof_workers import in_processes
 
-    # Fresh processes: a fork would copy the threads of linear algebra in an unknown state.
-    with ProcessPoolExecutor(num_cores, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_prove, job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    for job, result in in_processes(_prove, apart, num_cores):
+        yield _not_proved(job, result) if isinstance(result, ResourceError) else result
+    yield from map(_prove, here)
+
+
+def _is_known_elsewhere(job: _Job) -> bool:
+    """Whether a process that does not import the main program finds the algorithm: in its file, or built in."""
+    from hocket.algorithms import ALGORITHMS, is_built_in
+
+    one = ALGORITHMS.get((job.collective, job.name))
+    return one is None or is_built_in(one.source) or job.reference not in (None, job.name)
+
+
+def _not_proved(job: _Job, error: ResourceError) -> _Result:
+    (one,) = [one for one in _select(job.reference, job.collective) if one.name == job.name]
+    return _Result(job, 0, None, [_failure(error, one, job.num_ranks, job.roots[0])])
