@@ -34,6 +34,8 @@ def find(reference: str, collective: str | None = None) -> list[Algorithm]:
         path, known = _split(reference)[0], load(reference)
         found = known
     fitting = [one for one in found if collective in (None, one.collective)]
+    if found and not fitting:
+        raise _unfitting(reference, collective, found, path)
     if not fitting:
         raise _unknown(reference, collective, known, path)
     return fitting
@@ -106,6 +108,20 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
     near = did_you_mean(_split(reference)[1] if path else reference, {one.name for one in known})
     return ValueError(f"expected {wanted}, {there}; found {reference!r}{near}")
+
+
+def _unfitting(reference: str, collective: str | None, found: Sequence[Algorithm], path: str) -> ValueError:
+    """The error for an algorithm, or a file, that is for other collectives; a file's fitting algorithms are named."""
+    beside = [one for one in ALGORITHMS.values() if not path or one.source.rpartition(":")[0] == path]
+    names = ", ".join(sorted(one.name for one in beside if one.collective == collective))
+    there = f"one of those in {path}, {names}" if path else f"one of {names} or FILE.py:NAME"
+    if not names:
+        there = f"but {path} has none"
+    if len({one.name for one in found}) == 1:
+        kinds = f"{found[0].name} is for {', '.join(sorted(one.collective for one in found))}"
+    else:
+        kinds = f"it has {', '.join(sorted(f'{one.name} ({one.collective})' for one in found))}"
+    return ValueError(f"expected an algorithm for {collective}, {there}; found {reference!r}; {kinds}")
 
 
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:
