@@ -35,7 +35,7 @@ class Algorithm:
 
     `produce(layout)` makes a schedule; use `build`, which checks its arguments and remembers. `source` is "file:line".
     Promises are None for a composition that has not been registered. `groups` and `dims` give the default of a
-    parameter by the rank count; None if the algorithm does not take it.
+    parameter by the rank count; None if the algorithm does not take it. `composed` says how it is composed.
     """
 
     collective: str
@@ -51,6 +51,7 @@ class Algorithm:
     ranks: Constraint | None = None
     groups: Parameter | None = None
     dims: Parameter | None = None
+    composed: str = ""
     _build: Callable[[Layout], Schedule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -160,6 +161,8 @@ class Algorithm:
             # If a user's algorithm uses a built-in one, a wrong step of that one is the fault of its use.
             known = site and (not is_built_in(site) or is_built_in(self.source))
             error.locate(site if known else self.source)
+            if self.composed:
+                error.args = (f"{error.args[0]}; in {self.composed}",)
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
 
@@ -169,7 +172,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.then({other.name})",
-            lambda layout: compose.then(self._made(layout), other._made(layout), collective=collective),
+            lambda first, second: compose.then(first, second, collective=collective),
             self,
             other,
         )
@@ -180,7 +183,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
-            lambda layout: compose.beside(self._made(layout), other._made(layout), collective=collective),
+            lambda first, second: compose.beside(first, second, collective=collective),
             self,
             other,
         )
@@ -188,12 +191,12 @@ class Algorithm:
     def refine(self, chunks: int) -> "Algorithm":
         """This algorithm with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
-        return _composed(self.collective, name, lambda layout: compose.refine(self._made(layout), chunks), self)
+        return _composed(self.collective, name, lambda made: compose.refine(made, chunks), self)
 
     def reversed(self) -> "Algorithm":
         """This algorithm run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
-        return _composed(result, f"{self.name}.reversed()", lambda layout: compose.reversed(self._made(layout)), self)
+        return _composed(result, f"{self.name}.reversed()", compose.reversed, self)
 
     def _made(self, layout: Layout) -> Schedule:
         """The schedule for a layout that a composition was given."""
@@ -328,11 +331,18 @@ def tell_replaced() -> None:
         forget()
 
 
-def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule], *parts: Algorithm) -> Algorithm:
+def _composed(collective: str, name: str, operate: Callable[..., Schedule], *parts: Algorithm) -> Algorithm:
+    def produce(layout: Layout) -> Schedule:
+        made = [part._made(layout) for part in parts]
+        try:
+            return operate(*made)
+        except ScheduleError as error:
+            raise ScheduleError(f"{error}; in {name}") from None
+
     groups = next((part.groups for part in parts if part.groups), None)
     dims = next((part.dims for part in parts if part.dims), None)
     ranks = functools.reduce(_both, (part.ranks for part in parts))
-    return Algorithm(collective, name, "", "composed", produce, ranks=ranks, groups=groups, dims=dims)
+    return Algorithm(collective, name, "", "composed", produce, composed=name, ranks=ranks, groups=groups, dims=dims)
 
 
 def _collective_of(method: str, other: Algorithm) -> str:
