@@ -352,6 +352,16 @@ def test_a_mistake_in_a_composition_names_the_operator_and_its_part() -> None:
         algorithm("all_reduce", name="own_wrong")(io.reversed().then(twice)).build(3)
 
 
+def test_what_is_sent_is_promised_exactly() -> None:
+    @algorithm("broadcast", name="own_star", chunks="1", sent="P")
+    def star(schedule: Builder) -> None:
+        with schedule.step():
+            schedule.copy(src=schedule.root, dst=schedule.ranks[schedule.ranks != schedule.root], chunk=0)
+
+    with pytest.raises(VerifyError, match=r"is not exactly what is declared; expected 3, found 2\n"):
+        star.verify(3)
+
+
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     for content in (b"\xff\xfe", b"x = '\0'"):
