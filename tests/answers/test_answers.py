@@ -195,6 +195,12 @@ def test_the_algorithms_of_a_collective_are_read_only() -> None:
         hocket.algorithms.ALGORITHMS["all_gather", "mine"] = known["ring"]  # type: ignore[attr-defined]
     with pytest.raises(KeyError, match=r"one of .*ring.*; found 'rign'"):
         known["rign"]
+    with pytest.raises(KeyError, match="did you mean 'ring'"):
+        known["rig"]
+    with pytest.raises(TypeError, match=r"expected a collective, one of all_reduce, .*; found None"):
+        hocket.algorithms()  # type: ignore[call-arg]
+    assert "for a collective, by name" in (hocket.algorithms.__doc__ or "")
+    assert max(map(len, str(hocket.algorithms("all_reduce")).splitlines())) < 160
     head, *rows = str(known).splitlines()
     assert head.split()[:4] == ["algorithm", "ranks", "steps", "sent"] and len(rows) == len(known)
     assert any(row.startswith("ring ") and "P - 1" in row for row in rows)
