@@ -207,6 +207,16 @@ def test_the_algorithms_of_a_collective_are_read_only() -> None:
     assert known._repr_html_().count("<tr>") == len(known) + 1
 
 
+def test_an_answer_prints_itself_without_a_console(capsys: pytest.CaptureFixture[str]) -> None:
+    hocket.show("ring", ranks=2).print()
+    assert capsys.readouterr().out.startswith("all_reduce ring, 2 ranks\n")
+
+
+def test_the_names_of_a_package_are_those_for_users() -> None:
+    for package in (hocket, hocket.answers):
+        assert not {"TYPE_CHECKING", "lazy", "lazy_names", "_"} & set(dir(package)) and "__name__" in dir(package)
+
+
 def test_importing_everything_does_not_import_torch() -> None:
     program = "from hocket import *\nimport sys\nassert 'torch' not in sys.modules, 'torch was imported'\nprint(verify)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

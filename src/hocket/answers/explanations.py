@@ -82,7 +82,7 @@ class Explanation(Answer):
 
         return explain_text.why(self.as_json())
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why one of them runs, and which is the fastest at which size."""
         from hocket.view import print_explanation
 
@@ -117,7 +117,7 @@ class NetworkExplanation(Answer):
 
         return network_explanation.why(self.as_json()["candidates"])
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why the first wins, its messages, and which is the fastest at which size."""
         from hocket.view import print_network_explanation
 

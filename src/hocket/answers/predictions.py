@@ -64,7 +64,7 @@ class Prediction(Answer):
         """Returns the answer as plain values, as `hocket simulate --json` does."""
         return self.row() | {"others": [one.row() for one in self.others]}
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the time, its parts, the bottleneck and the busiest links, and the other algorithms."""
         from hocket.view import print_result
 

@@ -88,7 +88,7 @@ class Proof(Answer):
         """Returns how many algorithms hold."""
         return str(self).rpartition("\n")[2]
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints a line for each algorithm that holds, and each failure."""
         from hocket.view import print_proof
 

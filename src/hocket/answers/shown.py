@@ -58,7 +58,7 @@ class ShownSchedule(Answer):
             raise ValueError(f"expected at most {_MAX_JSON_ROWS:,} rows as JSON, found {self.schedule.num_rows:,}")
         return self.facts() | {"steps": [_as_json(step) for step in self.schedule.steps()]}
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the steps, the costs and the laws."""
         from hocket.view import print_schedule
 
