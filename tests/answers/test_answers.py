@@ -235,6 +235,37 @@ def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str
         hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)
 
 
+def test_what_the_decorator_returns_is_an_algorithm_to_ask_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    @hocket.algorithm("all_gather", name="own_object", chunks="P")
+    def own(schedule: Any) -> None:
+        with schedule.step():
+            schedule.copy(src=schedule.ranks[:, None], dst=schedule.ranks, chunk=schedule.ranks[:, None])
+
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert hocket.verify(own, "1-3").algorithms[0].ranks == (1, 2, 3)
+    assert hocket.verify(own.refine(2), 3) and hocket.verify(hocket.algorithms("all_gather")["ring"], "2-4")
+    assert (hocket.show(own, ranks=3).name, hocket.show(own.refine(2)).num_chunks) == ("own_object", 8)
+    shown = hocket.show(own.build(5))
+    assert (shown.num_ranks, shown.num_steps, shown.breach) == (5, 1, None) and "law 1, 2" not in str(shown)
+    assert hocket.show(hocket.algorithms("broadcast")["binomial"].build(4, 2)).root == 2
+    found = hocket.simulate("all_gather", algorithm=[own, "ring"], topology="torus:2x2", num_bytes="64K")
+    assert {found.algorithm, found.others[0].algorithm} == {"own_object", "ring"}
+    assert hocket.simulate("all_gather", algorithm=own, topology="torus:2x2").svg()
+    explained = hocket.explain("all_gather", "64K", algorithm=own, topology="torus:2x2")
+    assert "own_object" in {one.algorithm for one in explained.candidates}
+    for ask in (
+        lambda: hocket.simulate("broadcast", algorithm=own, topology="torus:2x2"),
+        lambda: hocket.verify(own, collective="broadcast"),
+    ):
+        with pytest.raises(ValueError, match="expected an algorithm for broadcast; found all_gather own_object "):
+            ask()
+    with pytest.raises(ValueError, match=r"has registered; found all_gather own_object.refine"):
+        hocket.explain("all_gather", 64, algorithm=own.refine(2), ranks=2)
+    with pytest.raises(TypeError, match=r"or what @hocket.algorithm\(...\) returns; found function"):
+        hocket.show(ask)  # type: ignore[arg-type]
+
+
 def test_nothing_is_reported_as_leaked_at_the_end() -> None:
     words = ["explain", "all_reduce", "-b", "64K", "--topology", "dgx-h100:2"]
     done = subprocess.run(

@@ -21,13 +21,22 @@ _running: set[Path] = set()  # Files that are being run; guarded by _loading.
 _by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
-def find(reference: str, collective: str | None = None) -> list[Algorithm]:
+def find(reference: str | Algorithm, collective: str | None = None) -> list[Algorithm]:
     """All algorithms with this name, or those of a file (see load); with `collective`, only those for it.
 
-    ValueError, with a list of what exists, if there is none.
+    An Algorithm stands for itself. ValueError, with a list of what exists, if there is none.
     """
     if collective is not None:
         find_collective(collective)
+    if isinstance(reference, Algorithm):
+        if collective not in (None, reference.collective):
+            raise ValueError(f"expected an algorithm for {collective}; found {reference}")
+        return [reference]
+    if not isinstance(reference, str):
+        raise TypeError(
+            "expected an algorithm: a name, FILE.py:NAME, or what @hocket.algorithm(...) returns; "
+            f"found {type(reference).__name__} {reference!r}"
+        )
     known, path = list(ALGORITHMS.values()), ""
     found = [one for one in known if one.name == reference]
     if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
@@ -41,7 +50,7 @@ def find(reference: str, collective: str | None = None) -> list[Algorithm]:
     return fitting
 
 
-def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
+def only(reference: str | Algorithm, fitting: Sequence[Algorithm]) -> Algorithm:
     """The only algorithm that find has found for a collective; ValueError if a file has several of them."""
     if len(fitting) > 1:
         names = ", ".join(one.name for one in fitting)

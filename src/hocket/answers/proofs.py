@@ -108,7 +108,7 @@ class Proof(Answer):
 
 
 def verify(
-    algorithm: str | None = None,
+    algorithm: "str | Algorithm | None" = None,
     ranks: int | str | Iterable[int] | None = None,
     *,
     collective: str | None = None,
@@ -118,10 +118,10 @@ def verify(
 ) -> Proof:
     """Proves an algorithm for rank counts, every root, and both alias modes. A broken law is in the result's failures.
 
-    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones, or those of `collective`. ranks:
-    4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that take them; they also set the number
-    of ranks. progress wraps the iterator of finished jobs, whose number it is given. Raises ValueError for a bad
-    argument. A file that cannot run is a failure, too.
+    algorithm: what @hocket.algorithm returns, a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones,
+    or those of `collective`. ranks: 4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that
+    take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose number it is
+    given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
     given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
     counts = read_rank_counts(ranks_of_layout(groups, dims) or "1-16" if ranks is None else ranks)
@@ -173,7 +173,7 @@ def _summary(one: "Algorithm", results: "Sequence[_Result]") -> ProvedAlgorithm:
 
 @dataclass(frozen=True)
 class _Job:
-    reference: str | None
+    reference: "str | Algorithm | None"
     collective: str
     name: str
     num_ranks: int
@@ -200,7 +200,7 @@ class _Result:
     failures: list[Breach]
 
 
-def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
+def _select(reference: "str | Algorithm | None", collective: str | None) -> "list[Algorithm]":
     from hocket.algorithms import ALGORITHMS, find
     from hocket.schedule import find_collective
 
@@ -212,7 +212,7 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
 
 
 def _jobs(
-    reference: str | None, layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
+    reference: "str | Algorithm | None", layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
 ) -> Iterator[_Job]:
     """Yields the jobs that prove one algorithm for one rank count and all roots."""
     from hocket.schedule import find_collective
@@ -299,8 +299,10 @@ def _results(jobs: list[_Job]) -> Iterator[_Result]:
 
 def _is_known_elsewhere(job: _Job) -> bool:
     """Whether a process that does not import the main program finds the algorithm: in its file, or built in."""
-    from hocket.algorithms import ALGORITHMS, is_built_in
+    from hocket.algorithms import ALGORITHMS, Algorithm, is_built_in
 
+    if isinstance(job.reference, Algorithm):
+        return False
     one = ALGORITHMS.get((job.collective, job.name))
     return one is None or is_built_in(one.source) or job.reference not in (None, job.name)
 

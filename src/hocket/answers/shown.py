@@ -9,6 +9,7 @@ from hocket.answers.limits import laws_asked
 from hocket.answers.simulation_case import root_of
 
 if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
     from hocket.schedule import Schedule, Step
     from hocket.view import Terminal
 
@@ -75,7 +76,7 @@ class ShownSchedule(Answer):
 
 
 def show(
-    algorithm: str,
+    algorithm: "str | Algorithm | Schedule",
     *,
     collective: str | None = None,
     ranks: int | None = None,
@@ -85,14 +86,19 @@ def show(
 ) -> ShownSchedule:
     """Returns the steps of an algorithm, for 4 ranks unless it says otherwise.
 
-    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml. collective: needed if several have an algorithm of this name;
-    without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them; they also set the number
-    of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
+    algorithm: a name, FILE.py, FILE.py:NAME, FILE.xml, what @hocket.algorithm returns, or a schedule. collective:
+    needed if several have an algorithm of this name; without it all_reduce is taken, if it has one. groups, dims: for
+    algorithms that take them; they also set the number of ranks. Raises ValueError for a bad argument. A broken law is
+    in `breach`.
     """
     from hocket.algorithms import find, only, said
     from hocket.answers.proofs import ranks_of_layout
     from hocket.errors import VerifyError
+    from hocket.schedule import Schedule
 
+    if isinstance(algorithm, Schedule):
+        ranks, root = ranks or algorithm.num_ranks, root or algorithm.root or None
+        algorithm = _of_schedule(algorithm)
     found = find(algorithm, collective)
     kinds = [one.collective for one in found]
     kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
@@ -130,6 +136,14 @@ def show(
         in_file=tuple(sorted({f"{algorithm}:{other.name}" for other in found if other.name != one.name})),
         schedule=schedule,
     )
+
+
+def _of_schedule(schedule: "Schedule") -> "Algorithm":
+    """Returns an algorithm that has this schedule, and no other."""
+    from hocket.algorithms import Algorithm
+
+    ranks = (str(schedule.num_ranks), lambda num_ranks: num_ranks == schedule.num_ranks)
+    return Algorithm(schedule.collective, "schedule", "", schedule.site(0), lambda _: schedule, ranks=ranks)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:
