@@ -172,8 +172,21 @@ def test_bad_arguments_are_refused_before_anything_runs() -> None:
         (lambda: hocket.explain("all_reduce", ranks=2), "expected num_bytes"),
         (lambda: hocket.explain("all_reduce", 8, topology="torus:2x2", measure=True), "measure"),
         (lambda: hocket.show("ring", root=1), "expected no root"),
+        (
+            lambda: hocket.verify("torus", "1-16", dims=(2, 8)),
+            "16 ranks; found 16 rank counts from 1 to 16",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
+            ask()
+    for ask in (
+        lambda: hocket.verify("ring", ranks=["x"]),  # type: ignore[list-item]
+        lambda: hocket.verify("ring", ranks=2.5),  # type: ignore[arg-type]
+        lambda: hocket.show("ring", ranks="x"),  # type: ignore[arg-type]
+        lambda: hocket.explain("all_reduce", 64, ranks="x"),  # type: ignore[call-overload]
+        lambda: hocket.simulate("all_reduce", ranks="x", topology="torus:2x2"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"ranks: expected a number of ranks, such as 4; found ('x'|2.5)"):
             ask()
     with pytest.raises(hocket.errors.ScheduleError, match="all_reduced"):
         hocket.algorithms("all_reduced")

@@ -8,7 +8,7 @@ from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size
+from hocket.answers.quantities import parse_size, read_num_ranks
 from hocket.answers.simulation_case import SimulationCase, algorithms_of, check_collective
 from hocket.overloads import overload
 
@@ -195,6 +195,7 @@ def explain(
     collective = find_collective_name(collective) or collective
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
+    ranks = None if ranks is None else read_num_ranks(ranks)
     if topology is not None and measure:
         raise ValueError("measure (--measure) times this machine and excludes a topology; leave one of them out")
     if topology is not None:

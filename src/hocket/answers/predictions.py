@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.networks import Network, named_network
-from hocket.answers.quantities import parse_size
+from hocket.answers.quantities import parse_size, read_num_ranks
 from hocket.answers.simulation_case import SimulationCase, algorithms_of, cases_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def simulate(
         [named_network(topology)],
         algorithms=algorithms_of(algorithm),
         sizes=[] if num_bytes is None else [parse_size(num_bytes)],
-        rank_counts=[] if ranks is None else [ranks],
+        rank_counts=[] if ranks is None else [read_num_ranks(ranks)],
         links=links,
         reduce=reduce,
         overhead=overhead,

@@ -124,7 +124,12 @@ def verify(
     given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
     given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
-    counts = read_rank_counts(ranks_of_layout(groups, dims) or "1-16" if ranks is None else ranks)
+    there = ranks_of_layout(groups, dims)
+    counts = read_rank_counts(there or "1-16" if ranks is None else ranks)
+    if there is not None and len(counts) > 1:
+        name = "dims" if groups is None else "groups"
+        found = f"{len(counts)} rank counts from {counts[0]} to {counts[-1]}"
+        raise ValueError(f"expected {name} without ranks (--ranks), as they describe {there} ranks; found {found}")
     started = time.perf_counter()
     try:
         algorithms = _select(algorithm, collective)

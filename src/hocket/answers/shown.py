@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import laws_asked
+from hocket.answers.quantities import read_num_ranks
 from hocket.answers.simulation_case import root_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def show(
     kinds = [one.collective for one in found]
     kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
     one = only(algorithm, [one for one in found if one.collective == kind])
-    root, num_ranks = root_of(one.collective, root), ranks
+    root, num_ranks = root_of(one.collective, root), None if ranks is None else read_num_ranks(ranks)
     if num_ranks is None:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
         num_ranks = ranks_of_layout(groups, dims) or next(allowed, _DEFAULT_RANKS)
